@@ -1,0 +1,32 @@
+# make demo: the method against cross-entropy, in a minute.   make test: all tests and the lint.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+
+.PHONY: demo test lint bench env clean
+
+demo: env
+	$(BIN)/balpoe demo
+
+test: lint
+	$(BIN)/python -m pytest -n 2 --dist worksteal
+
+lint: env
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+bench: env
+	$(BIN)/python benchmarks/cpu_experts.py
+
+env: $(VENV)/ready
+
+$(VENV)/ready: pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 14))' || \
+		{ echo "balpoe needs Python 3.11, 3.12 or 3.13: make PYTHON=python3.12 $(MAKECMDGOALS)" >&2; exit 2; }
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
+	touch $@
+
+clean:
+	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis

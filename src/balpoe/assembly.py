@@ -1,0 +1,65 @@
+"""From a recipe to objects: the only place where strings become networks, losses, data and schedules."""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from balpoe import schedules
+from balpoe.data import Dataset, load_data
+from balpoe.data.augment import AUGMENTATIONS
+from balpoe.losses import BalPoELoss
+from balpoe.networks import ExpertNetwork, expert_network
+from balpoe.priors import class_prior
+from balpoe.recipes import Recipe
+
+__all__ = ["Assembly", "assemble"]
+
+
+@dataclass(frozen=True)
+class Assembly:
+    """The objects that a recipe stands for."""
+
+    network: ExpertNetwork
+    loss: BalPoELoss
+    train: Dataset
+    test: Dataset
+    train_prior: Tensor
+    fit_settings: dict[str, Any]
+    """Keyword arguments of `balpoe.fit`."""
+
+
+def assemble(recipe: Recipe) -> Assembly:
+    """Turn a recipe's strings and numbers into objects: the only place where that happens."""
+    if recipe.threads:
+        torch.set_num_threads(recipe.threads)
+    train, test = load_data(
+        recipe.dataset, recipe.data_root or None,
+        imbalance_ratio=recipe.imbalance_ratio, profile=recipe.profile, download=recipe.download,
+    )  # fmt: skip
+    size = train.preprocessing.size
+    settings = {"num_features": math.prod(size)} if recipe.network == "mlp" else {"in_channels": size[0]}
+    lambdas = recipe.expert_lambdas
+    with torch.random.fork_rng():
+        torch.manual_seed(recipe.seed)
+        network = expert_network(
+            recipe.network, num_classes=len(train.class_names), num_experts=len(lambdas),
+            cosine_scale=recipe.cosine_scale, width=recipe.width, split=recipe.split, **settings,
+        )  # fmt: skip
+    prior = class_prior(train.class_counts, method=recipe.prior, smoothing=recipe.smoothing)
+    kinds: dict[str, Callable[[], schedules.Schedule]] = {
+        "multistep": lambda: schedules.Multistep(recipe.milestones, warmup_epochs=recipe.warmup_epochs),
+        "cosine": lambda: schedules.Cosine(recipe.warmup_epochs),
+        "constant": lambda: schedules.Constant(recipe.warmup_epochs),
+    }
+    same = (
+        "epochs", "batch_size", "lr", "momentum", "nesterov", "weight_decay", "mixup_alpha", "cutmix_probability",
+        "seed", "device", "devices", "precision", "checkpoint_seconds",
+    )  # fmt: skip
+    fit_settings = {name: getattr(recipe, name) for name in same}
+    fit_settings["schedule"] = kinds[recipe.schedule]()
+    fit_settings["augmentation"] = AUGMENTATIONS[recipe.augmentation]
+    return Assembly(network, BalPoELoss(prior, lambdas), train, test, prior, fit_settings)

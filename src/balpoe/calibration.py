@@ -1,0 +1,141 @@
+"""A temperature and a bias per class, fitted on labelled logits so that these become calibrated."""
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from balpoe.errors import UserError
+from balpoe.priors import class_counts
+
+__all__ = ["Calibration", "LabelledLogits", "fit_calibration"]
+
+
+class LabelledLogits(Protocol):
+    """Anything with logits (samples, classes) and targets (samples,), such as `Predictions`."""
+
+    @property
+    def logits(self) -> Tensor:
+        """Of shape (samples, classes)."""
+        ...
+
+    @property
+    def targets(self) -> Tensor:
+        """Of shape (samples,)."""
+        ...
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """Logits times `scale` (one over the temperature) plus a bias per class."""
+
+    scale: float
+    bias: Tensor
+
+    def __call__(self, logits: Tensor) -> Tensor:
+        """Return calibrated logits, in float64."""
+        return logits.double() * self.scale + self.bias
+
+
+def fit_calibration(
+    validation: LabelledLogits,
+    source_prior: Tensor,
+    *,
+    weights: Tensor | None = None,
+    start: Calibration | None = None,
+) -> Calibration:
+    """Return the temperature and the biases under which the validation labels are most likely.
+
+    The labels' own distribution is allowed for: the result is calibrated for `source_prior`, which
+    the logits are made for, whatever the validation set looks like. A normal prior of deviation 1
+    keeps the bias of a class with few validation samples, or none, near zero.
+
+    Args:
+        validation: Labelled logits of the model.
+        source_prior: (classes,), positive.
+        weights: One per sample.
+        start: Where to begin; a good guess saves time.
+    """
+    logits, targets = validation.logits.double(), validation.targets
+    counts = class_counts(targets, logits.shape[1])
+    if logits.ndim != 2 or len(logits) != len(targets) or not len(targets):
+        raise UserError(f"validation has logits of shape {tuple(logits.shape)} for {len(targets)} labels")
+    weights = torch.ones(len(targets), dtype=torch.float64) if weights is None else weights
+    offsets = (counts / counts.sum()).log() - source_prior.log()
+    problem = _Likelihood(logits, targets, weights, offsets)
+    scale = torch.tensor([1.0 if start is None else start.scale], dtype=torch.float64)
+    bias = torch.zeros(logits.shape[1], dtype=torch.float64) if start is None else start.bias
+    solution = _newton(problem, torch.cat([scale, bias]))
+    if float(solution[0]) <= 0:
+        raise UserError("the validation labels have nothing to do with the logits: are they of the same samples?")
+    return Calibration(float(solution[0]), solution[1:])
+
+
+class _Likelihood:
+    """The convex function to minimise: weighted -log p(label) plus half the squares of the biases."""
+
+    def __init__(self, logits: Tensor, targets: Tensor, weights: Tensor, offsets: Tensor) -> None:
+        self.logits, self.targets, self.weights, self.offsets = logits, targets, weights, offsets
+        self.rows = torch.arange(len(targets))
+
+    def value(self, parameters: Tensor) -> float:
+        log_p = (self.logits * parameters[0] + parameters[1:] + self.offsets).log_softmax(dim=1)
+        return float(parameters[1:].square().sum() / 2 - self.weights @ log_p[self.rows, self.targets])
+
+    def gradient(self, parameters: Tensor) -> Tensor:
+        """Also keeps what `curve` needs at this point."""
+        p = (self.logits * parameters[0] + parameters[1:] + self.offsets).softmax(dim=1)
+        self.p, self.mass = p, self.weights[:, None] * p
+        self.row_mean = (p * self.logits).sum(dim=1)
+        weighted = self.mass * self.logits
+        self.class_sum, self.square = weighted.sum(dim=0), (weighted * self.logits).sum()
+        at_labels = torch.zeros_like(parameters[1:]).index_add(0, self.targets, self.weights)
+        by_scale = self.weights @ (self.row_mean - self.logits[self.rows, self.targets])
+        return torch.cat([by_scale[None], self.mass.sum(dim=0) - at_labels + parameters[1:]])
+
+    def curve(self, direction: Tensor) -> Tensor:
+        """The Hessian times a direction: two products with the table of probabilities, never a classes^2 matrix."""
+        mean = direction[0] * self.row_mean + self.p @ direction[1:]
+        by_bias = direction[0] * self.class_sum + direction[1:] * (self.mass.sum(dim=0) + 1) - mean @ self.mass
+        by_scale = direction[0] * self.square + self.class_sum @ direction[1:] - (self.weights * self.row_mean) @ mean
+        return torch.cat([by_scale[None], by_bias])
+
+    def diagonal(self) -> Tensor:
+        by_scale = self.square - self.weights @ self.row_mean.square()
+        return torch.cat([by_scale[None], self.mass.sum(dim=0) - (self.mass * self.p).sum(dim=0) + 1])
+
+
+def _newton(problem: _Likelihood, parameters: Tensor) -> Tensor:
+    """Newton steps, halved while they do not help, until one would gain nothing."""
+    value = problem.value(parameters)
+    for _ in range(100):
+        gradient = problem.gradient(parameters)
+        direction = _conjugate_gradients(problem, -gradient)
+        slope = float(gradient @ direction)
+        length = 1.0
+        while problem.value(parameters + length * direction) > value + 1e-4 * length * slope and length > 1e-6:
+            length /= 2
+        parameters = parameters + length * direction
+        value = problem.value(parameters)
+        if -slope < 1e-9 * len(problem.targets):
+            break
+    return parameters
+
+
+def _conjugate_gradients(problem: _Likelihood, right: Tensor, tolerance: float = 1e-3) -> Tensor:
+    """Solve Hessian * x = right roughly, preconditioned by the Hessian's diagonal."""
+    scale = problem.diagonal().clamp(min=1e-12)
+    x, residual = torch.zeros_like(right), right
+    step = direction = residual / scale
+    fit = residual @ step
+    for _ in range(len(right)):
+        curved = problem.curve(direction)
+        length = fit / (direction @ curved)
+        x, residual = x + length * direction, residual - length * curved
+        if float(residual.norm()) < tolerance * float(right.norm()):
+            break
+        step = residual / scale
+        fit, before = residual @ step, fit
+        direction = step + fit / before * direction
+    return x

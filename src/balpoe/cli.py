@@ -1,0 +1,243 @@
+"""The command line: flags made from the fields of a recipe, one sentence for every mistake."""
+
+import argparse
+import re
+import sys
+import warnings
+from collections.abc import Collection, Sequence
+from pathlib import Path
+from typing import Any, NoReturn
+
+import balpoe
+from balpoe.errors import UserError, unknown_name
+from balpoe.presets import PRESETS, preset, read_recipe
+from balpoe.recipes import FIELDS, TYPES, Recipe, parse, recipe_toml, updated
+
+__all__ = ["main"]
+
+COMMANDS = ("demo", "recipes", "data", "train", "evaluate")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run a command; return 0, or 2 after one sentence about what went wrong."""
+    arguments = _join_negative_values(list(sys.argv[1:] if argv is None else argv))
+    try:
+        with warnings.catch_warnings():
+            warnings.showwarning = _show_warning
+            _run(arguments)
+    except UserError as error:
+        print(f"balpoe: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt as stop:
+        where = f" in {stop}" if str(stop) else ""
+        print(f"balpoe: stopped{where}; nothing is lost, the same command goes on from here", file=sys.stderr)
+        return 2
+    return 0
+
+
+def _run(arguments: list[str]) -> None:
+    parser = _parser()
+    if not arguments:
+        parser.print_help()
+        return
+    if not arguments[0].startswith("-") and arguments[0] not in COMMANDS:
+        raise unknown_name("command", arguments[0], COMMANDS)
+    known, unknown = parser.parse_known_args(arguments)
+    if unknown:
+        raise _unknown_option(unknown[0], known)
+    known.command(known)
+
+
+def _show_warning(message: Warning | str, *_: object, **__: object) -> None:
+    print(f"balpoe: note: {message}", file=sys.stderr)
+
+
+class _Parser(argparse.ArgumentParser):
+    """argparse without abbreviations and without usage text in errors."""
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(allow_abbrev=False, **settings)
+
+    def error(self, message: str) -> NoReturn:
+        raise UserError(f"{message}; see {self.prog} --help")
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = _Parser(
+        prog="balpoe", description="Balanced product of calibrated experts: classifiers that work on rare classes."
+    )
+    parser.add_argument("--version", action="version", version=f"balpoe {balpoe.__version__}")
+    commands = parser.add_subparsers(metavar="COMMAND", required=True)
+
+    command = commands.add_parser("demo", help="a minute on a CPU: cross-entropy against BalPoE on bundled data")
+    command.add_argument("--fresh", action="store_true", help="train anew; earlier runs are moved aside")
+    _add_runs_root(command)
+    command.set_defaults(command=_demo, options=())
+
+    command = commands.add_parser("recipes", help="the presets; one of them printed, ready to edit")
+    command.add_argument("name", nargs="?", metavar="NAME", help="a preset")
+    command.add_argument("--as-released", action="store_true", help="every value of the released code")
+    command.set_defaults(command=_recipes, options=())
+
+    command = commands.add_parser("data", help="classes, counts, imbalance and shot groups of a data set")
+    command.add_argument("name", metavar="NAME", help="digits-lt, cifar10-lt or cifar100-lt")
+    _add_fields(command, ("imbalance_ratio", "profile", "shot_groups", "data_root", "download"))
+    command.set_defaults(command=_data)
+
+    command = commands.add_parser("train", help="train a preset or a recipe file; continues what was interrupted")
+    command.add_argument("recipe", metavar="NAME|FILE", help="a preset, or a TOML file")
+    command.add_argument("--seeds", metavar="N,N,...", help="several seeds, one run each")
+    command.add_argument("--name", help="of the run; by default the recipe's, with what was changed")
+    command.add_argument("--fresh", action="store_true", help="train anew; an earlier run is moved aside")
+    command.add_argument("--as-released", action="store_true", help="start from every value of the released code")
+    _add_runs_root(command)
+    _add_fields(command, FIELDS)
+    command.set_defaults(command=_train)
+
+    command = commands.add_parser("evaluate", help="all metrics of a run, or of all seeds of one")
+    command.add_argument("run", metavar="RUN", help="runs/NAME/seed-N, or runs/NAME for all its seeds")
+    command.add_argument("--baseline", metavar="RUN", help="print the difference to this run, with intervals")
+    _add_fields(command, ("shot_groups",))
+    command.set_defaults(command=_evaluate)
+    return parser
+
+
+def _add_runs_root(command: argparse.ArgumentParser) -> None:
+    command.add_argument("--runs", default="runs", metavar="FOLDER", help="where runs are kept (default: runs)")
+
+
+def _add_fields(command: argparse.ArgumentParser, names: Collection[str]) -> None:
+    """Flags from fields: imbalance_ratio is --imbalance-ratio, a switch is --x/--no-x; help comes from the field."""
+    group: Any = command
+    for name in names:
+        flag, metadata, kind = f"--{name.replace('_', '-')}", FIELDS[name].metadata, TYPES[name]
+        if "group" in metadata and len(names) == len(FIELDS):
+            group = command.add_argument_group(metadata["group"])
+        choices = f": {', '.join(metadata['choices'])}" if "choices" in metadata else ""
+        text = f"{metadata['doc']}{choices}".replace("%", "%%")
+        if kind is bool:
+            group.add_argument(flag, action=argparse.BooleanOptionalAction, default=None, help=text)
+        else:
+            metavar = {int: "N", float: "X", str: "NAME"}.get(kind, "X,X,...")
+            group.add_argument(flag, default=None, metavar=metavar, help=text)
+    command.set_defaults(options=tuple(names))
+
+
+def _changes(arguments: argparse.Namespace) -> dict[str, Any]:
+    """The recipe fields given on the command line."""
+    given = {name: getattr(arguments, name) for name in arguments.options if getattr(arguments, name) is not None}
+    return {name: parse(name, value) if isinstance(value, str) else value for name, value in given.items()}
+
+
+def _join_negative_values(arguments: list[str]) -> list[str]:
+    """Let `--lambdas -1,0,1` mean `--lambdas=-1,0,1`: argparse takes a leading minus for a flag."""
+    joined: list[str] = []
+    for argument in arguments:
+        if joined and re.fullmatch(r"--[a-z-]+", joined[-1]) and re.match(r"-(\d|\.\d|inf|nan)", argument):
+            joined[-1] += f"={argument}"
+        else:
+            joined.append(argument)
+    return joined
+
+
+def _unknown_option(option: str, known: argparse.Namespace) -> UserError:
+    if not option.startswith("-"):
+        return UserError(f"{option!r} is one word too many; see --help")
+    flags = [f"--{name.replace('_', '-')}" for name in vars(known) if name not in ("command", "options")]
+    return unknown_name("option", option.partition("=")[0], flags)
+
+
+def _demo(arguments: argparse.Namespace) -> None:
+    from balpoe.demo import demo
+
+    demo(Path(arguments.runs), fresh=arguments.fresh)
+
+
+def _recipes(arguments: argparse.Namespace) -> None:
+    if arguments.name is not None:
+        print(f"# balpoe train THIS_FILE.toml    ({_summary(arguments.name)})")
+        print(recipe_toml(preset(arguments.name, arguments.as_released), comments=True), end="")
+        return
+    for name in PRESETS:
+        print(f"{name:20}  {_summary(name)}")
+    print("\nbalpoe recipes NAME prints one, ready to edit; balpoe train NAME trains it.")
+
+
+def _summary(name: str) -> str:
+    preset(name)  # a misspelt name is told here
+    return " ".join((PRESETS[name].__doc__ or "").split("\n\n")[0].split())
+
+
+def _data(arguments: argparse.Namespace) -> None:
+    from balpoe.data import load_data
+    from balpoe.metrics import shot_groups
+    from balpoe.tables import console, counts_table
+
+    changes = _changes(arguments)
+    recipe = updated(preset(arguments.name) if arguments.name in PRESETS else Recipe(), changes)
+    train, test = load_data(
+        arguments.name,
+        recipe.data_root or None,
+        imbalance_ratio=recipe.imbalance_ratio,
+        profile=recipe.profile,
+        download=recipe.download,
+    )
+    counts = train.class_counts
+    groups = shot_groups(counts, (recipe.shot_groups[0], recipe.shot_groups[1]))
+    out = console()
+    out.print(counts_table(train.class_names, counts.tolist(), {k: v.tolist() for k, v in groups.items()}))
+    sizes = ", ".join(f"{int(members.sum())} {name}" for name, members in groups.items())
+    out.print(
+        f"{arguments.name}: {len(counts)} classes, {len(train):,} training samples ({int(counts.max()):,} to "
+        f"{int(counts.min()):,} a class, imbalance ratio {float(counts.max() / counts.min()):.4g}), {len(test):,} test "
+        f"samples; shot groups: {sizes}"
+    )
+
+
+def _train(arguments: argparse.Namespace) -> None:
+    start, base = _start(arguments.recipe, arguments.as_released)
+    recipe = updated(start, _changes(arguments))
+    seeds = _seeds(arguments, recipe)
+    from balpoe.commands import train  # torch comes with it: not before the recipe is known to be right
+
+    name = arguments.name
+    train(
+        recipe,
+        seeds,
+        root=Path(arguments.runs),
+        base=name or base,
+        start=start,
+        fixed=bool(name),
+        fresh=arguments.fresh,
+    )
+
+
+def _start(text: str, as_released: bool) -> tuple[Recipe, str]:
+    """The recipe to start from, and its name."""
+    if text in PRESETS:
+        return preset(text, as_released), text
+    path = Path(text)
+    if path.suffix == ".toml" or path.is_file():
+        return read_recipe(path, as_released), path.stem
+    raise unknown_name("recipe", text, PRESETS)
+
+
+def _seeds(arguments: argparse.Namespace, recipe: Recipe) -> list[int]:
+    if arguments.seeds is None:
+        return [recipe.seed]
+    if arguments.seed is not None:
+        raise UserError("give --seed or --seeds, not both")
+    try:
+        seeds = [int(seed) for seed in arguments.seeds.split(",")]
+    except ValueError:
+        raise UserError(f"--seeds wants whole numbers with commas between, but is {arguments.seeds!r}") from None
+    return [updated(recipe, {"seed": seed}).seed for seed in seeds]
+
+
+def _evaluate(arguments: argparse.Namespace) -> None:
+    from balpoe.commands import evaluate
+
+    thresholds = _changes(arguments).get("shot_groups")
+    if thresholds is not None:
+        thresholds = updated(Recipe(), {"shot_groups": thresholds}).shot_groups
+    evaluate(arguments.run, baseline=arguments.baseline, thresholds=thresholds)

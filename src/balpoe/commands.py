@@ -1,0 +1,111 @@
+"""The work behind `balpoe train` and `balpoe evaluate`, and what they print."""
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from balpoe.evaluation import compare
+from balpoe.evaluation import evaluate as evaluate_predictions
+from balpoe.recipes import Recipe, updated
+from balpoe.runs import Run, changed_name, run_folder, runs_of, set_aside, train_run
+from balpoe.shifted import shifted_test_sets
+from balpoe.tables import COLUMNS, IN_PER_CENT, console, scores_table, shifted_table
+
+__all__ = ["evaluate", "train"]
+
+
+def train(
+    recipe: Recipe, seeds: list[int], *, root: Path, base: str, start: Recipe, fixed: bool, fresh: bool
+) -> list[Run]:
+    """Train a recipe with each seed; print the table and the next command."""
+    out = console()
+    name = base if fixed else changed_name(base, recipe, start)
+    if name != base:
+        out.print(f"The recipe differs from {base}: its runs are kept in {root / name}")
+    runs = []
+    for seed in seeds:
+        ours = updated(recipe, {"seed": seed})
+        folder = root / name / f"seed-{seed}" if fresh else run_folder(root, name, ours, fixed)
+        if fresh and (aside := set_aside(folder)):
+            out.print(f"The earlier run is kept in {aside}")
+        if Run(folder).finished:
+            out.print(f"{folder} is finished already; --fresh trains it anew")
+        elif (folder / "checkpoint.pt").exists():
+            out.print(f"{folder} continues where it stopped")
+        runs.append(train_run(ours, folder))
+    rows = {run.name: [run.evaluation()] for run in runs}
+    if len(runs) > 1:
+        rows[f"{len(runs)} seeds"] = [run.evaluation() for run in runs]
+    out.print(scores_table(rows))
+    target = runs[0].folder if len(runs) == 1 else runs[0].folder.parent
+    out.print(f"Next: balpoe evaluate {target}")
+    return runs
+
+
+def evaluate(path: str, *, baseline: str | None, thresholds: tuple[int, ...] | None) -> None:
+    """Print every metric of a run, or of all seeds of one, and the difference to a baseline."""
+    out, runs = console(), runs_of(path)
+    evaluations = [_evaluation(run, thresholds) for run in runs]
+    rows: dict[str, list[dict[str, Any]]] = {"ensemble": evaluations}
+    for expert, lambda_ in enumerate(runs[0].recipe().expert_lambdas):
+        rows[f"expert {lambda_:g}"] = [e["experts"][expert] for e in evaluations]
+    out.print(scores_table(rows, title=f"{path}: {evaluations[0]['samples']:,} test samples"))
+    if len(runs) == 1:
+        out.print(_intervals(evaluations[0]))
+    out.print(shifted_table(evaluations))
+    out.print(_checks(rows, evaluations))
+    first = evaluations[0]
+    out.print(f"{first['parameters']:,} parameters, {first['multiply_adds'] / 1e6:,.1f} million multiply-adds a sample")
+    if baseline is not None:
+        out.print(_difference(runs[0], runs_of(baseline)[0], thresholds))
+
+
+def _evaluation(run: Run, thresholds: tuple[int, ...] | None) -> dict[str, Any]:
+    """The saved evaluation, or a new one for other shot groups."""
+    saved = run.evaluation()
+    if thresholds is None or thresholds == run.recipe().shot_groups:
+        return saved
+    predictions = run.predictions()
+    fresh = evaluate_predictions(predictions, shot_groups=(thresholds[0], thresholds[1])).to_dict()
+    return {**fresh, "shifted": [asdict(scores) for scores in shifted_test_sets(predictions)]}
+
+
+def _intervals(evaluation: dict[str, Any]) -> str:
+    parts = [_range(name, *bounds) for name, bounds in evaluation["intervals"].items() if name != "mce"]
+    return "95 % intervals over the test samples: " + ", ".join(parts)
+
+
+def _difference(run: Run, baseline: Run, thresholds: tuple[int, ...] | None) -> str:
+    few, many = thresholds or run.recipe().shot_groups
+    differences = compare(run.predictions(), baseline.predictions(), shot_groups=(few, many))
+    parts = [
+        f"{COLUMNS[name]} {_scaled(name, value):+.{_digits(name)}f} ({_scaled(name, low):+.{_digits(name)}f} "
+        f"to {_scaled(name, high):+.{_digits(name)}f})"
+        for name, (value, low, high) in differences.items()
+    ]
+    return f"{run.name} minus {baseline.name}, 95 % paired intervals: " + ", ".join(parts)
+
+
+def _checks(rows: dict[str, list[dict[str, Any]]], evaluations: list[dict[str, Any]]) -> str:
+    """Calibration of each expert for its own prior, as the theorem needs it; of the first seed."""
+    lines = []
+    for name, check in zip(list(rows)[1:], evaluations[0]["checks"], strict=True):
+        weighted = check["weighted_kl"]
+        detail = "no verdict: a class has no test sample" if weighted is None else (
+            f"weighted to its prior: KL {weighted:.3f}, ECE {100 * check['weighted_ece']:.1f} % (0 if calibrated)"
+        )  # fmt: skip
+        lines.append(f"  {name}: average prediction, KL {check['marginal_kl']:.3f} from its prior; {detail}")
+    return "Each expert against the prior it was trained for:\n" + "\n".join(lines)
+
+
+def _range(name: str, low: float, high: float) -> str:
+    digits = _digits(name)
+    return f"{COLUMNS[name]} {_scaled(name, low):.{digits}f} to {_scaled(name, high):.{digits}f}"
+
+
+def _scaled(name: str, value: float) -> float:
+    return 100 * value if name in IN_PER_CENT else value
+
+
+def _digits(name: str) -> int:
+    return 1 if name in IN_PER_CENT else 3

@@ -1,0 +1,210 @@
+"""Data sets in memory: uint8 pictures or float features, labels, names, and how to normalise them."""
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from balpoe.data.longtail import long_tailed_counts, long_tailed_indices
+from balpoe.errors import UserError, unknown_name
+from balpoe.priors import class_counts
+
+__all__ = ["DATASETS", "Dataset", "Preprocessing", "load_data"]
+
+
+@dataclass(frozen=True)
+class Preprocessing:
+    """What a network's input went through: (x - mean) / std, uint8 divided by 255 first.
+
+    `size` is the shape of one sample: (channels, height, width), or (features,).
+    """
+
+    size: tuple[int, ...]
+    mean: tuple[float, ...] = (0.0,)
+    std: tuple[float, ...] = (1.0,)
+
+    def normalise(self, batch: Tensor) -> Tensor:
+        """Return a batch of raw samples (batch, *size) as the floats that networks take, on its device.
+
+        >>> Preprocessing((1, 1, 2), mean=(0.5,), std=(0.5,)).normalise(torch.tensor([[[[0, 255]]]], dtype=torch.uint8))
+        tensor([[[[-1.,  1.]]]])
+        """
+        if tuple(batch.shape[1:]) != self.size:
+            raise UserError(f"samples of shape {self.size} were expected, but got {tuple(batch.shape[1:])}")
+        scale = 255.0 if batch.dtype == torch.uint8 else 1.0
+        shape = (-1,) + (1,) * (len(self.size) - 1)
+        mean = torch.tensor(self.mean, device=batch.device).view(shape) * scale
+        std = torch.tensor(self.std, device=batch.device).view(shape) * scale
+        return (batch.float() - mean) / std
+
+
+class Dataset:
+    """Samples, labels and class names; any pair of arrays makes one.
+
+    Args:
+        images: uint8 pictures (samples, channels, height, width), or float features (samples, features).
+        targets: Integer labels from 0, (samples,).
+        class_names: One per class; by default the numbers.
+        preprocessing: By default the mean and deviation of these very samples.
+
+    >>> data = Dataset(torch.zeros(3, 2), [0, 1, 1])
+    >>> (len(data), data.class_counts.tolist(), data.class_names)
+    (3, [1, 2], ('0', '1'))
+    """
+
+    def __init__(
+        self,
+        images: Any,
+        targets: Any,
+        class_names: Sequence[str] | None = None,
+        preprocessing: Preprocessing | None = None,
+    ) -> None:
+        images, targets = torch.as_tensor(images), torch.as_tensor(targets)
+        self.class_counts = class_counts(targets, len(class_names) if class_names else None)
+        _check_samples(images, targets)
+        self.images: Tensor = images if images.dtype == torch.uint8 else images.float()
+        self.targets: Tensor = targets.long()
+        self.class_names = tuple(class_names or (str(label) for label in range(len(self.class_counts))))
+        self.preprocessing = preprocessing or _own_statistics(self.images)
+
+    def __len__(self) -> int:
+        return len(self.targets)
+
+    def __getitem__(self, index: int) -> tuple[Tensor, Tensor]:
+        """Return one raw sample and its label, as torch's DataLoader wants them."""
+        return self.images[index], self.targets[index]
+
+    def subset(self, indices: Tensor) -> "Dataset":
+        """Return the given samples, with the same names and preprocessing."""
+        return Dataset(self.images[indices], self.targets[indices], self.class_names, self.preprocessing)
+
+
+def load_data(
+    name: str,
+    root: str | Path | None = None,
+    *,
+    imbalance_ratio: float = 100,
+    profile: str = "exponential",
+    download: bool = False,
+) -> tuple[Dataset, Dataset]:
+    """Return the long-tailed training set and the balanced test set of a benchmark.
+
+    Args:
+        name: "cifar10-lt", "cifar100-lt", or "digits-lt" (bundled with scikit-learn).
+        root: The folder with torchvision's CIFAR files; by default the environment variable BALPOE_DATA.
+        imbalance_ratio: Largest over smallest class count.
+        profile: "exponential" or "step".
+        download: Fetch the CIFAR files when they are missing.
+
+    >>> train, test = load_data("digits-lt", imbalance_ratio=50)
+    >>> train.class_counts.tolist()
+    [124, 80, 51, 33, 21, 14, 9, 5, 3, 2]
+    """
+    if name not in DATASETS:
+        raise unknown_name("data set", name, DATASETS)
+    pool, test = DATASETS[name](root, download)
+    counts = long_tailed_counts(len(pool.class_names), int(pool.class_counts.min()), imbalance_ratio, profile)
+    return pool.subset(long_tailed_indices(pool.targets, counts)), test
+
+
+def _digits(root: str | Path | None, download: bool) -> tuple[Dataset, Dataset]:
+    """Handwritten digits of 8 x 8 pixels (scikit-learn): 50 of each for the test, drawn once and for all."""
+    from sklearn.datasets import load_digits
+
+    digits = load_digits()
+    images = torch.from_numpy(np.rint(digits.images * (255 / 16)).astype(np.uint8))[:, None]
+    targets = torch.from_numpy(digits.target)
+    held_out = long_tailed_indices(targets, [50] * 10, seed=1)
+    rest = torch.ones(len(targets), dtype=torch.bool).index_fill(0, held_out, False)
+    pool = Dataset(images[rest], targets[rest])
+    return pool, Dataset(images[held_out], targets[held_out], pool.class_names, pool.preprocessing)
+
+
+CIFAR_STATISTICS = Preprocessing((3, 32, 32), (0.4914, 0.4822, 0.4465), (0.2023, 0.1994, 0.2010))
+"""Those of CIFAR-10, which the field and the reference use for CIFAR-100 too."""
+
+
+def _cifar(class_name: str, root: str | Path | None, download: bool) -> tuple[Dataset, Dataset]:
+    from torchvision import datasets
+
+    folder = root or os.environ.get("BALPOE_DATA")
+    if not folder:
+        raise UserError(
+            f"{class_name} is not bundled: say where torchvision's files are with --data-root (root=) or BALPOE_DATA, "
+            "or add --download to fetch them there"
+        )
+    kind: Any = getattr(datasets, class_name)
+    if not download:
+        _check_files(kind, Path(folder))
+    try:
+        parts = [kind(str(folder), train=train, download=download) for train in (True, False)]
+    except (OSError, RuntimeError) as error:
+        raise UserError(
+            f"{class_name} could not be fetched into {folder}: {error}; try again, or copy the files"
+        ) from error
+    train, test = (
+        Dataset(
+            torch.from_numpy(part.data).permute(0, 3, 1, 2).contiguous(),
+            torch.tensor(part.targets),
+            tuple(part.classes),
+            CIFAR_STATISTICS,
+        )
+        for part in parts
+    )
+    return train, test
+
+
+def _check_files(kind: Any, root: Path) -> None:
+    """Refuse anything but the published bytes, before they are unpickled."""
+    from torchvision.datasets.utils import calculate_md5
+
+    for name, md5 in [*kind.train_list, *kind.test_list, [kind.meta["filename"], kind.meta["md5"]]]:
+        path = root / kind.base_folder / name
+        if not path.is_file():
+            raise UserError(
+                f"{path} is missing: point --data-root or BALPOE_DATA at torchvision's files, or add --download"
+            )
+        if calculate_md5(path) != md5:
+            raise UserError(
+                f"{path} is not the published file (its checksum differs; {path.stat().st_size:,} bytes): "
+                "it may be cut short, so delete it and fetch it again"
+            )
+
+
+DATASETS = {
+    "digits-lt": _digits,
+    "cifar10-lt": lambda root, download: _cifar("CIFAR10", root, download),
+    "cifar100-lt": lambda root, download: _cifar("CIFAR100", root, download),
+}
+"""From the name to the full training pool and the test set."""
+
+
+def _check_samples(images: Tensor, targets: Tensor) -> None:
+    if len(images) != len(targets):
+        raise UserError(f"there are {len(images)} samples but {len(targets)} labels")
+    if not len(images):
+        raise UserError("the data set is empty")
+    if images.dtype == torch.uint8 and images.ndim != 4:
+        raise UserError(f"pictures must have shape (samples, channels, height, width), but have {tuple(images.shape)}")
+    if images.dtype != torch.uint8 and (images.ndim < 2 or not images.is_floating_point()):
+        raise UserError(
+            f"samples must be uint8 pictures or float features (samples, features), "
+            f"but are {images.dtype} of shape {tuple(images.shape)}"
+        )
+    if images.is_floating_point() and not bool(torch.isfinite(images).all()):
+        row = int((~torch.isfinite(images.flatten(1)).all(dim=1)).nonzero()[0])
+        raise UserError(f"sample {row} has a feature that is NaN or infinite")
+
+
+def _own_statistics(images: Tensor) -> Preprocessing:
+    """Per channel of pictures, per feature of vectors; a constant feature keeps deviation 1."""
+    dims = (0, 2, 3) if images.ndim == 4 else (0,)
+    values = images.double() / (255 if images.dtype == torch.uint8 else 1)
+    mean, std = values.mean(dim=dims), values.std(dim=dims, correction=0)
+    std = torch.where(std > 0, std, torch.ones_like(std))
+    return Preprocessing(tuple(images.shape[1:]), tuple(mean.flatten().tolist()), tuple(std.flatten().tolist()))

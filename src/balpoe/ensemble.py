@@ -1,0 +1,66 @@
+"""The product of experts, the prior it is made for, and the way to any other prior."""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from balpoe.errors import UserError
+from balpoe.priors import Lambdas, checked_lambdas, checked_prior, tempered_prior
+
+__all__ = ["at_least_float32", "product_of_experts", "shift_prior", "source_prior"]
+
+
+def product_of_experts(expert_logits: Tensor) -> Tensor:
+    """Return the ensemble's logits, the mean over the experts: (batch, experts, classes) to (batch, classes).
+
+    The average in log space is the paper's definition of the ensemble; by its Theorem 1 the result
+    describes the joint distribution P(x | y) P^mean(lambda)(y).
+
+    >>> product_of_experts(torch.tensor([[[1.0, 0.0], [3.0, 2.0]]]))
+    tensor([[2., 1.]])
+    """
+    return at_least_float32(expert_logits).mean(dim=1)
+
+
+def source_prior(train_prior: Any, lambdas: Lambdas) -> Tensor:
+    """Return the prior under which the ensemble's logits are posteriors: P^mean(lambda), shape (classes,).
+
+    Uniform for lambdas that average to zero, the training prior for cross-entropy (Theorem 1).
+
+    >>> source_prior([0.9, 0.1], (1, 0, -1))
+    tensor([0.5000, 0.5000])
+    """
+    mean = torch.atleast_1d(checked_lambdas(lambdas)).mean(dim=0, keepdim=True)
+    return tempered_prior(train_prior, mean)[0]
+
+
+def shift_prior(logits: Tensor, target_prior: Any, source_prior: Any = None) -> Tensor:
+    """Return the logits moved to another label prior, logits + log target - log source.
+
+    Exact for calibrated logits, because P(x | y) does not change with the prior. A class whose
+    target is zero is excluded: its logit becomes minus infinity.
+
+    Args:
+        logits: (batch, classes), posteriors under `source_prior`.
+        target_prior: The label distribution of the place of use, (classes,).
+        source_prior: The one the logits are made for; by default uniform, as for a balanced ensemble.
+
+    >>> shift_prior(torch.zeros(1, 2), [0.75, 0.25]).softmax(dim=-1)
+    tensor([[0.7500, 0.2500]])
+    """
+    classes = logits.shape[-1]
+    shift = checked_prior(target_prior, classes, "target_prior").log()
+    if source_prior is not None:
+        source = checked_prior(source_prior, classes, "source_prior")
+        if bool((source == 0).any()):
+            zero = int((source == 0).nonzero()[0])
+            raise UserError(f"source_prior is zero for class {zero}: logits say nothing about a class they exclude")
+        shift = shift - source.log().to(shift.device)
+    logits = at_least_float32(logits)
+    return logits + shift.to(logits)
+
+
+def at_least_float32(logits: Tensor) -> Tensor:
+    """Return half-precision logits as float32; float32 and float64 as they are."""
+    return logits.to(torch.promote_types(logits.dtype, torch.float32))

@@ -1,0 +1,28 @@
+"""Mistakes that a user can mend, told in one sentence."""
+
+from collections.abc import Iterable
+from difflib import get_close_matches
+
+__all__ = ["UserError", "unknown_name"]
+
+
+class UserError(ValueError):
+    """A mistake that the user can mend: the message says what, where and what to do.
+
+    The command line prints the message alone and exits with code 2; a bug keeps its traceback.
+    """
+
+
+def unknown_name(kind: str, name: str, known: Iterable[str]) -> UserError:
+    """Return the error for a misspelt name: the nearest known one, or all of them.
+
+    >>> print(unknown_name("recipe", "cifar100lt", ["digits-lt", "cifar100-lt"]))
+    unknown recipe 'cifar100lt'; did you mean 'cifar100-lt'?
+    >>> print(unknown_name("device", "npu9", ["cuda", "mps"]))
+    unknown device 'npu9'; known are cuda, mps
+    """
+    known = list(known)
+    near = get_close_matches(name, known, n=1)
+    return UserError(
+        f"unknown {kind} {name!r}; " + (f"did you mean {near[0]!r}?" if near else f"known are {', '.join(known)}")
+    )

@@ -1,0 +1,308 @@
+"""Every number about saved predictions: evaluate() for one run, compare() for two."""
+
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from balpoe.ensemble import product_of_experts, shift_prior
+from balpoe.errors import UserError
+from balpoe.intervals import bootstrap, wilson_interval
+from balpoe.metrics import (
+    CalibrationBins,
+    accuracy_per_class,
+    brier_scores,
+    calibration_bins,
+    expected_calibration_error,
+    maximum_calibration_error,
+    negative_log_likelihoods,
+    shot_groups,
+    weighted_mean,
+)
+from balpoe.predictions import Predictions
+from balpoe.priors import checked_prior
+
+__all__ = ["Evaluation", "ExpertCheck", "Scores", "compare", "evaluate"]
+
+SHOT_GROUPS = (20, 100)
+
+
+@dataclass(frozen=True)
+class Scores:
+    """The metrics of one predictor, as fractions; None where there is no sample to measure on."""
+
+    accuracy: float
+    """The share of right answers over all (weighted) samples."""
+    balanced_accuracy: float
+    """The mean of the per-class accuracies."""
+    many: float | None
+    medium: float | None
+    few: float | None
+    ece: float
+    mce: float
+    classwise_ece: float
+    nll: float | None
+    """In nats; None when a class that occurs was excluded, and the loss is infinite."""
+    brier: float
+    per_class: tuple[float | None, ...] = field(repr=False)
+    per_class_interval: tuple[tuple[float, float] | None, ...] = field(repr=False)
+    """Wilson's, at 95 %."""
+    reliability: dict[str, list[float]] = field(repr=False)
+    """The bins' share, confidence and accuracy; an empty bin has 0 in all three."""
+
+
+@dataclass(frozen=True)
+class ExpertCheck:
+    """Whether an expert is what the theorem needs: calibrated for the prior it was trained for."""
+
+    marginal: tuple[float, ...] = field(repr=False)
+    """Its average prediction over the test data, the paper's Figure 3."""
+    marginal_kl: float
+    """Divergence of that from its prior, as the paper draws it: grows with separation even for a perfect expert."""
+    weighted_kl: float | None
+    """The same over test data weighted to its prior: 0 for a calibrated expert; None if a class has no test sample."""
+    weighted_ece: float | None
+    """The expert's ECE under those weights."""
+
+
+@dataclass(frozen=True)
+class Evaluation(Scores):
+    """The ensemble's scores, each expert's, and what they rest on."""
+
+    samples: int = 0
+    effective_samples: float = 0.0
+    """How many equally weighted samples the weights are worth."""
+    intervals: dict[str, tuple[float, float]] = field(default_factory=dict, repr=False)
+    """95 % bootstrap intervals over the test samples."""
+    experts: tuple[Scores, ...] = field(default=(), repr=False)
+    checks: tuple[ExpertCheck, ...] = field(default=(), repr=False)
+    parameters: int | None = None
+    multiply_adds: int | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return everything as plain numbers, for JSON."""
+        return asdict(self)
+
+
+def evaluate(
+    predictions: Predictions,
+    target_prior: Any = None,
+    *,
+    shot_groups: tuple[int, int] = SHOT_GROUPS,
+    num_bins: int = 15,
+    num_resamples: int = 1000,
+    seed: int = 0,
+) -> Evaluation:
+    """Return all metrics of saved predictions, for the ensemble and for each expert.
+
+    Args:
+        predictions: From `predict`, or loaded.
+        target_prior: None takes the logits as trained. A prior of the place of use moves them there from
+            their own, and weights the test samples so that they stand for that prior.
+        shot_groups: A class is few-shot below the first and many-shot above the second number.
+        num_bins: Of the calibration errors.
+        num_resamples: Of the bootstrap; 0 for no intervals.
+        seed: Of the bootstrap.
+
+    >>> logits = torch.tensor([[[2.0, 0.0]], [[0.0, 1.0]], [[1.0, 0.0]]])
+    >>> predictions = Predictions(logits, torch.tensor([0, 1, 1]), torch.tensor([90, 10]), torch.tensor([0.0]))
+    >>> evaluation = evaluate(predictions, num_resamples=0)
+    >>> evaluation.balanced_accuracy, evaluation.few, evaluation.many
+    (0.75, 0.5, None)
+    """
+    weights = None if target_prior is None else _weights(predictions, target_prior)
+    ensemble, *experts = _summaries(predictions, target_prior, num_bins, weights)
+    measure = _Measure(predictions, shot_groups, num_bins, weights)
+    scores = measure.scores(ensemble)
+    intervals = {}
+    if num_resamples:
+        low, high = bootstrap(
+            lambda rows: measure.headline(ensemble, rows), predictions.targets, num_resamples=num_resamples, seed=seed
+        ).tolist()
+        intervals = {
+            name: (a, b)
+            for name, a, b in zip(HEADLINE, low, high, strict=True)
+            if getattr(scores, name) is not None and a == a
+        }
+    effective = float(len(predictions)) if weights is None else float(weights.sum() ** 2 / weights.square().sum())
+    return Evaluation(
+        **vars(scores),
+        samples=len(predictions),
+        effective_samples=effective,
+        intervals=intervals,
+        experts=tuple(measure.scores(expert) for expert in experts),
+        checks=_checks(predictions, experts if target_prior is None else None, num_bins),
+        parameters=predictions.parameters,
+        multiply_adds=predictions.multiply_adds,
+    )
+
+
+def compare(
+    predictions: Predictions,
+    baseline: Predictions,
+    *,
+    shot_groups: tuple[int, int] = SHOT_GROUPS,
+    num_bins: int = 15,
+    num_resamples: int = 1000,
+    seed: int = 0,
+) -> dict[str, tuple[float, float, float]]:
+    """Return, for each headline metric, the difference to a baseline on the same test samples, and its interval.
+
+    The bootstrap is paired: both are measured on the same resamples.
+    """
+    if not torch.equal(predictions.targets, baseline.targets):
+        raise UserError("the two runs were predicted on different test samples; compare runs of the same test set")
+    ours, theirs = (_summaries(p, None, num_bins, None)[0] for p in (predictions, baseline))
+    measure = _Measure(predictions, shot_groups, num_bins, None)
+
+    def difference(rows: Tensor) -> Tensor:
+        return measure.headline(ours, rows) - measure.headline(theirs, rows)
+
+    value = difference(torch.arange(len(predictions))).tolist()
+    low, high = bootstrap(difference, predictions.targets, num_resamples=num_resamples, seed=seed).tolist()
+    rows = zip(value, low, high, strict=True)
+    return {name: row for name, row in zip(HEADLINE, rows, strict=True) if row[0] == row[0]}
+
+
+@dataclass(frozen=True)
+class _Summary:
+    """What the metrics need of one predictor: a few numbers per sample, and sums over the samples."""
+
+    correct: Tensor
+    confidence: Tensor
+    nll: Tensor
+    brier: Tensor
+    classwise: CalibrationBins
+    marginal: Tensor
+
+
+HEADLINE = ("accuracy", "balanced_accuracy", "many", "medium", "few", "ece", "mce", "nll", "brier")
+
+
+class _Measure:
+    """Turns summaries into scores; holds what is the same for all predictors."""
+
+    def __init__(
+        self, predictions: Predictions, thresholds: tuple[int, int], num_bins: int, weights: Tensor | None
+    ) -> None:
+        self.targets, self.num_classes = predictions.targets, predictions.num_classes
+        self.groups = shot_groups(predictions.class_counts, thresholds)
+        self.num_bins, self.weights = num_bins, weights
+
+    def headline(self, summary: _Summary, rows: Tensor) -> Tensor:
+        """The metrics named in HEADLINE over some rows; NaN where there is none to measure."""
+        weights = None if self.weights is None else self.weights[rows]
+        correct, confidence = summary.correct[rows], summary.confidence[rows]
+        per_class = accuracy_per_class(correct, self.targets[rows], self.num_classes)
+        bins = calibration_bins(confidence, correct, self.num_bins, weights)
+        values = [
+            weighted_mean(correct, weights),
+            per_class.nanmean(),
+            *(per_class[mask].nanmean() for mask in self.groups.values()),
+            expected_calibration_error(bins),
+            maximum_calibration_error(bins),
+            weighted_mean(summary.nll[rows], weights),
+            weighted_mean(summary.brier[rows], weights),
+        ]
+        return torch.stack(values)
+
+    def scores(self, summary: _Summary) -> Scores:
+        headline = self.headline(summary, torch.arange(len(self.targets)))
+        values: dict[str, Any] = {
+            name: value if torch.isfinite(torch.tensor(value)) else None
+            for name, value in zip(HEADLINE, headline.tolist(), strict=True)
+        }
+        totals = torch.bincount(self.targets, minlength=self.num_classes)
+        per_class = accuracy_per_class(summary.correct, self.targets, self.num_classes)
+        wilson = wilson_interval(per_class * totals, totals).T.tolist()
+        bins = calibration_bins(summary.confidence, summary.correct, self.num_bins, self.weights)
+        parts = (("share", bins.share), ("confidence", bins.confidence), ("accuracy", bins.accuracy))
+        return Scores(
+            **values,
+            classwise_ece=float(expected_calibration_error(summary.classwise).mean()),
+            per_class=tuple(None if value != value else value for value in per_class.tolist()),
+            per_class_interval=tuple(None if low != low else (low, high) for low, high in wilson),
+            reliability={name: part.nan_to_num(0.0).tolist() for name, part in parts},
+        )
+
+
+def _summaries(predictions: Predictions, target_prior: Any, num_bins: int, weights: Tensor | None) -> list[_Summary]:
+    """Of the ensemble, then of each expert, in one pass over blocks of rows."""
+    blocks = [_block_summaries(predictions, rows, target_prior, num_bins, weights) for rows in predictions.blocks()]
+    return [_joined(parts) for parts in zip(*blocks, strict=True)]
+
+
+def _block_summaries(
+    predictions: Predictions, rows: slice, target_prior: Any, num_bins: int, weights: Tensor | None
+) -> list[_Summary]:
+    expert_logits, targets = predictions.expert_logits[rows].double(), predictions.targets[rows]
+    tables = [product_of_experts(expert_logits), *expert_logits.unbind(dim=1)]
+    if target_prior is not None:
+        sources = [predictions.source_prior, *predictions.expert_priors]
+        tables = [shift_prior(table, target_prior, source) for table, source in zip(tables, sources, strict=True)]
+    return [_summary(table, targets, num_bins, None if weights is None else weights[rows]) for table in tables]
+
+
+def _summary(logits: Tensor, targets: Tensor, num_bins: int, weights: Tensor | None) -> _Summary:
+    log_probabilities = logits.log_softmax(dim=1)
+    probabilities = log_probabilities.exp()
+    confidence, answer = probabilities.max(dim=1)
+    one_hot = torch.nn.functional.one_hot(targets, logits.shape[1])
+    return _Summary(
+        answer == targets,
+        confidence,
+        negative_log_likelihoods(log_probabilities, targets),
+        brier_scores(probabilities, targets),
+        calibration_bins(probabilities, one_hot, num_bins, weights),
+        probabilities.sum(dim=0),
+    )
+
+
+def _joined(parts: tuple[_Summary, ...]) -> _Summary:
+    whole = {
+        name: torch.cat([getattr(part, name) for part in parts]) for name in ("correct", "confidence", "nll", "brier")
+    }
+    sums = (torch.stack(values).sum(dim=0) for values in zip(*(part.classwise for part in parts), strict=True))
+    return _Summary(**whole, classwise=CalibrationBins(*sums), marginal=sum(part.marginal for part in parts))  # type: ignore[arg-type]
+
+
+def _weights(predictions: Predictions, target_prior: Any) -> Tensor:
+    """Importance weights of the samples: the target prior over the test set's own frequency of the label."""
+    target = checked_prior(target_prior, predictions.num_classes, "target_prior")
+    counts = torch.bincount(predictions.targets, minlength=predictions.num_classes)
+    missing = ((target > 0) & (counts == 0)).nonzero()
+    if len(missing):
+        name = predictions.class_names[int(missing[0])]
+        raise UserError(f"target_prior gives weight to class {name!r}, of which the test set has no sample")
+    return (target / counts.clamp(min=1) * len(predictions))[predictions.targets]
+
+
+def _checks(predictions: Predictions, plain: list[_Summary] | None, num_bins: int) -> tuple[ExpertCheck, ...]:
+    """The paper's Figure 3 for each expert as trained, and the same weighted to the prior it was trained for."""
+    priors = predictions.expert_priors.double()
+    covered = bool((torch.bincount(predictions.targets, minlength=predictions.num_classes) > 0).all())
+    plain = plain or _summaries(predictions, None, num_bins, None)[1:]
+    checks = []
+    for expert, (summary, prior) in enumerate(zip(plain, priors, strict=True)):
+        marginal = summary.marginal / len(predictions)
+        kl, ece = _weighted_check(predictions, expert, summary, prior, num_bins) if covered else (None, None)
+        checks.append(ExpertCheck(tuple(marginal.tolist()), _divergence(marginal, prior), kl, ece))
+    return tuple(checks)
+
+
+def _weighted_check(
+    predictions: Predictions, expert: int, summary: _Summary, prior: Tensor, num_bins: int
+) -> tuple[float, float]:
+    weights = _weights(predictions, prior)
+    marginal = torch.zeros_like(prior)
+    for rows in predictions.blocks():
+        probabilities = predictions.expert_logits[rows, expert].double().softmax(dim=1)
+        marginal += weights[rows] @ probabilities
+    bins = calibration_bins(summary.confidence, summary.correct, num_bins, weights)
+    return _divergence(marginal / weights.sum(), prior), float(expected_calibration_error(bins))
+
+
+def _divergence(observed: Tensor, prior: Tensor) -> float:
+    """The Kullback-Leibler divergence of an average prediction from a prior, in nats; not below 0 by rounding."""
+    return max(0.0, float((torch.special.xlogy(observed, observed) - torch.xlogy(observed, prior)).sum()))

@@ -1,0 +1,94 @@
+"""Files that are whole or absent: write beside, sync, rename; read with a sentence on failure."""
+
+import contextlib
+import json
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import IO, Any
+
+from balpoe.errors import UserError
+
+__all__ = ["locked", "read_json", "read_text", "write_file", "write_json", "write_text"]
+
+
+def write_file(path: Path, write: Callable[[IO[bytes]], object]) -> None:
+    """Write a file through `write(stream)` so that a crash at any moment leaves the old one or the new one."""
+    beside = path.with_name(f".{path.name}.part")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with open(beside, "wb") as stream:
+            write(stream)
+            stream.flush()
+            os.fsync(stream.fileno())
+        os.replace(beside, path)
+        _sync_folder(path.parent)
+    except OSError as error:
+        with contextlib.suppress(OSError):
+            beside.unlink(missing_ok=True)
+        raise UserError(
+            f"cannot write {path}: {_reason(error)}; what was there before is kept, make room or choose another place, "
+            "then run the same command again"
+        ) from error
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write text as UTF-8, whole or not at all."""
+    write_file(path, lambda stream: stream.write(text.encode()))
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Write a value as indented JSON; NaN is refused, because JSON has none."""
+    write_text(path, json.dumps(value, indent=2, allow_nan=False, ensure_ascii=False) + "\n")
+
+
+def read_text(path: Path) -> str:
+    """Return a file's text."""
+    try:
+        return path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise UserError(f"cannot read {path}: {_reason(error)}") from error
+    except UnicodeDecodeError as error:
+        raise UserError(f"cannot read {path}: it is not UTF-8 text") from error
+
+
+def read_json(path: Path) -> Any:
+    """Return the value of a JSON file."""
+    text = read_text(path)
+    try:
+        return json.loads(text)
+    except ValueError as error:
+        raise UserError(
+            f"{path} is not valid JSON ({error}); restore it, or run the command that wrote it again"
+        ) from error
+
+
+@contextlib.contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """Hold a folder for this process alone; the lock goes with the process, however that ends."""
+    try:
+        import fcntl
+    except ImportError:  # no advisory locks on this system: go on without
+        yield
+        return
+    folder.mkdir(parents=True, exist_ok=True)
+    with open(folder / ".lock", "w") as stream:
+        try:
+            fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            raise UserError(f"{folder} is in use by another process; wait for it, or choose another --name") from error
+        yield
+
+
+def _reason(error: OSError) -> str:
+    return error.strerror.lower() if error.strerror else f"the disk may be full ({error})"
+
+
+def _sync_folder(folder: Path) -> None:
+    """Make a rename last through a power cut; not every system can open a folder."""
+    with contextlib.suppress(OSError):
+        descriptor = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)

@@ -1,0 +1,155 @@
+"""What predictions are worth: accuracy per class and per shot group, calibration, likelihood; each also weighted.
+
+Everything takes vectors over the samples and, optionally, one weight per sample (importance
+weights to another label prior). Means are taken in float64; a quantity without samples is NaN.
+"""
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from balpoe.errors import UserError
+
+__all__ = [
+    "CalibrationBins",
+    "accuracy_per_class",
+    "brier_scores",
+    "calibration_bins",
+    "expected_calibration_error",
+    "maximum_calibration_error",
+    "negative_log_likelihoods",
+    "shot_groups",
+    "weighted_mean",
+]
+
+
+def weighted_mean(values: Tensor, weights: Tensor | None = None) -> Tensor:
+    """Return the mean over the samples (axis 0).
+
+    >>> weighted_mean(torch.tensor([1.0, 3.0]), torch.tensor([3.0, 1.0]))
+    tensor(1.5000, dtype=torch.float64)
+    """
+    values = values.double()
+    if weights is None:
+        return values.mean(dim=0)
+    weights = weights.double()
+    total: Tensor = torch.tensordot(weights, values, dims=1)
+    return total / weights.sum()
+
+
+def accuracy_per_class(correct: Tensor, targets: Tensor, num_classes: int) -> Tensor:
+    """Return the share of right answers of each class, shape (classes,); NaN for a class without samples.
+
+    No weights: importance weights are the same for all samples of a class and cancel.
+
+    >>> accuracy_per_class(torch.tensor([True, False, True]), torch.tensor([0, 0, 1]), 3)
+    tensor([0.5000, 1.0000,    nan], dtype=torch.float64)
+    """
+    hits = torch.bincount(targets, weights=correct.double(), minlength=num_classes)
+    return hits / torch.bincount(targets, minlength=num_classes)
+
+
+def shot_groups(class_counts: Tensor, thresholds: tuple[int, int] = (20, 100)) -> dict[str, Tensor]:
+    """Return which classes are many-, medium- and few-shot: above, between, and below the thresholds.
+
+    >>> {name: mask.tolist() for name, mask in shot_groups(torch.tensor([101, 100, 19])).items()}
+    {'many': [True, False, False], 'medium': [False, True, False], 'few': [False, False, True]}
+    """
+    few, many = thresholds
+    if not 0 <= few <= many + 1:
+        raise UserError(f"shot groups want thresholds few <= many, such as 20,100, but are {few},{many}")
+    is_many, is_few = class_counts > many, class_counts < few
+    return {"many": is_many, "medium": ~is_many & ~is_few, "few": is_few}
+
+
+class CalibrationBins(NamedTuple):
+    """Confidence against accuracy in equal bins of [0, 1], as sums, so that blocks of samples can be added.
+
+    Each field has shape (bins,), or (columns, bins) when every column was binned by itself.
+    """
+
+    mass: Tensor
+    """How many samples, or how much of their weight, lies in the bin."""
+    confidence_mass: Tensor
+    correct_mass: Tensor
+
+    @property
+    def share(self) -> Tensor:
+        """The part of all samples in the bin; the shares sum to 1."""
+        return self.mass / self.mass.sum(dim=-1, keepdim=True)
+
+    @property
+    def confidence(self) -> Tensor:
+        """The mean confidence; NaN in an empty bin."""
+        return self.confidence_mass / self.mass
+
+    @property
+    def accuracy(self) -> Tensor:
+        """The share of right answers; NaN in an empty bin."""
+        return self.correct_mass / self.mass
+
+    @property
+    def gap(self) -> Tensor:
+        """The distance of accuracy and confidence; 0 in an empty bin."""
+        return (self.accuracy - self.confidence).abs().nan_to_num(0.0)
+
+
+def calibration_bins(
+    confidence: Tensor, correct: Tensor, num_bins: int = 15, weights: Tensor | None = None
+) -> CalibrationBins:
+    """Return the reliability diagram's numbers: right-closed bins, 1.0 in the last one and 0 in the first.
+
+    Args:
+        confidence: The probability given to the answer, (samples,), or of each class, (samples, classes).
+        correct: Whether it was right, in the same shape.
+        num_bins: How many bins.
+        weights: One per sample.
+
+    >>> bins = calibration_bins(torch.tensor([0.97, 1.0]), torch.tensor([True, False]))
+    >>> round(float(expected_calibration_error(bins)), 4)
+    0.485
+    """
+    columns = 1 if confidence.ndim == 1 else confidence.shape[1]
+    probability = confidence.double().reshape(-1, columns)
+    weight = torch.ones(1, dtype=torch.float64) if weights is None else weights.double()
+    weight = weight.to(probability)[:, None].expand_as(probability)
+    edges = torch.linspace(0, 1, num_bins + 1, dtype=torch.float64)[1:-1].to(probability)
+    index = torch.bucketize(probability.contiguous(), edges)
+    index = (index + num_bins * torch.arange(columns, device=index.device)).flatten()
+
+    def total(values: Tensor) -> Tensor:
+        sums = torch.bincount(index, weights=values.flatten(), minlength=columns * num_bins)
+        return sums if confidence.ndim == 1 else sums.view(columns, num_bins)
+
+    hits = weight * correct.reshape(-1, columns)
+    return CalibrationBins(total(weight), total(weight * probability), total(hits))
+
+
+def expected_calibration_error(bins: CalibrationBins) -> Tensor:
+    """Return ECE, the mean gap of confidence and accuracy, each bin with its share (supplement, eq. ECE).
+
+    The bins of all classes give one value per class, whose mean is the classwise ECE.
+    """
+    return (bins.share * bins.gap).sum(dim=-1)
+
+
+def maximum_calibration_error(bins: CalibrationBins) -> Tensor:
+    """Return MCE, the largest gap of any bin that is not empty (supplement, eq. MCE)."""
+    return bins.gap.amax(dim=-1)
+
+
+def negative_log_likelihoods(log_probabilities: Tensor, targets: Tensor) -> Tensor:
+    """Return -log p(target) of each sample, in nats; infinite where the target was excluded."""
+    return -log_probabilities.double().gather(1, targets[:, None]).squeeze(1)
+
+
+def brier_scores(probabilities: Tensor, targets: Tensor) -> Tensor:
+    """Return the squared distance from the one-hot truth of each sample, summed over classes, from 0 to 2.
+
+    >>> brier_scores(torch.tensor([[0.5, 0.5]]), torch.tensor([0]))
+    tensor([0.5000], dtype=torch.float64)
+    """
+    probabilities = probabilities.double()
+    at_target = probabilities.gather(1, targets[:, None]).squeeze(1)
+    return probabilities.square().sum(dim=1) - 2 * at_target + 1

@@ -1,0 +1,246 @@
+"""A shared trunk, one branch per expert, a cosine classifier: the shape of every network here.
+
+The experts of a layer share one parameter tensor. They can run as one grouped operation, which is
+faster on a GPU, or one by one, each with its part of the tensor, which is faster on a CPU.
+`ExpertNetwork` lets the device decide; both give the same numbers.
+"""
+
+import copy
+from collections.abc import Iterable, Sequence
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+from torch.utils.flop_counter import FlopCounterMode
+
+from balpoe.errors import UserError
+
+__all__ = [
+    "CosineClassifier",
+    "ExpertBatchNorm2d",
+    "ExpertConv2d",
+    "ExpertLayer",
+    "ExpertLinear",
+    "ExpertNetwork",
+    "multiply_adds",
+    "num_parameters",
+]
+
+
+class ExpertLayer(nn.Module):
+    """A layer of several experts, whose parameters lie one after the other along the first axis.
+
+    `forward` maps all experts together, in one tensor; `each` maps a list with one tensor per expert.
+    """
+
+    num_experts: int
+
+    def each(self, inputs: Sequence[Tensor]) -> list[Tensor]:
+        """Return the experts' outputs, computed one after the other from their own inputs."""
+        raise NotImplementedError
+
+    def parts(self, tensor: Tensor) -> tuple[Tensor, ...]:
+        """Return each expert's part of a parameter: split once, so that its gradient is joined once."""
+        return tensor.chunk(self.num_experts)
+
+
+class ExpertNetwork(nn.Module):
+    """Images (batch, ...) to expert logits (batch, experts, classes), also with one expert.
+
+    Args:
+        trunk: What the experts share.
+        branches: The layers that each expert has for itself, in order.
+        classifier: From features (batch, experts or 1, features) to expert logits.
+    """
+
+    def __init__(self, trunk: nn.Module, branches: Iterable[ExpertLayer], classifier: "CosineClassifier") -> None:
+        super().__init__()
+        self.trunk = trunk
+        self.branches = nn.ModuleList(branches)
+        self.classifier = classifier
+
+    @property
+    def num_experts(self) -> int:
+        """How many experts there are."""
+        return self.classifier.num_experts
+
+    @property
+    def num_classes(self) -> int:
+        """How many classes there are."""
+        return self.classifier.num_classes
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Return expert logits (batch, experts, classes) of normalised images or feature vectors."""
+        shared = self.trunk(images)
+        if not len(self.branches):
+            features = _pooled(shared, 1)
+        elif self.num_experts > 1 and shared.device.type == "cpu":
+            features = self._one_by_one(shared)
+        else:
+            features = self._together(shared)
+        logits: Tensor = self.classifier(features)
+        return logits
+
+    def expert(self, index: int) -> "ExpertNetwork":
+        """Return a copy that holds one expert alone: the same trunk, that expert's branch and classifier."""
+        if not 0 <= index < self.num_experts:
+            raise UserError(f"expert {index} is asked for, but the network has experts 0 to {self.num_experts - 1}")
+        alone = copy.deepcopy(self)
+        for module in (*alone.branches.modules(), alone.classifier):
+            for name, tensor in (*module.named_parameters(recurse=False), *module.named_buffers(recurse=False)):
+                if tensor.ndim:
+                    part = tensor.detach().chunk(self.num_experts)[index].clone()
+                    setattr(module, name, nn.Parameter(part) if isinstance(tensor, nn.Parameter) else part)
+            if isinstance(module, ExpertLayer | CosineClassifier):
+                module.num_experts = 1
+        return alone
+
+    def _together(self, x: Tensor) -> Tensor:
+        """One grouped operation per layer: few large kernels, which is what a GPU wants."""
+        for layer in self.branches:
+            x = layer(x)
+        return _pooled(x, self.num_experts)
+
+    def _one_by_one(self, x: Tensor) -> Tensor:
+        """An operation per layer and expert: a CPU has no fast kernel for grouped convolutions."""
+        outputs = [x] * self.num_experts
+        for layer in self.branches:
+            assert isinstance(layer, ExpertLayer)
+            outputs = layer.each(outputs)
+        return torch.cat([_pooled(output, 1) for output in outputs], dim=1)
+
+
+class CosineClassifier(nn.Module):
+    """The paper's classifier: scale * cosine of features and class weights, one set of weights per expert.
+
+    Computed in float32 also under autocast: a logit of 30 in bfloat16 is off by up to 1/16.
+    """
+
+    def __init__(self, num_features: int, num_classes: int, num_experts: int = 1, scale: float = 32.0) -> None:
+        super().__init__()
+        self.num_experts, self.num_classes, self.scale = num_experts, num_classes, scale
+        self.weight = nn.Parameter(torch.empty(num_experts, num_classes, num_features).uniform_(-1, 1))
+        with torch.no_grad():
+            self.weight.copy_(F.normalize(self.weight, dim=-1))
+
+    def forward(self, features: Tensor) -> Tensor:
+        """Return expert logits (batch, experts, classes) of features (batch, experts or 1, features)."""
+        with torch.autocast(features.device.type, enabled=False):
+            weight = F.normalize(self.weight, dim=-1)
+            unit = F.normalize(features.to(weight.dtype), dim=-1).expand(-1, self.num_experts, -1)
+            return self.scale * torch.einsum("bef,ecf->bec", unit, weight)
+
+    def extra_repr(self) -> str:
+        """Return the sizes, for `print(network)`."""
+        experts, classes, features = self.weight.shape
+        return f"features={features}, classes={classes}, experts={experts}, scale={self.scale:g}"
+
+
+class ExpertConv2d(ExpertLayer):
+    """A 3 x 3 convolution per expert, without bias; the weights of all experts lie one after the other.
+
+    Args:
+        in_channels: Of one expert.
+        out_channels: Of one expert.
+        num_experts: How many.
+        stride: Of the convolution.
+        shared_input: Whether all experts read the same input, as right behind the trunk.
+    """
+
+    def __init__(
+        self, in_channels: int, out_channels: int, num_experts: int = 1, stride: int = 1, shared_input: bool = False
+    ) -> None:
+        super().__init__()
+        self.num_experts, self.stride, self.shared_input = num_experts, stride, shared_input
+        self.weight = nn.Parameter(torch.empty(num_experts * out_channels, in_channels, 3, 3))
+        nn.init.kaiming_normal_(self.weight)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Map (batch, experts * in_channels, height, width), or (batch, in_channels, ...) if the input is shared."""
+        groups = 1 if self.shared_input else self.num_experts
+        return F.conv2d(x, self.weight, stride=self.stride, padding=1, groups=groups)
+
+    def each(self, inputs: Sequence[Tensor]) -> list[Tensor]:
+        """Map (batch, in_channels, height, width) of each expert."""
+        pairs = zip(inputs, self.parts(self.weight), strict=True)
+        return [F.conv2d(x, weight, stride=self.stride, padding=1) for x, weight in pairs]
+
+
+class ExpertBatchNorm2d(ExpertLayer):
+    """Batch normalisation of each expert's channels."""
+
+    def __init__(self, channels: int, num_experts: int = 1) -> None:
+        super().__init__()
+        self.num_experts = num_experts
+        self.norm = nn.BatchNorm2d(channels * num_experts)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Map (batch, experts * channels, height, width)."""
+        normalised: Tensor = self.norm(x)
+        return normalised
+
+    def each(self, inputs: Sequence[Tensor]) -> list[Tensor]:
+        """Map (batch, channels, height, width) of each expert."""
+        norm = self.norm
+        assert norm.running_mean is not None  # for mypy: statistics are always kept here
+        assert norm.running_var is not None
+        assert norm.momentum is not None
+        if self.training and norm.num_batches_tracked is not None:
+            norm.num_batches_tracked.add_(1)
+        tensors = (norm.running_mean, norm.running_var, norm.weight, norm.bias)
+        rows = zip(inputs, *(self.parts(tensor) for tensor in tensors), strict=True)
+        return [
+            F.batch_norm(x, mean, variance, weight, bias, self.training, norm.momentum, norm.eps)
+            for x, mean, variance, weight, bias in rows
+        ]
+
+
+class ExpertLinear(ExpertLayer):
+    """A fully connected layer per expert, with the rectifier behind it."""
+
+    def __init__(self, in_features: int, out_features: int, num_experts: int = 1) -> None:
+        super().__init__()
+        self.num_experts = num_experts
+        self.weight = nn.Parameter(torch.empty(num_experts, out_features, in_features))
+        self.bias = nn.Parameter(torch.zeros(num_experts, out_features))
+        nn.init.normal_(self.weight, std=(2 / in_features) ** 0.5)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Map (batch, features), or (batch, experts, features) behind another such layer."""
+        equation = "bi,eoi->beo" if x.ndim == 2 else "bei,eoi->beo"
+        return F.relu(torch.einsum(equation, x, self.weight) + self.bias)
+
+    def each(self, inputs: Sequence[Tensor]) -> list[Tensor]:
+        """Map (batch, features) of each expert."""
+        rows = zip(inputs, self.weight.unbind(), self.bias.unbind(), strict=True)
+        return [F.relu(F.linear(*row)) for row in rows]
+
+
+def num_parameters(network: nn.Module) -> int:
+    """Return how many numbers training changes.
+
+    >>> num_parameters(nn.Linear(10, 2))
+    22
+    """
+    return sum(parameter.numel() for parameter in network.parameters())
+
+
+def multiply_adds(network: nn.Module, example: Tensor) -> int:
+    """Return the multiply-adds of one forward pass of one sample: convolutions and matrix products alone.
+
+    >>> multiply_adds(nn.Linear(10, 2), torch.zeros(1, 10))
+    20
+    """
+    training = network.training
+    network.eval()
+    with FlopCounterMode(display=False) as counter, torch.no_grad():
+        network(example)
+    network.train(training)
+    return int(counter.get_total_flops()) // (2 * len(example))
+
+
+def _pooled(x: Tensor, num_experts: int) -> Tensor:
+    """Feature maps (batch, experts * features, height, width), or vectors, to (batch, experts, features)."""
+    if x.ndim == 4:
+        x = x.mean(dim=(2, 3))
+    return x if x.ndim == 3 else x.view(len(x), num_experts, -1)

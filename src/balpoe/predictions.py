@@ -1,0 +1,207 @@
+"""What a network said about a test set, saved once: every metric and figure is computed from it on a CPU."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from balpoe.data.datasets import Dataset
+from balpoe.ensemble import product_of_experts, source_prior
+from balpoe.errors import UserError
+from balpoe.files import read_json, write_file, write_json
+from balpoe.networks.experts import multiply_adds, num_parameters
+from balpoe.priors import Lambdas, checked_lambdas, class_prior, tempered_prior
+
+__all__ = ["Predictions", "predict"]
+
+HALF_PRECISION_ABOVE = 256 * 2**20  # bytes; beyond that the logits are saved as float16
+BLOCK_VALUES = 2**21  # logits looked at together when a large table is read row by row
+
+
+@dataclass(frozen=True, eq=False)
+class Predictions:
+    """Expert logits and labels of a test set, with what it takes to understand them.
+
+    Args:
+        expert_logits: (samples, experts, classes).
+        targets: (samples,).
+        class_counts: Of the training set, (classes,).
+        lambdas: The experts' own, (experts,) or (experts, classes).
+        class_names: One per class; by default the numbers.
+        train_prior: What the loss was given; by default the class counts' share.
+        parameters: Of the network.
+        multiply_adds: Of one sample.
+    """
+
+    expert_logits: Tensor
+    targets: Tensor
+    class_counts: Tensor
+    lambdas: Tensor
+    class_names: tuple[str, ...] = ()
+    train_prior: Tensor | None = None
+    parameters: int | None = None
+    multiply_adds: int | None = None
+
+    def __post_init__(self) -> None:
+        put = object.__setattr__  # frozen for users, completed here once
+        put(self, "class_counts", torch.as_tensor(self.class_counts))
+        put(self, "lambdas", torch.atleast_1d(checked_lambdas(self.lambdas)))
+        put(self, "class_names", tuple(self.class_names) or tuple(map(str, range(len(self.class_counts)))))
+        if self.expert_logits.ndim != 3 or len(self.expert_logits) != len(self.targets):
+            raise UserError(
+                f"expert_logits must have shape (samples, experts, classes) for {len(self.targets)} targets, "
+                f"but have {tuple(self.expert_logits.shape)}"
+            )
+        experts, classes = self.expert_logits.shape[1:]
+        if len(self.lambdas) != experts:
+            raise UserError(f"lambdas describes {len(self.lambdas)} experts but the predictions have {experts}")
+        if len(self.class_counts) != classes or len(self.class_names) != classes:
+            raise UserError(
+                f"the predictions have {classes} classes, but class_counts {len(self.class_counts)} "
+                f"and class_names {len(self.class_names)}"
+            )
+
+    def __len__(self) -> int:
+        return len(self.targets)
+
+    @property
+    def num_experts(self) -> int:
+        """How many experts there are."""
+        return self.expert_logits.shape[1]
+
+    @property
+    def num_classes(self) -> int:
+        """How many classes there are."""
+        return self.expert_logits.shape[2]
+
+    @property
+    def logits(self) -> Tensor:
+        """The ensemble's logits, (samples, classes)."""
+        return product_of_experts(self.expert_logits)
+
+    @property
+    def source_prior(self) -> Tensor:
+        """The prior under which `logits` are posteriors: uniform for lambdas that average to 0."""
+        return source_prior(self._prior(), self.lambdas)
+
+    @property
+    def expert_priors(self) -> Tensor:
+        """The prior that each expert was trained for, (experts, classes)."""
+        return tempered_prior(self._prior(), self.lambdas)
+
+    def _prior(self) -> Tensor:
+        return class_prior(self.class_counts) if self.train_prior is None else self.train_prior
+
+    def subset(self, indices: Tensor) -> "Predictions":
+        """Return the predictions of some samples."""
+        return replace(self, expert_logits=self.expert_logits[indices], targets=self.targets[indices])
+
+    def blocks(self) -> Iterator[slice]:
+        """Yield slices of rows that are small enough to work on at once."""
+        rows = max(1, BLOCK_VALUES // (self.num_experts * self.num_classes))
+        for start in range(0, len(self), rows):
+            yield slice(start, start + rows)
+
+    def save(self, folder: str | Path) -> None:
+        """Write expert_logits.npy, targets.npy and, last, predictions.json, which says that all is there."""
+        folder = Path(folder)
+        logits = self.expert_logits.float()
+        if logits.numel() * 4 > HALF_PRECISION_ABOVE:
+            logits = logits.half()
+        write_file(folder / "expert_logits.npy", lambda stream: np.save(stream, logits.cpu().numpy()))
+        write_file(folder / "targets.npy", lambda stream: np.save(stream, self.targets.cpu().numpy()))
+        write_json(
+            folder / "predictions.json",
+            {
+                "class_names": self.class_names,
+                "class_counts": self.class_counts.tolist(),
+                "lambdas": self.lambdas.tolist(),
+                "train_prior": None if self.train_prior is None else self.train_prior.tolist(),
+                "parameters": self.parameters,
+                "multiply_adds": self.multiply_adds,
+            },
+        )
+
+    @staticmethod
+    def load(folder: str | Path) -> "Predictions":
+        """Read saved predictions; the logits stay on disk, mapped, until they are used."""
+        folder = Path(folder)
+        about = read_json(folder / "predictions.json")
+        try:
+            return Predictions(
+                _load_array(folder / "expert_logits.npy", mapped=True),
+                _load_array(folder / "targets.npy"),
+                torch.tensor(about["class_counts"]),
+                torch.tensor(about["lambdas"]),
+                tuple(about["class_names"]),
+                None if about["train_prior"] is None else torch.tensor(about["train_prior"]),
+                about["parameters"],
+                about["multiply_adds"],
+            )
+        except (KeyError, TypeError) as error:
+            raise UserError(f"{folder / 'predictions.json'} lacks or garbles {error}; predict again") from error
+
+
+def predict(
+    network: nn.Module,
+    test: Dataset,
+    *,
+    class_counts: Any,
+    lambdas: Lambdas,
+    train_prior: Any = None,
+    batch_size: int = 500,
+) -> Predictions:
+    """Run a network once over a test set, on the device it is on.
+
+    Args:
+        network: From normalised samples to expert logits.
+        test: Raw samples with their preprocessing.
+        class_counts: Of the training set: they define the shot groups and the priors.
+        lambdas: Those of the loss.
+        train_prior: What the loss was given when that was not the counts themselves.
+        batch_size: Has no effect on the result but for rounding.
+
+    >>> import balpoe
+    >>> data = balpoe.Dataset(torch.randn(6, 8), [0, 0, 0, 0, 1, 1])
+    >>> network = balpoe.expert_network("mlp", num_classes=2, num_experts=3, num_features=8)
+    >>> predict(network, data, class_counts=data.class_counts, lambdas=(1, 0, -1)).expert_logits.shape
+    torch.Size([6, 3, 2])
+    """
+    device = next(network.parameters()).device
+    training = network.training
+    network.eval()
+    with torch.inference_mode():
+        batches = [_forward(network, test, batch.to(device)) for batch in test.images.split(batch_size)]
+        example = test.preprocessing.normalise(test.images[:1].to(device))
+    cost = multiply_adds(network, example)
+    network.train(training)
+    return Predictions(
+        torch.cat(batches),
+        test.targets,
+        torch.as_tensor(class_counts),
+        checked_lambdas(lambdas),
+        test.class_names,
+        None if train_prior is None else torch.as_tensor(train_prior),
+        num_parameters(network),
+        cost,
+    )
+
+
+def _forward(network: nn.Module, test: Dataset, batch: Tensor) -> Tensor:
+    logits: Tensor = network(test.preprocessing.normalise(batch))
+    return logits.float().cpu()
+
+
+def _load_array(path: Path, mapped: bool = False) -> Tensor:
+    try:
+        # Mode "c" maps the file; writing to the tensor would change a private copy, never the file.
+        array = np.load(path, mmap_mode="c" if mapped else None, allow_pickle=False)
+    except OSError as error:
+        raise UserError(f"cannot read {path}: {(error.strerror or str(error)).lower()}; predict again") from error
+    except ValueError as error:
+        raise UserError(f"{path} is not a whole array of numbers ({error}); predict again") from error
+    return torch.from_numpy(array)

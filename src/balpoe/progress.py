@@ -1,0 +1,81 @@
+"""What a long training shows: a bar on a terminal, plain lines elsewhere, nothing when not wanted."""
+
+import sys
+import time
+from types import TracebackType
+
+__all__ = ["TrainingProgress"]
+
+SECONDS_BETWEEN_LINES = 10.0
+
+
+class TrainingProgress:
+    """Epoch, loss, learning rate, images per second and time left, on standard error.
+
+    Args:
+        label: What is trained, such as a run's name.
+        epochs: In all.
+        samples: Of one epoch.
+        done: Samples already seen by an earlier, interrupted call.
+        show: False shows nothing.
+    """
+
+    def __init__(self, label: str, epochs: int, samples: int, done: int = 0, show: bool = True) -> None:
+        self.label, self.epochs, self.total = label, epochs, epochs * samples
+        self.samples, self.seen, self.before = samples, done, done
+        self.show, self.loss, self.lr = show, float("nan"), 0.0
+        self.started = self.printed = time.monotonic()
+        self.bar = _bar() if show and sys.stderr.isatty() else None
+
+    def __enter__(self) -> "TrainingProgress":
+        if self.bar is not None:
+            self.bar.start()
+            self.task = self.bar.add_task(self.label, total=self.total, completed=self.seen, status="")
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self.bar is not None:
+            self.bar.stop()
+
+    def advance(self, samples: int, lr: float) -> None:
+        """Count the samples of a batch; reads nothing from the device."""
+        self.seen, self.lr = self.seen + samples, lr
+        if self.bar is not None:
+            self.bar.update(self.task, completed=self.seen, status=self.status())
+        elif self.show and time.monotonic() - self.printed > SECONDS_BETWEEN_LINES:
+            self.print_line()
+
+    def end_epoch(self, loss: float) -> None:
+        """Take note of an epoch's mean loss."""
+        self.loss = loss
+        if self.show and self.bar is None and self.seen >= self.total:
+            self.print_line()
+
+    def status(self) -> str:
+        """Return the numbers as text."""
+        epoch = min(self.seen // self.samples + 1, self.epochs)
+        rate = (self.seen - self.before) / max(time.monotonic() - self.started, 1e-9)
+        left = (self.total - self.seen) / max(rate, 1e-9)
+        loss = "loss -" if self.loss != self.loss else f"loss {self.loss:.4f}"
+        return f"epoch {epoch}/{self.epochs}  {loss}  lr {self.lr:.4g}  {rate:,.0f} images/s  {_clock(left)} left"
+
+    def print_line(self) -> None:
+        """Print one plain line."""
+        self.printed = time.monotonic()
+        print(f"{self.label}  {self.status()}", file=sys.stderr, flush=True)
+
+
+def _clock(seconds: float) -> str:
+    minutes, second = divmod(int(seconds), 60)
+    hours, minute = divmod(minutes, 60)
+    return f"{hours}:{minute:02}:{second:02}" if hours else f"{minute}:{second:02}"
+
+
+def _bar():  # type: ignore[no-untyped-def]  # rich is imported when a bar is wanted
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(bar_width=20), TextColumn("{task.fields[status]}"))
+    return Progress(*columns, console=Console(stderr=True), transient=True)

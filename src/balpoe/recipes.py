@@ -1,0 +1,218 @@
+"""Recipes: all settings of an experiment as one flat, typed value, checked without importing torch."""
+
+import dataclasses
+import json
+import math
+import tomllib
+import typing
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from balpoe.errors import UserError, unknown_name
+from balpoe.lambdas import equidistant_lambdas
+
+__all__ = ["FIELDS", "MACHINE_FIELDS", "TYPES", "Recipe", "parse", "recipe_toml", "toml_values", "updated"]
+
+
+def _setting(default: Any, doc: str, **limits: Any) -> Any:
+    """A field with its doc line and limits (choices, at_least, at_most, above, below, lengths); `group` begins one."""
+    return field(default=default, metadata={"doc": doc, **limits})
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """The settings of one experiment."""
+
+    # Data
+    dataset: str = _setting(
+        "cifar100-lt", "what to train on", choices=("digits-lt", "cifar10-lt", "cifar100-lt"), group="data"
+    )
+    imbalance_ratio: float = _setting(100.0, "largest class count over the smallest", at_least=1)
+    profile: str = _setting("exponential", "how the class counts fall", choices=("exponential", "step"))
+    augmentation: str = _setting(
+        "standard", "how training pictures are varied", choices=("none", "crop-flip", "standard", "autoaugment")
+    )
+    shot_groups: tuple[int, ...] = _setting(
+        (20, 100), "few-shot below the first, many-shot above the second number", at_least=0, lengths=(2,)
+    )
+
+    # Experts
+    network: str = _setting("resnet32", "the architecture", choices=("resnet32", "mlp"), group="experts")
+    num_experts: int = _setting(0, "how many experts; 0: as many as lambdas, or 3", at_least=0)
+    lambdas: tuple[float, ...] = _setting((), "one per expert; none: evenly spaced from 1 to -1")
+    width: tuple[int, ...] = _setting(
+        (16,), "channels of the first stage (or of all three); units of an mlp", at_least=1
+    )
+    split: int = _setting(1, "how many stages the experts share", at_least=0)
+    cosine_scale: float = _setting(32.0, "scale of the cosine classifier, the paper's kappa", above=0)
+
+    # Method
+    prior: str = _setting(
+        "empirical", "training prior from the counts", choices=("empirical", "effective"), group="method"
+    )
+    smoothing: float = _setting(0.0, "added to each class count", at_least=0)
+    mixup_alpha: float = _setting(0.4, "alpha of mixup's Beta distribution; 0: no mixup", at_least=0)
+    cutmix_probability: float = _setting(
+        0.0, "part of the batches that gets CutMix instead of mixup", at_least=0, at_most=1
+    )
+
+    # Optimisation
+    epochs: int = _setting(200, "passes over the data", at_least=1, group="optimisation")
+    batch_size: int = _setting(128, "samples per step, over all processes", at_least=2)
+    lr: float = _setting(0.1, "base learning rate", above=0)
+    schedule: str = _setting("multistep", "how the learning rate falls", choices=("multistep", "cosine", "constant"))
+    milestones: tuple[float, ...] = _setting(
+        (0.8, 0.9), "where multistep divides by 10, in parts of the training", above=0, at_most=1
+    )
+    warmup_epochs: int = _setting(5, "epochs over which the rate rises", at_least=0)
+    momentum: float = _setting(0.9, "momentum of SGD", at_least=0, below=1)
+    nesterov: bool = _setting(True, "Nesterov's kind of momentum")
+    weight_decay: float = _setting(5e-4, "weight decay, on all parameters", at_least=0)
+    seed: int = _setting(0, "seed of first weights, order, augmentation and mixing", at_least=0, below=2**63)
+
+    # Machine: has no part in a run's identity
+    data_root: str = _setting("", "folder of the data files; none: BALPOE_DATA", group="machine")
+    download: bool = _setting(False, "fetch missing data files")
+    device: str = _setting("auto", "where to compute", choices=("auto", "cpu", "cuda", "mps"))
+    devices: int = _setting(1, "processes that train together", at_least=1)
+    precision: str = _setting(
+        "auto", "auto is bfloat16 on CUDA, float32 elsewhere", choices=("auto", "32-true", "bf16-mixed", "16-mixed")
+    )
+    threads: int = _setting(0, "CPU threads; 0: torch's choice", at_least=0)
+    checkpoint_seconds: float = _setting(5.0, "shortest time between checkpoints", at_least=0)
+
+    def __post_init__(self) -> None:
+        for item in dataclasses.fields(self):
+            object.__setattr__(self, item.name, _checked(item, getattr(self, item.name)))
+        if self.lambdas and self.num_experts not in (0, len(self.lambdas)):
+            raise UserError(
+                f"lambdas describes {len(self.lambdas)} experts but num_experts is {self.num_experts}; "
+                "give one of the two, or let them agree"
+            )
+        if self.shot_groups[0] > self.shot_groups[1] + 1:
+            raise UserError(f"shot_groups must rise, such as 20,100, but is {_text(self.shot_groups)}")
+        if self.nesterov and not self.momentum:
+            raise UserError("nesterov needs a momentum above 0; add --no-nesterov or set momentum")
+
+    @property
+    def expert_lambdas(self) -> tuple[float, ...]:
+        """The lambdas in force: those given, or evenly spaced ones for the number of experts."""
+        return self.lambdas or equidistant_lambdas(self.num_experts or 3)
+
+    def identity(self) -> dict[str, Any]:
+        """What decides the result, lambdas resolved: two recipes with the same identity are the same experiment."""
+        values = {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.name not in MACHINE_FIELDS}
+        return {**values, "num_experts": len(self.expert_lambdas), "lambdas": self.expert_lambdas}
+
+
+MACHINE_FIELDS = frozenset({"data_root", "download", "device", "devices", "precision", "threads", "checkpoint_seconds"})
+FIELDS = {item.name: item for item in dataclasses.fields(Recipe)}
+TYPES: dict[str, Any] = typing.get_type_hints(Recipe)
+
+
+def updated(recipe: Recipe, changes: Mapping[str, Any]) -> Recipe:
+    """Return a recipe with some fields changed; an unknown field names the nearest one.
+
+    >>> updated(Recipe(), {"epochs": 20}).epochs
+    20
+    """
+    for name in changes:
+        if name not in FIELDS:
+            raise unknown_name("field", name, FIELDS)
+    return dataclasses.replace(recipe, **changes)
+
+
+def toml_values(text: str) -> dict[str, Any]:
+    """Return the fields that a TOML text sets, unchecked."""
+    try:
+        return tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise UserError(f"this is not valid TOML: {error}") from error
+
+
+def recipe_toml(recipe: Recipe, comments: bool = False) -> str:
+    """Return a recipe as TOML, one line per field; with comments, ready to edit."""
+    lines = []
+    for name, item in FIELDS.items():
+        value = getattr(recipe, name)
+        if comments and name in ("num_experts", "lambdas") and not value:
+            continue  # the two decide each other: printed below, as they are in force
+        lines.append(f"{name} = {_toml(value)}" + (f"  # {item.metadata['doc']}" if comments else ""))
+        if comments and name == "network" and not recipe.lambdas:
+            lines.append(f"lambdas = {_toml(recipe.expert_lambdas)}  # {FIELDS['lambdas'].metadata['doc']}")
+    return "\n".join(lines) + "\n"
+
+
+def parse(name: str, text: str) -> Any:
+    """Return a field's value from text, as the command line gives it."""
+    kind = TYPES[name]
+    try:
+        if typing.get_origin(kind) is tuple:
+            convert = typing.get_args(kind)[0]
+            return tuple(convert(part) for part in text.split(",") if part.strip())
+        return kind(text)
+    except ValueError:
+        raise UserError(f"{name} must be {_kind(kind)}, but is {text!r}") from None
+
+
+def _checked(item: "dataclasses.Field[Any]", value: Any) -> Any:
+    """A field's value in its declared type and within its limits, or one sentence."""
+    kind, limits = TYPES[item.name], item.metadata
+    many = typing.get_origin(kind) is tuple
+    one = typing.get_args(kind)[0] if many else kind
+    values = list(value) if many and isinstance(value, list | tuple) else [value]
+    whole = [_typed(one, part) for part in values]
+    if any(part is None for part in whole):
+        raise UserError(f"{item.name} must be {_kind(kind)}, but is {_text(value)}")
+    if many and "lengths" in limits and len(whole) not in limits["lengths"]:
+        raise UserError(f"{item.name} wants {limits['lengths'][0]} numbers, but is {_text(value)}")
+    for part in whole:
+        if "choices" in limits and part not in limits["choices"]:
+            raise unknown_name(item.name, str(part), limits["choices"])
+        _check_range(item.name, part, limits)
+    return tuple(whole) if many else whole[0]
+
+
+def _typed(kind: type, value: Any) -> Any:
+    """The value as `kind`, or None when it is something else: 1 is a float, 1.5 is not an int, True is neither."""
+    if kind is float and isinstance(value, int | float) and not isinstance(value, bool):
+        return float(value)
+    if kind is int and isinstance(value, float) and value.is_integer():
+        return int(value)
+    return value if type(value) is kind else None
+
+
+def _check_range(name: str, value: Any, limits: Mapping[str, Any]) -> None:
+    if isinstance(value, float) and not math.isfinite(value):
+        raise UserError(f"{name} must be a finite number, but is {value}")
+    tests: tuple[tuple[str, str, Callable[[Any, Any], bool]], ...] = (
+        ("at_least", "at least", lambda a, b: a >= b),
+        ("above", "above", lambda a, b: a > b),
+        ("at_most", "at most", lambda a, b: a <= b),
+        ("below", "below", lambda a, b: a < b),
+    )
+    for key, words, holds in tests:
+        if key in limits and not holds(value, limits[key]):
+            meant = f"; did you mean {1 / value:g}?" if name == "imbalance_ratio" and 0 < value < 1 else ""
+            raise UserError(f"{name} must be {words} {limits[key]}, but is {value:g}{meant}")
+
+
+def _kind(kind: Any) -> str:
+    if typing.get_origin(kind) is tuple:
+        return "whole numbers with commas between" if typing.get_args(kind)[0] is int else "numbers with commas between"
+    return {int: "a whole number", float: "a number", str: "text", bool: "true or false"}[kind]
+
+
+def _text(value: Any) -> str:
+    return ",".join(map(str, value)) if isinstance(value, list | tuple) else repr(value)
+
+
+def _toml(value: Any) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, tuple):
+        return "[" + ", ".join(_toml(part) for part in value) + "]"
+    if isinstance(value, str):
+        return json.dumps(value, ensure_ascii=False)  # TOML's basic strings escape as JSON's do
+    return repr(value)

@@ -1,0 +1,208 @@
+"""The folder of a run: what is written where, and reading it back.
+
+    runs/NAME/seed-0/   recipe.toml  environment.json  classes.json  history.jsonl  timing.jsonl
+                        checkpoint.pt  model.safetensors  predictions/  evaluation.json
+
+Every file is written whole or not at all, evaluation.json last: where it is, the run is finished.
+"""
+
+import json
+import os
+import platform
+from collections.abc import Mapping
+from dataclasses import asdict
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from balpoe.errors import UserError
+from balpoe.files import locked, read_json, read_text, write_file, write_json, write_text
+from balpoe.recipes import FIELDS, Recipe, recipe_toml, toml_values, updated
+
+__all__ = ["Run", "changed_name", "run_folder", "runs_of", "train_run"]
+
+
+class Run:
+    """A run on disk."""
+
+    def __init__(self, folder: str | Path) -> None:
+        self.folder = Path(folder)
+
+    @property
+    def name(self) -> str:
+        """Such as digits-lt/seed-0."""
+        return f"{self.folder.parent.name}/{self.folder.name}"
+
+    @property
+    def exists(self) -> bool:
+        """Whether the run has been started."""
+        return (self.folder / "recipe.toml").exists()
+
+    @property
+    def finished(self) -> bool:
+        """Whether training, prediction and evaluation are done."""
+        return (self.folder / "evaluation.json").exists()
+
+    def recipe(self) -> Recipe:
+        """Return the resolved recipe that the run was started with."""
+        path = self.folder / "recipe.toml"
+        try:
+            return updated(Recipe(), toml_values(read_text(path)))
+        except UserError as error:
+            raise UserError(f"{path}: {error}") from error
+
+    def evaluation(self) -> dict[str, Any]:
+        """Return the saved evaluation."""
+        self._check_finished()
+        evaluation: dict[str, Any] = read_json(self.folder / "evaluation.json")
+        return evaluation
+
+    def predictions(self):  # type: ignore[no-untyped-def]  # torch is imported when predictions are wanted
+        """Return the saved predictions."""
+        from balpoe.predictions import Predictions
+
+        self._check_finished()
+        return Predictions.load(self.folder / "predictions")
+
+    def seconds(self) -> float:
+        """Return the time that training took, over all its sessions."""
+        lines = read_text(self.folder / "timing.jsonl").splitlines()
+        return sum(float(json.loads(line)["seconds"]) for line in lines)
+
+    def _check_finished(self) -> None:
+        if not self.exists:
+            raise UserError(f"{self.folder} is not the folder of a run; runs are in runs/NAME/seed-N")
+        if not self.finished:
+            raise UserError(f"{self.folder} is a run that is not finished; continue it with the command that began it")
+
+
+def runs_of(path: str | Path) -> list[Run]:
+    """Return the run in a folder, or the runs of all seeds below it."""
+    folder = Path(path)
+    if (folder / "recipe.toml").exists():
+        return [Run(folder)]
+    seeds = sorted(folder.glob("seed-*/recipe.toml"), key=lambda p: int(p.parent.name.removeprefix("seed-") or 0))
+    if not seeds:
+        raise UserError(f"{folder} is neither a run nor a folder with runs seed-0, seed-1, ...; see `balpoe train`")
+    return [Run(path.parent) for path in seeds]
+
+
+def changed_name(base: str, recipe: Recipe, reference: Recipe) -> str:
+    """Return a run name that says what differs from the reference, such as digits-lt-epochs-40.
+
+    >>> changed_name("cifar100-lt", Recipe(epochs=40, lambdas=(0,)), Recipe())
+    'cifar100-lt-lambdas-0-epochs-40'
+    """
+    ours, theirs = recipe.identity(), reference.identity()
+    changed = [name for name in FIELDS if name in ours and name != "seed" and ours[name] != theirs[name]]
+    if "lambdas" in changed and "num_experts" in changed:
+        changed.remove("num_experts")  # the lambdas say it
+    parts = (f"{name.replace('_', '-')}-{_plain(ours[name])}" for name in changed)
+    return "-".join((base, *parts))
+
+
+def run_folder(root: Path, name: str, recipe: Recipe, fixed: bool) -> Path:
+    """Return the folder for a recipe: a new one, or the one where the same recipe is already training.
+
+    Args:
+        root: The folder of all runs.
+        name: Wanted.
+        recipe: To be trained there.
+        fixed: Whether the name was asked for; then a different recipe under it is refused, and otherwise
+            gets a name that says what differs.
+    """
+    folder = root / name / f"seed-{recipe.seed}"
+    if not Run(folder).exists or Run(folder).recipe().identity() == recipe.identity():
+        return folder
+    before = Run(folder).recipe()
+    other = changed_name(name, recipe, before)
+    if fixed:
+        changed = other.removeprefix(f"{name}-")
+        raise UserError(
+            f"{folder} holds a run of another recipe (yours has {changed}); choose another --name, or --fresh"
+        )
+    return run_folder(root, other, recipe, fixed)
+
+
+def train_run(recipe: Recipe, folder: Path, *, progress: bool = True) -> Run:
+    """Train, predict and evaluate a recipe in a folder, from wherever an earlier call has got to."""
+    from safetensors.torch import save
+
+    from balpoe.assembly import assemble
+    from balpoe.evaluation import evaluate
+    from balpoe.predictions import predict
+    from balpoe.shifted import shifted_test_sets
+    from balpoe.training import fit
+
+    run = Run(folder)
+    if run.finished:
+        return run
+    parts = assemble(recipe)  # before the folder is made: what is wrong leaves nothing behind
+    with locked(folder):
+        write_text(folder / "recipe.toml", recipe_toml(recipe))
+        write_json(folder / "environment.json", environment())
+        write_json(folder / "classes.json", _classes(parts.train))
+        fit(parts.network, parts.loss, parts.train, run=folder, progress=progress, **parts.fit_settings)
+        weights = {name: tensor.contiguous().cpu() for name, tensor in parts.network.state_dict().items()}
+        write_file(folder / "model.safetensors", lambda stream: stream.write(save(weights, {"format": "balpoe 1"})))
+        predictions = predict(
+            parts.network,
+            parts.test,
+            class_counts=parts.train.class_counts,
+            lambdas=recipe.expert_lambdas,
+            train_prior=parts.train_prior,
+        )
+        predictions.save(folder / "predictions")
+        thresholds = (recipe.shot_groups[0], recipe.shot_groups[1])
+        evaluation = evaluate(predictions, shot_groups=thresholds).to_dict()
+        evaluation["shifted"] = [asdict(scores) for scores in shifted_test_sets(predictions)]
+        write_json(folder / "evaluation.json", evaluation)
+    return run
+
+
+def environment() -> dict[str, Any]:
+    """Return what a result may depend on: versions, processor, GPU, threads."""
+    import torch
+
+    packages = ("balpoe", "torch", "torchvision", "lightning-fabric", "numpy", "scikit-learn")
+    return {
+        "python": platform.python_version(),
+        "system": f"{platform.system()} {platform.machine()}",
+        "processors": os.cpu_count(),
+        "threads": torch.get_num_threads(),
+        "gpu": torch.cuda.get_device_name() if torch.cuda.is_available() else None,
+        "packages": {name: _version(name) for name in packages},
+    }
+
+
+def set_aside(folder: Path) -> Path | None:
+    """Move a run out of the way, so that it can be trained anew and nothing is lost; return where to."""
+    if not folder.exists():
+        return None
+    number = 1
+    while (aside := folder.with_name(f"{folder.name}.before-{number}")).exists():
+        number += 1
+    folder.rename(aside)
+    return aside
+
+
+def _version(package: str) -> str | None:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def _classes(train: Any) -> Mapping[str, Any]:
+    return {
+        "names": train.class_names,
+        "counts": train.class_counts.tolist(),
+        "preprocessing": asdict(train.preprocessing),
+    }
+
+
+def _plain(value: Any) -> str:
+    """A value as part of a file name."""
+    if isinstance(value, tuple):
+        return "_".join(_plain(part) for part in value)
+    return f"{value:.4g}" if isinstance(value, float) else str(value).lower()

@@ -1,0 +1,373 @@
+"""fit(): the one training loop, on Lightning Fabric, with checkpoint and resume."""
+
+import copy
+import json
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from lightning_fabric import Fabric
+from torch import Tensor, nn
+from torch.multiprocessing.spawn import ProcessRaisedException
+
+from balpoe.checkpoints import load_checkpoint, save_checkpoint
+from balpoe.data.augment import Operation
+from balpoe.data.datasets import Dataset
+from balpoe.data.plan import plan_epoch
+from balpoe.data.resident import ResidentData
+from balpoe.errors import UserError, unknown_name
+from balpoe.files import write_text
+from balpoe.interrupts import Interrupt
+from balpoe.progress import TrainingProgress
+from balpoe.schedules import Multistep, Schedule
+from balpoe.step import TrainingStep
+
+__all__ = ["fit"]
+
+History = list[dict[str, float]]
+PAPER_SCHEDULE = Multistep(warmup_epochs=5)
+
+
+def fit(
+    network: nn.Module,
+    loss: Callable[..., Tensor],
+    train: Dataset,
+    *,
+    epochs: int = 200,
+    batch_size: int = 128,
+    lr: float = 0.1,
+    schedule: Schedule = PAPER_SCHEDULE,
+    momentum: float = 0.9,
+    nesterov: bool = True,
+    weight_decay: float = 5e-4,
+    mixup_alpha: float = 0.4,
+    cutmix_probability: float = 0.0,
+    augmentation: Sequence[Operation] = (),
+    seed: int = 0,
+    run: str | Path | None = None,
+    checkpoint_seconds: float = 5.0,
+    device: str = "auto",
+    devices: int = 1,
+    precision: str = "auto",
+    progress: bool = True,
+) -> History:
+    """Train a network in place and return one dictionary (epoch, lr, loss) per epoch.
+
+    The defaults are the paper's for CIFAR. The same seed gives the same weights, bit for bit on a CPU
+    with the same number of threads; with `run` an interrupted call continues where it stopped.
+
+    Args:
+        network: From normalised samples to expert logits (batch, experts, classes).
+        loss: Such as `BalPoELoss`: called as loss(expert_logits, targets, progress=part_of_training_done).
+        train: Raw samples with their preprocessing.
+        epochs: Passes over the data.
+        batch_size: Over all processes together.
+        lr: Base learning rate; `schedule` maps (epoch, epochs) to a factor of it.
+        schedule: See `balpoe.schedules`.
+        momentum: Of SGD.
+        nesterov: Nesterov's kind of momentum.
+        weight_decay: On all parameters.
+        mixup_alpha: 0 trains without mixup.
+        cutmix_probability: The part of the batches that gets CutMix instead of mixup.
+        augmentation: Operations of `balpoe.data.augment`, applied in order, anew in each epoch.
+        seed: Of order, augmentation and mixing. (The network's first weights are the caller's.)
+        run: A folder for checkpoint.pt, history.jsonl and timing.jsonl; None writes nothing.
+        checkpoint_seconds: A checkpoint is due at the end of the first epoch after so many seconds.
+        device: "auto", "cpu", "cuda" or "mps".
+        devices: Processes; more than one start by themselves (guard your script with `__main__`).
+        precision: "auto" is bfloat16 autocast on CUDA and float32 elsewhere; or a name of Lightning Fabric's.
+        progress: Show a bar on a terminal, plain lines elsewhere.
+
+    >>> import balpoe
+    >>> data = balpoe.Dataset(torch.randn(40, 8), torch.arange(40) % 2)
+    >>> network = balpoe.expert_network("mlp", num_classes=2, num_experts=3, num_features=8)
+    >>> history = fit(network, balpoe.BalPoELoss(data.class_counts), data, epochs=2, progress=False)
+    >>> [entry["epoch"] for entry in history]
+    [0, 1]
+    """
+    settings = _Settings(
+        epochs, batch_size, lr, schedule, momentum, nesterov, weight_decay, mixup_alpha, cutmix_probability,
+        tuple(augmentation), seed,
+    )  # fmt: skip
+    if devices > 1:
+        network.share_memory()  # the trained weights come back to this process through it
+    fabric = _fabric(device, devices, precision)
+    folder = Path(run) if run is not None else None
+    job = _Job(network, loss, train, settings, folder, checkpoint_seconds, progress)
+    with Interrupt() as interrupt:
+        try:
+            outcome: _Outcome = fabric.launch(_train, job)  # type: ignore[arg-type]
+        except ProcessRaisedException as error:
+            if interrupt.requested:
+                raise KeyboardInterrupt from None
+            raise _from_process(error) from error
+    if outcome.interrupted:
+        raise KeyboardInterrupt(outcome.interrupted)
+    return outcome.history
+
+
+@dataclass(frozen=True)
+class _Settings:
+    """What a training computes from, besides network, loss and data; part of a checkpoint's identity."""
+
+    epochs: int
+    batch_size: int
+    lr: float
+    schedule: Schedule
+    momentum: float
+    nesterov: bool
+    weight_decay: float
+    mixup_alpha: float
+    cutmix_probability: float
+    augmentation: tuple[Operation, ...]
+    seed: int
+
+    def __post_init__(self) -> None:
+        for name in ("epochs", "batch_size"):
+            if getattr(self, name) < 1:
+                raise UserError(f"{name} must be at least 1, but is {getattr(self, name)}")
+        if not 0 <= self.cutmix_probability <= 1 or not 0 <= self.mixup_alpha < float("inf"):
+            raise UserError(
+                "mixup_alpha must be at least 0 and cutmix_probability lie in [0, 1], "
+                f"but they are {self.mixup_alpha} and {self.cutmix_probability}"
+            )
+
+    def identity(self) -> dict[str, str]:
+        return {name: repr(getattr(self, name)) for name in self.__dataclass_fields__}
+
+
+class _Outcome(NamedTuple):
+    history: History
+    interrupted: str
+    """Where an interrupted training stopped; empty when it is finished."""
+
+
+class _Job:
+    """What a process needs; not a tuple or a dataclass, whose contents Fabric would copy on the way."""
+
+    def __init__(
+        self,
+        network: nn.Module,
+        loss: Callable[..., Tensor],
+        train: Dataset,
+        settings: _Settings,
+        folder: Path | None,
+        checkpoint_seconds: float,
+        progress: bool,
+    ) -> None:
+        self.network, self.loss, self.train, self.settings = network, loss, train, settings
+        self.folder, self.checkpoint_seconds, self.progress = folder, checkpoint_seconds, progress
+
+
+def _train(fabric: Fabric, job: _Job) -> _Outcome:
+    """Train in this process, one of `fabric.world_size`."""
+    if fabric.world_size == 1:
+        return _train_network(fabric, job, job.network)
+    # The processes have the caller's network in common: each trains a copy, and the first one gives it back.
+    network = copy.deepcopy(job.network)
+    try:
+        outcome = _train_network(fabric, job, network)
+        if fabric.is_global_zero:
+            job.network.load_state_dict(network.state_dict())
+        fabric.barrier()
+    finally:
+        # Gloo's thread lets go of a collective a moment after it reports it done, and wants Python's lock for
+        # that; leaving holds the lock and waits for the thread. Without the pause one run in ten hangs here.
+        time.sleep(0.2)
+    torch.distributed.destroy_process_group()
+    return outcome
+
+
+def _train_network(fabric: Fabric, job: _Job, network: nn.Module) -> _Outcome:
+    training = _Training(fabric, network, job.loss, job.train, job.settings, job.folder)
+    training.resume()
+    epochs, show = job.settings.epochs, job.progress and fabric.is_global_zero
+    label = f"{job.folder.parent.name}/{job.folder.name}" if job.folder else "training"
+    display = TrainingProgress(label, epochs, len(job.train), training.samples_done(), show)
+    with torch.random.fork_rng(), Interrupt() as interrupt, display:
+        interrupted = training.run(interrupt, display, job.checkpoint_seconds)
+    return _Outcome(training.history, f"epoch {training.epoch + 1} of {epochs}" if interrupted else "")
+
+
+class _Training:
+    """The state of a training: what a checkpoint holds, and how it goes on."""
+
+    def __init__(
+        self,
+        fabric: Fabric,
+        network: nn.Module,
+        loss: Callable[..., Tensor],
+        train: Dataset,
+        settings: _Settings,
+        folder: Path | None,
+    ) -> None:
+        self.fabric, self.network, self.settings, self.folder = fabric, network, settings, folder
+        self.data = ResidentData(train, fabric.device, settings.augmentation, settings.seed)
+        self.num_samples = len(train)
+        self.optimizer = torch.optim.SGD(
+            network.parameters(),
+            lr=settings.lr,
+            momentum=settings.momentum,
+            nesterov=settings.nesterov,
+            weight_decay=settings.weight_decay,
+        )
+        if isinstance(loss, nn.Module):
+            loss.to(fabric.device)
+        self.step = TrainingStep(fabric, network, loss, self.optimizer, train.preprocessing)
+        self.epoch, self.losses, self.seconds = 0, torch.zeros(0), 0.0
+        self.history: History = []
+        self.timing: History = []
+
+    def run(self, interrupt: Interrupt, display: TrainingProgress, checkpoint_seconds: float) -> bool:
+        """Go on to the last epoch; return whether an interrupt came first."""
+        saved = time.monotonic()
+        while self.epoch < self.settings.epochs and not self._agreed(interrupt):
+            self._run_epoch(interrupt, display)
+            if time.monotonic() - saved >= checkpoint_seconds and self.epoch < self.settings.epochs:
+                self.save()
+                saved = time.monotonic()
+        self.save()
+        return self.epoch < self.settings.epochs
+
+    def _run_epoch(self, interrupt: Interrupt, display: TrainingProgress) -> None:
+        """Train an epoch, or what an interrupted one has left; alone, an interrupt ends it after any step."""
+        rank, world, settings = self.fabric.global_rank, self.fabric.world_size, self.settings
+        plan = plan_epoch(
+            settings.seed, self.epoch, self.num_samples, settings.batch_size,
+            mixup_alpha=settings.mixup_alpha, cutmix_probability=settings.cutmix_probability, smallest_batch=2 * world,
+        )  # fmt: skip
+        lr = settings.lr * settings.schedule(self.epoch, settings.epochs)
+        started, first, steps = time.monotonic(), len(self.losses), len(plan.batches)
+        losses = torch.zeros(steps, device=self.fabric.device)
+        losses[:first] = self.losses.to(losses)
+        done = first
+        for batch in self.data.batches(plan, self.epoch, first=first, rank=rank, world=world):
+            _seed_torch(settings.seed, self.epoch, done, rank)
+            losses[done] = self.step(batch, lr, (self.epoch + done / steps) / settings.epochs)
+            display.advance(plan.batches[done].stop - plan.batches[done].start, lr)
+            done += 1
+            if interrupt.requested and world == 1:
+                break
+        # The only moment at which anything is read from the device.
+        self.losses = self._checked(losses[:done], steps)
+        self.seconds += time.monotonic() - started
+        if done == steps:
+            sizes = torch.tensor([batch.stop - batch.start for batch in plan.batches], dtype=torch.float64)
+            self._end_epoch(lr, float(self.losses.double() @ sizes / sizes.sum()))
+            display.end_epoch(self.history[-1]["loss"])
+
+    def _end_epoch(self, lr: float, loss: float) -> None:
+        self.history.append({"epoch": self.epoch, "lr": lr, "loss": loss})
+        rate = self.num_samples / max(self.seconds, 1e-9)
+        self.timing.append({"epoch": self.epoch, "seconds": self.seconds, "images_per_second": rate})
+        self.epoch, self.losses, self.seconds = self.epoch + 1, torch.zeros(0), 0.0
+
+    def _checked(self, losses: Tensor, steps: int) -> Tensor:
+        """The losses of all processes together, or the first step at which they were not finite."""
+        if self.fabric.world_size > 1:
+            losses = self.fabric.all_reduce(losses, reduce_op="sum")  # type: ignore[assignment]
+        losses = losses.cpu()
+        wrong = (~torch.isfinite(losses)).nonzero()
+        if len(wrong):
+            checkpoint = self.folder / "checkpoint.pt" if self.folder else None
+            kept = f"; {checkpoint} of an earlier epoch is kept" if checkpoint and checkpoint.exists() else ""
+            raise UserError(
+                f"the loss became {float(losses[wrong[0]])} in epoch {self.epoch + 1} of {self.settings.epochs}, "
+                f"step {int(wrong[0]) + 1} of {steps}: lower the learning rate (now {self.settings.lr:g}) "
+                f"or check the data{kept}"
+            )
+        return losses
+
+    def _agreed(self, interrupt: Interrupt) -> bool:
+        """Whether to stop: any process's interrupt stops all of them, at the end of an epoch."""
+        if self.fabric.world_size == 1:
+            return interrupt.requested
+        requests = self.fabric.all_reduce(
+            torch.tensor(float(interrupt.requested), device=self.fabric.device), reduce_op="sum"
+        )
+        return bool(requests)
+
+    def samples_done(self) -> int:
+        """Samples that earlier calls have already trained on."""
+        return self.epoch * self.num_samples + len(self.losses) * self.settings.batch_size
+
+    def save(self) -> None:
+        """Write checkpoint, history and timing."""
+        if self.folder is None or not self.fabric.is_global_zero:
+            return
+        state = {
+            "identity": self._identity(),
+            "network": self.network.state_dict(),
+            "optimizer": self.optimizer.state_dict(),
+            "epoch": self.epoch,
+            "losses": self.losses,
+            "seconds": self.seconds,
+            "history": self.history,
+            "timing": self.timing,
+        }
+        save_checkpoint(self.folder / "checkpoint.pt", state)
+        self._write_lines()
+
+    def resume(self) -> None:
+        """Take up the state of the run's checkpoint, if there is one."""
+        if self.folder is None or not (self.folder / "checkpoint.pt").exists():
+            return
+        path = self.folder / "checkpoint.pt"
+        state = load_checkpoint(path, self.fabric.device)
+        if state.get("identity") != self._identity():
+            raise UserError(f"{path} belongs to a training with {self._difference(state)}; choose another folder")
+        try:
+            self.network.load_state_dict(state["network"])
+            self.optimizer.load_state_dict(state["optimizer"])
+            self.epoch, self.losses, self.seconds = state["epoch"], state["losses"].cpu(), state["seconds"]
+            self.history, self.timing = state["history"], state["timing"]
+        except (KeyError, RuntimeError, ValueError, AttributeError, TypeError) as error:
+            raise UserError(f"{path} does not fit this network: {error}; choose another folder") from error
+        if self.fabric.is_global_zero:
+            self._write_lines()  # a crash may have come between the checkpoint and these
+
+    def _write_lines(self) -> None:
+        assert self.folder is not None
+        for name, entries in (("history.jsonl", self.history), ("timing.jsonl", self.timing)):
+            write_text(self.folder / name, "".join(json.dumps(entry) + "\n" for entry in entries))
+
+    def _identity(self) -> dict[str, str]:
+        return {**self.settings.identity(), "samples": str(self.num_samples)}
+
+    def _difference(self, state: dict[str, Any]) -> str:
+        before = state.get("identity")
+        before = before if isinstance(before, dict) else {}
+        changed = [f"{k}={before.get(k, '?')} (now {v})" for k, v in self._identity().items() if before.get(k) != v]
+        return ", ".join(changed) or "other settings"
+
+
+def _fabric(device: str, devices: int, precision: str) -> Fabric:
+    known = ("auto", "cpu", "cuda", "mps")
+    if device not in known:
+        raise unknown_name("device", device, known)
+    if device == "cuda" and not torch.cuda.is_available():
+        raise UserError("device 'cuda' was asked for, but torch sees no GPU here; use 'cpu' or 'auto'")
+    if devices < 1:
+        raise UserError(f"devices must be at least 1, but is {devices}")
+    on_cuda = device == "cuda" or (device == "auto" and torch.cuda.is_available())
+    if on_cuda and devices > torch.cuda.device_count():
+        raise UserError(f"devices is {devices}, but torch sees {torch.cuda.device_count()} GPUs here")
+    if precision == "auto":
+        precision = "bf16-mixed" if on_cuda else "32-true"
+    strategy = "auto" if devices == 1 else "ddp_spawn"
+    return Fabric(accelerator=device, devices=devices, strategy=strategy, precision=precision)  # type: ignore[arg-type]
+
+
+def _seed_torch(seed: int, epoch: int, step: int, rank: int) -> None:
+    """Make what torch itself draws (dropout in somebody's network) a function of where we are, too."""
+    torch.manual_seed(hash((seed, epoch, step, rank)) & 0x7FFFFFFFFFFFFFFF)
+
+
+def _from_process(error: ProcessRaisedException) -> Exception:
+    """The sentence of a UserError that was raised in another process; any other error as it is."""
+    marker = f"{UserError.__module__}.{UserError.__name__}: "
+    lines = [line for line in str(error).splitlines() if line.startswith(marker)]
+    return UserError(lines[-1].removeprefix(marker)) if lines else error

@@ -1,0 +1,26 @@
+"""What all tests share."""
+
+import os
+from pathlib import Path
+
+import pytest
+import torch
+from hypothesis import settings
+
+settings.register_profile("balpoe", deadline=None, derandomize=True, max_examples=40, print_blob=False)
+settings.load_profile("balpoe")
+
+
+@pytest.fixture(autouse=True)
+def _one_thread():
+    """Bit equality between two runs wants a fixed number of threads, and the tests run side by side."""
+    torch.set_num_threads(1)
+
+
+@pytest.fixture
+def cifar_root() -> Path:
+    """The folder with the official CIFAR files."""
+    root = os.environ.get("BALPOE_DATA")
+    if not root:
+        pytest.skip("BALPOE_DATA does not point at the official CIFAR files")
+    return Path(root)

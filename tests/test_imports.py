@@ -1,0 +1,161 @@
+"""Who may import whom, and what importing costs."""
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import balpoe
+
+SOURCE = Path(balpoe.__file__).parent
+
+LAYERS = [
+    {
+        "errors",
+        "lambdas",
+        "priors",
+        "metrics",
+        "intervals",
+        "schedules",
+        "files",
+        "progress",
+        "interrupts",
+        "checkpoints",
+    },
+    {"ensemble", "losses", "mixing", "calibration", "label_shift"},
+    {"networks", "data"},
+    {"step", "training", "predictions", "evaluation", "shifted"},
+    {"recipes", "presets", "assembly", "runs", "tables", "plots", "demo", "commands"},
+    {"cli", "__main__", "__init__"},
+]
+ROOMS = {
+    "lightning_fabric": {"training", "step"},
+    "torchvision": {"data"},
+    "matplotlib": {"plots", "demo"},
+    "sklearn": {"data"},
+    "rich": {"progress", "tables"},
+    "safetensors": {"runs"},
+}
+
+
+def files():
+    return sorted(SOURCE.rglob("*.py"))
+
+
+def module(path):
+    return path.relative_to(SOURCE).parts[0].removesuffix(".py")
+
+
+def imports(path, everywhere=True):
+    """Absolute names of all imports of a file, also those inside functions."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    nodes = ast.walk(tree) if everywhere else tree.body
+    for node in nodes:
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+def layer(name):
+    return next(number for number, names in enumerate(LAYERS) if name in names)
+
+
+def test_every_file_has_a_layer():
+    assert {module(path) for path in files()} == set().union(*LAYERS)
+
+
+@pytest.mark.parametrize("path", files(), ids=lambda path: str(path.relative_to(SOURCE)))
+def test_a_file_imports_from_its_own_layer_or_lower_ones(path):
+    if module(path) == "__init__":
+        return  # names only, and on first use
+    for name in imports(path):
+        parts = name.split(".")
+        if parts[0] == "balpoe" and len(parts) > 1 and parts[1] in set().union(*LAYERS):
+            assert layer(parts[1]) <= layer(module(path)), name
+
+
+def test_there_is_no_circle():
+    graph = {
+        path: {SOURCE.joinpath(*name.split(".")[1:]) for name in imports(path) if name.startswith("balpoe.")}
+        for path in files()
+        if path.name != "__init__.py"
+    }
+    edges = {
+        path: {target for target in graph if any(str(name).startswith(str(target.with_suffix(""))) for name in names)}
+        for path, names in graph.items()
+    }
+    done: set[Path] = set()
+
+    def visit(path, above):
+        assert path not in above, [p.name for p in above] + [path.name]
+        if path not in done:
+            for target in edges[path] - {path}:
+                visit(target, [*above, path])
+            done.add(path)
+
+    for path in edges:
+        visit(path, [])
+
+
+@pytest.mark.parametrize("package", ROOMS)
+def test_a_third_party_package_enters_through_its_room(package):
+    users = {module(path) for path in files() for name in imports(path) if name.split(".")[0] == package}
+    assert users == ROOMS[package]
+
+
+def test_the_method_imports_torch_only():
+    for path in files():
+        if module(path) in LAYERS[1] | {"priors", "metrics", "intervals"}:
+            outside = {name.split(".")[0] for name in imports(path)} - {"balpoe", "torch"}
+            assert outside <= set(sys.stdlib_module_names), path
+
+
+def test_answers_without_torch_or_numpy():
+    """--help, --version, recipes and mistakes in a recipe: none of them may pay for torch."""
+    code = """
+import contextlib, io, sys
+from balpoe.cli import main
+import balpoe
+for arguments in (["recipes"], ["recipes", "cifar100-lt"], ["train", "digits-lt", "--epochs", "-1"],
+                  ["train", "digits-lt", "--lambdas=1,nan"], ["train", "nothing"], ["--version"], ["train", "--help"]):
+    with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
+        with contextlib.suppress(SystemExit):
+            main(arguments)
+heavy = [name for name in ("torch", "numpy", "matplotlib", "sklearn", "lightning_fabric") if name in sys.modules]
+print(heavy)
+"""
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert result.stdout == "[]\n"
+
+
+def test_public_names_resolve_and_are_listed():
+    for name in balpoe.__all__:
+        assert getattr(balpoe, name) is not None
+    assert dir(balpoe) == sorted(balpoe.__all__)
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        balpoe.nothing  # noqa: B018
+    contract = """class_prior tempered_prior logit_offsets equidistant_lambdas BalPoELoss LogitAdjustedLoss
+        logit_adjusted_cross_entropy product_of_experts shift_prior mixup cutmix mixed_loss estimate_prior load_data
+        expert_network fit predict evaluate Predictions"""
+    assert set(contract.split()) <= set(balpoe.__all__)
+
+
+def test_names_for_type_checkers_are_the_names_at_run_time():
+    tree = ast.parse((SOURCE / "__init__.py").read_text(encoding="utf-8"))
+    block = next(node for node in tree.body if isinstance(node, ast.If))
+    typed = {(node.module.split(".")[1], alias.name) for node in block.body for alias in node.names}
+    assert typed == {(home, name) for name, home in balpoe._HOME_OF.items()}
+
+
+def test_python_dash_m_from_a_source_tree():
+    result = subprocess.run(
+        [sys.executable, "-S", "-m", "balpoe", "--version"],
+        cwd=SOURCE.parent,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert result.stdout == f"balpoe {balpoe.__version__}\n"

@@ -1,0 +1,380 @@
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+import torch
+
+from balpoe import BalPoELoss, Dataset, UserError, expert_network, fit, load_data
+from balpoe.checkpoints import load_checkpoint, save_checkpoint
+from balpoe.data.augment import AUGMENTATIONS
+from balpoe.schedules import Constant, Cosine
+
+
+def tiny_data(samples=60, size=(3, 8, 8), classes=4):
+    generator = torch.Generator().manual_seed(0)
+    targets = torch.arange(samples) % classes
+    images = torch.randint(0, 128, (samples, *size), dtype=torch.uint8, generator=generator)
+    images += (30 * targets).to(torch.uint8)[:, None, None, None]
+    return Dataset(images, targets)
+
+
+def features(samples=80, classes=3):
+    generator = torch.Generator().manual_seed(0)
+    targets = torch.arange(samples) % classes
+    return Dataset(torch.randn(samples, 6, generator=generator) + targets[:, None], targets)
+
+
+def resnet(data):
+    torch.manual_seed(1)
+    return expert_network("resnet32", num_classes=len(data.class_names), num_experts=2, width=2)
+
+
+def mlp(data):
+    torch.manual_seed(1)
+    return expert_network("mlp", num_classes=len(data.class_names), num_experts=3, num_features=6, width=8)
+
+
+def train(data, network, **settings):
+    loss = BalPoELoss(data.class_counts, torch.linspace(1, -1, network.num_experts))
+    defaults = {"epochs": 4, "batch_size": 16, "lr": 0.05, "schedule": Cosine(), "device": "cpu", "progress": False}
+    return fit(network, loss, data, **{**defaults, **settings})
+
+
+def same_weights(first, second):
+    return all(
+        torch.equal(a, b) for a, b in zip(first.state_dict().values(), second.state_dict().values(), strict=True)
+    )
+
+
+def test_golden_losses_of_ten_steps():
+    """Recorded once; a change that is not meant to alter results leaves them."""
+    data = features()
+    history = train(data, mlp(data), epochs=10, batch_size=80, lr=0.01)
+    expected = [8.1493, 4.8334, 3.1642, 2.332, 2.0862, 1.3899, 1.1555, 1.5758, 1.2599, 1.298]
+    assert [entry["loss"] for entry in history] == pytest.approx(expected, abs=1e-3)
+    pictures, standard = tiny_data(), AUGMENTATIONS["standard"]
+    history = train(pictures, resnet(pictures), epochs=10, batch_size=60, lr=0.01, augmentation=standard)
+    expected = [9.5425, 6.8267, 4.1241, 3.2806, 3.6717, 2.8145, 2.4298, 2.2494, 1.9897, 1.814]
+    assert [entry["loss"] for entry in history] == pytest.approx(expected, abs=1e-3)
+
+
+def test_against_a_loop_written_out():
+    """SGD with Nesterov momentum and decay, mixup and schedule, step by step, without any of fit's machinery."""
+    from balpoe.data.plan import plan_epoch
+
+    data, network, other = features(), mlp(features()), mlp(features())
+    train(data, network, epochs=3, mixup_alpha=0.3, seed=4, weight_decay=1e-3)
+    loss = BalPoELoss(data.class_counts, (1, 0, -1))
+    inputs = data.preprocessing.normalise(data.images)
+    momentum = [torch.zeros_like(p) for p in other.parameters()]
+    for epoch in range(3):
+        plan = plan_epoch(4, epoch, len(data), 16, mixup_alpha=0.3)
+        for batch in plan.batches:
+            rows = plan.order[batch.start : batch.stop]
+            partners, w = rows[batch.partners], batch.weight
+            logits = other(w * inputs[rows] + (1 - w) * inputs[partners])
+            value = w * loss(logits, data.targets[rows]) + (1 - w) * loss(logits, data.targets[partners])
+            gradients = torch.autograd.grad(value, list(other.parameters()))
+            with torch.no_grad():
+                for parameter, gradient, velocity in zip(other.parameters(), gradients, momentum, strict=True):
+                    gradient = gradient + 1e-3 * parameter
+                    velocity.mul_(0.9).add_(gradient)
+                    parameter -= 0.05 * Cosine()(epoch, 3) * (gradient + 0.9 * velocity)
+    for ours, theirs in zip(network.parameters(), other.parameters(), strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-5)
+
+
+def test_the_same_seed_gives_the_same_bits_and_another_does_not():
+    data = tiny_data()
+    networks = [resnet(data) for _ in range(3)]
+    settings = {"augmentation": AUGMENTATIONS["standard"], "cutmix_probability": 0.5, "epochs": 2}
+    histories = [train(data, n, seed=seed, **settings) for n, seed in zip(networks, (0, 0, 1), strict=True)]
+    assert histories[0] == histories[1]
+    assert same_weights(networks[0], networks[1])
+    assert not same_weights(networks[0], networks[2])
+
+
+def test_what_torch_draws_is_seeded_and_the_caller_s_generator_is_left_alone():
+    class WithDropout(torch.nn.Module):
+        num_experts = 1
+
+        def __init__(self):
+            super().__init__()
+            torch.manual_seed(0)
+            self.layers = torch.nn.Sequential(torch.nn.Linear(6, 8), torch.nn.Dropout(0.5), torch.nn.Linear(8, 3))
+
+        def forward(self, x):
+            return self.layers(x)[:, None]
+
+    first, second = WithDropout(), WithDropout()
+    torch.manual_seed(7)
+    train(features(), first)
+    after = torch.rand(1)
+    torch.manual_seed(7)
+    assert torch.equal(after, torch.rand(1))
+    train(features(), second)
+    assert same_weights(first, second)
+
+
+def test_no_file_is_written_unless_asked(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    data = features()
+    history = train(data, mlp(data))
+    assert [entry["epoch"] for entry in history] == [0, 1, 2, 3]
+    assert [entry["lr"] for entry in history] == pytest.approx([0.05 * Cosine()(e, 4) for e in range(4)])
+    assert not list(tmp_path.iterdir())
+
+
+def test_files_of_a_run(tmp_path):
+    data = features()
+    history = train(data, mlp(data), run=tmp_path)
+    lines = (tmp_path / "history.jsonl").read_text().splitlines()
+    assert [json.loads(line) for line in lines] == history
+    timing = [json.loads(line) for line in (tmp_path / "timing.jsonl").read_text().splitlines()]
+    assert len(timing) == 4
+    assert all(entry["seconds"] > 0 and entry["images_per_second"] > 0 for entry in timing)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["checkpoint.pt", "history.jsonl", "timing.jsonl"]
+
+
+class Crash(BaseException):
+    """The process is gone: nothing may catch this."""
+
+
+def crash_at(monkeypatch, name, number):
+    """Make the `number`-th call of os.NAME the last thing that happens; after it for a rename, before it otherwise."""
+    real, calls = getattr(os, name), []
+
+    def dying(*arguments):
+        calls.append(arguments)
+        if len(calls) < number:
+            return real(*arguments)
+        if name == "replace":
+            real(*arguments)
+        raise Crash
+
+    monkeypatch.setattr(os, name, dying)
+
+
+@pytest.mark.parametrize("name", ["fsync", "replace"])
+def test_a_crash_at_any_file_operation_resumes_to_the_same_bits(tmp_path, monkeypatch, name):
+    data, straight = features(), mlp(features())
+    settings = {"checkpoint_seconds": 0, "epochs": 3}
+    expected = train(data, straight, run=tmp_path / "straight", **settings)
+    crashes = 0
+    for number in range(1, 40):
+        folder = tmp_path / str(number)
+        with monkeypatch.context() as patch:
+            crash_at(patch, name, number)
+            try:
+                train(data, mlp(data), run=folder, **settings)
+            except Crash:
+                crashes += 1
+        network = mlp(data)
+        assert train(data, network, run=folder, **settings) == expected
+        assert same_weights(network, straight)
+        assert (folder / "history.jsonl").read_bytes() == (tmp_path / "straight" / "history.jsonl").read_bytes()
+        if crashes < number:
+            break  # this one was never reached: all operations have been tried
+    assert crashes > 6
+
+
+KILLED = """
+import os, signal, sys
+name, number, folder = sys.argv[1], int(sys.argv[2]), sys.argv[3]
+real, calls = getattr(os, name), []
+def dying(*arguments):
+    calls.append(arguments)
+    result = real(*arguments)
+    if len(calls) == number:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return result
+setattr(os, name, dying)
+from balpoe.cli import main
+command = ["train", "digits-lt", "--epochs", "12", "--checkpoint-seconds", "0", "--threads", "1", "--runs", folder]
+sys.exit(main(command))
+"""
+
+
+@pytest.mark.slow
+def test_sigkill_at_several_moments(tmp_path):
+    """The command of the user, killed for good while it writes, between files, and while it trains."""
+    from balpoe.cli import main
+
+    command = ["train", "digits-lt", "--epochs", "12", "--checkpoint-seconds", "0", "--threads", "1", "--runs"]
+    assert main([*command, str(tmp_path / "straight")]) == 0
+    run = Path("digits-lt-epochs-12", "seed-0")
+    straight = tmp_path / "straight" / run
+    for moment in (("fsync", 9), ("replace", 12), ("replace", 41), "later"):
+        folder = tmp_path / "-".join(map(str, moment))
+        if moment == "later":
+            process = subprocess.Popen([sys.executable, "-m", "balpoe", *command, str(folder)])
+            while not (folder / run / "checkpoint.pt").exists():
+                time.sleep(0.01)
+            process.kill()
+            assert process.wait() == -signal.SIGKILL
+        else:
+            arguments = [sys.executable, "-c", KILLED, moment[0], str(moment[1]), str(folder)]
+            assert subprocess.run(arguments, check=False).returncode == -signal.SIGKILL
+        assert not (folder / run / "evaluation.json").exists()
+        assert main([*command, str(folder)]) == 0
+        for name in ("model.safetensors", "history.jsonl", "predictions/expert_logits.npy", "evaluation.json"):
+            assert (folder / run / name).read_bytes() == (straight / name).read_bytes(), (moment, name)
+
+
+class Stop:
+    """A loss that presses Ctrl-C at its n-th call."""
+
+    def __init__(self, loss, at):
+        self.loss, self.at, self.calls = loss, at, 0
+
+    def __call__(self, *arguments, **more):
+        self.calls += 1
+        if self.calls == self.at:
+            signal.raise_signal(signal.SIGINT)
+        return self.loss(*arguments, **more)
+
+
+@pytest.mark.parametrize("at", [1, 7, 10, 13])
+def test_ctrl_c_stops_cleanly_after_any_step_and_resumes_to_the_same_bits(tmp_path, at):
+    data, straight = features(), mlp(features())
+    expected = train(data, straight)
+    network, loss = mlp(data), BalPoELoss(data.class_counts, (1, 0, -1))
+    settings = {"epochs": 4, "batch_size": 16, "lr": 0.05, "schedule": Cosine(), "device": "cpu", "progress": False}
+    with pytest.raises(KeyboardInterrupt, match="of 4"):
+        fit(network, Stop(loss, 2 * at), data, run=tmp_path, **settings)
+    assert load_checkpoint(tmp_path / "checkpoint.pt")["epoch"] == at // 5
+    again = mlp(data)
+    assert fit(again, loss, data, run=tmp_path, **settings) == expected
+    assert same_weights(again, straight)
+
+
+def test_fit_works_in_a_thread_where_signals_cannot_be_caught():
+    data, results = features(), []
+    thread = threading.Thread(target=lambda: results.append(train(data, mlp(data))))
+    thread.start()
+    thread.join()
+    assert len(results[0]) == 4
+
+
+def test_a_loss_that_is_not_finite_names_the_step_and_keeps_the_last_good_checkpoint(tmp_path):
+    data, network = features(), mlp(features())
+
+    class Diverging(BalPoELoss):
+        def forward(self, expert_logits, targets, progress=None):
+            value = super().forward(expert_logits, targets)
+            return value * float("nan") if progress >= 0.5 + 0.25 * 2 / 5 else value
+
+    loss = Diverging(data.class_counts, (1, 0, -1))
+    settings = {"epochs": 4, "batch_size": 16, "lr": 0.05, "device": "cpu", "progress": False}
+    with pytest.raises(UserError, match=r"the loss became nan in epoch 3 of 4, step 3 of 5: lower the learning rate"):
+        fit(network, loss, data, run=tmp_path, checkpoint_seconds=0, **settings)
+    state = load_checkpoint(tmp_path / "checkpoint.pt")
+    assert state["epoch"] == 2
+    assert all(torch.isfinite(tensor).all() for tensor in state["network"].values())
+
+
+def test_a_checkpoint_of_other_settings_is_refused(tmp_path):
+    data = features()
+    train(data, mlp(data), run=tmp_path)
+    with pytest.raises(UserError, match=r"belongs to a training with lr=0.05 \(now 0.1\); choose another folder"):
+        train(data, mlp(data), run=tmp_path, lr=0.1)
+    wide = expert_network("mlp", num_classes=3, num_experts=3, num_features=6, width=9)
+    with pytest.raises(UserError, match="does not fit this network"):
+        train(data, wide, run=tmp_path)
+
+
+class Evil:
+    def __init__(self, path):
+        self.path = path
+
+    def __reduce__(self):
+        return os.system, (f"touch {self.path}",)
+
+
+def test_checkpoints_that_are_broken_foreign_or_malicious(tmp_path):
+    data, path = features(), tmp_path / "checkpoint.pt"
+    train(data, mlp(data), run=tmp_path)
+    whole = path.read_bytes()
+    for content in (whole[: len(whole) // 2], b"", b"not a checkpoint", whole[100:]):
+        path.write_bytes(content)
+        with pytest.raises(UserError, match="cannot be read as a checkpoint"):
+            train(data, mlp(data), run=tmp_path)
+    torch.save({"version": 1, "evil": Evil(tmp_path / "pwned")}, path)
+    with pytest.raises(UserError, match="cannot be read as a checkpoint"):
+        train(data, mlp(data), run=tmp_path)
+    assert not (tmp_path / "pwned").exists()
+    torch.save({"weights": torch.zeros(2)}, path)
+    with pytest.raises(UserError, match="not a checkpoint of balpoe"):
+        train(data, mlp(data), run=tmp_path)
+    save_checkpoint(path, {"version": 99})
+    with pytest.raises(UserError, match="format 99, but this balpoe reads format 1"):
+        train(data, mlp(data), run=tmp_path)
+
+
+def test_wrong_settings():
+    data = features()
+    for settings, sentence in (
+        ({"epochs": 0}, "epochs must be at least 1"),
+        ({"batch_size": 0}, "batch_size must be at least 1"),
+        ({"mixup_alpha": -1}, "mixup_alpha must be at least 0"),
+        ({"device": "gpu0"}, "unknown device 'gpu0'"),
+        ({"devices": 0}, "devices must be at least 1"),
+    ):
+        with pytest.raises(UserError, match=sentence):
+            train(data, mlp(data), **settings)
+    if not torch.cuda.is_available():
+        with pytest.raises(UserError, match="torch sees no GPU"):
+            train(data, mlp(data), device="cuda")
+    with pytest.raises(UserError, match="CutMix wants pictures"):
+        train(data, mlp(data), cutmix_probability=1.0)
+
+
+@pytest.mark.slow
+def test_two_processes_train_as_one(tmp_path):
+    """Without batch normalisation and augmentation: ten losses and the weights, mixup included."""
+    data, alone, together = features(), mlp(features()), mlp(features())
+    settings = {"epochs": 10, "batch_size": 80, "schedule": Constant(), "mixup_alpha": 0.4}
+    expected = [entry["loss"] for entry in train(data, alone, **settings)]
+    found = [entry["loss"] for entry in train(data, together, devices=2, run=tmp_path, **settings)]
+    assert found == pytest.approx(expected, abs=1e-5)
+    for ours, theirs in zip(together.parameters(), alone.parameters(), strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-5)
+    assert len((tmp_path / "history.jsonl").read_text().splitlines()) == 10
+    with pytest.raises(UserError, match="belongs to a training with"):  # a sentence from another process
+        train(data, mlp(data), devices=2, run=tmp_path, **{**settings, "lr": 0.3})
+
+
+@pytest.mark.slow
+def test_two_processes_with_batch_normalisation_and_augmentation_end_within_noise():
+    train_set, test_set = load_data("digits-lt", imbalance_ratio=10)
+    data = train_set.subset(torch.arange(len(train_set))[::2])
+    accuracies = {}
+    for devices in (1, 2):
+        torch.manual_seed(0)
+        network = expert_network("resnet32", num_classes=10, num_experts=2, width=4, in_channels=1)
+        augmentation = AUGMENTATIONS["none"]
+        train(data, network, epochs=8, batch_size=32, lr=0.1, devices=devices, augmentation=augmentation)
+        network.eval()
+        with torch.no_grad():
+            logits = network(test_set.preprocessing.normalise(test_set.images)).mean(dim=1)
+        accuracies[devices] = float((logits.argmax(dim=1) == test_set.targets).float().mean())
+    assert accuracies[1] > 0.5
+    assert accuracies[2] == pytest.approx(accuracies[1], abs=0.15)
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs CUDA")
+def test_mixed_precision_on_a_gpu():
+    data = tiny_data()
+    losses = {}
+    for device in ("cpu", "cuda"):
+        network = resnet(data)
+        losses[device] = [entry["loss"] for entry in train(data, network, device=device, epochs=6)]
+        assert next(network.parameters()).device.type == device
+    assert losses["cuda"] == pytest.approx(losses["cpu"], rel=0.1)
