@@ -1,0 +1,131 @@
+import shutil
+
+import numpy as np
+import pytest
+import torch
+
+from balpoe import Dataset, Preprocessing, UserError, load_data
+
+
+def test_any_pair_of_arrays():
+    features = np.array([[1.0, 5.0], [3.0, 5.0], [5.0, 5.0]])
+    data = Dataset(features, [0, 1, 1], ["cat", "dog"])
+    assert data.images.dtype == torch.float32
+    assert data.class_counts.tolist() == [1, 2]
+    normalised = data.preprocessing.normalise(data.images)
+    assert normalised[:, 0].tolist() == pytest.approx([-1.2247, 0, 1.2247], abs=1e-4)
+    assert normalised[:, 1].tolist() == [0, 0, 0]  # a constant feature is no division by zero
+    assert [int(target) for _, target in torch.utils.data.DataLoader(data)] == [0, 1, 1]
+
+
+def test_pictures_are_normalised_per_channel():
+    images = torch.randint(0, 256, (10, 3, 4, 4), dtype=torch.uint8)
+    data = Dataset(images, torch.arange(10) % 2)
+    values = data.preprocessing.normalise(data.images)
+    torch.testing.assert_close(values.mean(dim=(0, 2, 3)), torch.zeros(3), rtol=0, atol=1e-5)
+    torch.testing.assert_close(values.std(dim=(0, 2, 3), correction=0), torch.ones(3), rtol=0, atol=1e-5)
+    with pytest.raises(UserError, match=r"shape \(3, 4, 4\) were expected, but got \(3, 5, 5\)"):
+        data.preprocessing.normalise(torch.zeros(1, 3, 5, 5))
+
+
+def test_preprocessing_equals_torchvision():
+    from torchvision.transforms import functional as V
+
+    images = torch.randint(0, 256, (2, 3, 4, 4), dtype=torch.uint8)
+    mean, std = (0.4914, 0.4822, 0.4465), (0.2023, 0.1994, 0.2010)
+    theirs = torch.stack([V.normalize(V.convert_image_dtype(image), mean, std) for image in images])
+    torch.testing.assert_close(Preprocessing((3, 4, 4), mean, std).normalise(images), theirs)
+
+
+@pytest.mark.parametrize(
+    ("images", "targets", "names", "sentence"),
+    [
+        (torch.zeros(3, 2), [0, 1], None, "3 samples but 2 labels"),
+        (torch.zeros(0, 2), torch.zeros(0, dtype=torch.long), None, "empty"),
+        (torch.zeros(2, 2), [0, -1], None, "negative"),
+        (torch.zeros(2, 2), [0, 0.5], None, "whole numbers"),
+        (torch.zeros(2, 2), [0, 2], ["a", "b"], "outside the 2 classes"),
+        (torch.zeros(2, 4, 4, dtype=torch.uint8), [0, 1], None, r"\(samples, channels, height, width\)"),
+        (torch.zeros(2, 4, dtype=torch.int64), [0, 1], None, "uint8 pictures or float features"),
+        (torch.tensor([[0.0], [float("nan")]]), [0, 1], None, "sample 1 has a feature that is NaN or infinite"),
+    ],
+)
+def test_wrong_arrays(images, targets, names, sentence):
+    with pytest.raises(UserError, match=sentence):
+        Dataset(images, targets, names)
+
+
+def test_the_long_tailed_digits():
+    train, test = load_data("digits-lt", imbalance_ratio=50)
+    assert train.class_counts.tolist() == [124, 80, 51, 33, 21, 14, 9, 5, 3, 2]
+    assert test.class_counts.tolist() == [50] * 10
+    assert train.preprocessing == test.preprocessing
+    assert train.preprocessing.size == (1, 8, 8)
+    assert train.images.dtype == torch.uint8
+    assert int(train.images.max()) == 255
+    rows = {image.numpy().tobytes() for image in test.images}
+    shared = sum(image.numpy().tobytes() in rows for image in train.images)
+    assert shared == 0
+
+
+def test_unknown_names_and_missing_files(tmp_path, monkeypatch):
+    monkeypatch.delenv("BALPOE_DATA", raising=False)
+    with pytest.raises(UserError, match="did you mean 'cifar100-lt'"):
+        load_data("cifar100lt")
+    with pytest.raises(UserError, match="BALPOE_DATA"):
+        load_data("cifar100-lt")
+    with pytest.raises(UserError, match=r"cifar-100-python.train is missing.*--download"):
+        load_data("cifar100-lt", tmp_path)
+
+
+def test_files_that_are_not_the_published_ones_are_never_unpickled(tmp_path):
+    folder = tmp_path / "cifar-100-python"
+    folder.mkdir()
+    # A pickle that would create a file, were it loaded.
+    (folder / "train").write_bytes(b"cos\nsystem\n(S'touch " + str(tmp_path / "pwned").encode() + b"'\ntR.")
+    for name in ("test", "meta"):
+        (folder / name).write_bytes(b"")
+    with pytest.raises(UserError, match="train is not the published file"):
+        load_data("cifar100-lt", tmp_path)
+    assert not (tmp_path / "pwned").exists()
+
+
+@pytest.mark.data
+def test_a_truncated_file(cifar_root, tmp_path):
+    shutil.copytree(cifar_root / "cifar-100-python", tmp_path / "cifar-100-python")
+    path = tmp_path / "cifar-100-python" / "test"
+    path.write_bytes(path.read_bytes()[:1_000_000])
+    with pytest.raises(UserError, match=r"test is not the published file .*1,000,000 bytes.*cut short"):
+        load_data("cifar100-lt", tmp_path)
+
+
+@pytest.mark.data
+@pytest.mark.parametrize(
+    ("name", "ratio", "total", "first"),
+    [
+        ("cifar100-lt", 100, 10_847, [90, 254, 283, 445, 461]),
+        ("cifar100-lt", 50, 12_608, [90, 254, 283, 445, 461]),
+        ("cifar100-lt", 10, 19_573, [90, 254, 283, 445, 461]),
+        ("cifar10-lt", 100, 12_406, [398, 3833, 4836, 4572, 636]),
+    ],
+)
+def test_the_official_subsets(cifar_root, name, ratio, total, first):
+    """The check values of the reference: which samples of class 0, counted within the class, are kept first."""
+    from torchvision.datasets import CIFAR10, CIFAR100
+
+    train, test = load_data(name, cifar_root, imbalance_ratio=ratio)
+    assert len(train) == total
+    assert len(test) == 10_000
+    assert len(set(test.class_counts.tolist())) == 1
+    full = (CIFAR100 if "100" in name else CIFAR10)(str(cifar_root), train=True)
+    assert train.class_names == tuple(full.classes)
+    of_class_0 = np.where(np.array(full.targets) == 0)[0]
+    for position, rank in enumerate(first):
+        assert np.array_equal(train.images[position].permute(1, 2, 0).numpy(), full.data[of_class_0[rank]])
+
+
+@pytest.mark.data
+def test_root_from_the_environment(cifar_root, monkeypatch):
+    monkeypatch.setenv("BALPOE_DATA", str(cifar_root))
+    train, _ = load_data("cifar10-lt", imbalance_ratio=100, profile="step")
+    assert train.class_counts.tolist() == [5000] * 5 + [50] * 5
