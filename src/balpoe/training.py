@@ -245,7 +245,7 @@ class _Training:
         losses[:first] = self.losses.to(losses)
         done = first
         for batch in self.data.batches(plan, self.epoch, first=first, rank=rank, world=world):
-            _seed_torch(settings.seed, self.epoch, done, rank)
+            _seed_torch(self.fabric.device, settings.seed, self.epoch, done, rank)
             losses[done] = self.step(batch, lr, (self.epoch + done / steps) / settings.epochs)
             display.advance(plan.batches[done].stop - plan.batches[done].start, lr)
             done += 1
@@ -361,9 +361,13 @@ def _fabric(device: str, devices: int, precision: str) -> Fabric:
     return Fabric(accelerator=device, devices=devices, strategy=strategy, precision=precision)  # type: ignore[arg-type]
 
 
-def _seed_torch(seed: int, epoch: int, step: int, rank: int) -> None:
+def _seed_torch(device: torch.device, *place: int) -> None:
     """Make what torch itself draws (dropout in somebody's network) a function of where we are, too."""
-    torch.manual_seed(hash((seed, epoch, step, rank)) & 0x7FFFFFFFFFFFFFFF)
+    seed = hash(place) & 0x7FFFFFFFFFFFFFFF
+    # Not torch.manual_seed: without a GPU that stores a stack trace at every call, for a GPU to come.
+    torch.default_generator.manual_seed(seed)
+    if device.type == "cuda":
+        torch.cuda.manual_seed(seed)
 
 
 def _from_process(error: ProcessRaisedException) -> Exception:

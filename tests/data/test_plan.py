@@ -1,3 +1,5 @@
+import itertools
+
 import pytest
 import torch
 from hypothesis import given
@@ -25,7 +27,7 @@ def test_each_sample_once_and_no_batch_too_small(samples, batch_size, smallest):
     bounds = [(batch.start, batch.stop) for batch in plan.batches]
     assert bounds[0][0] == 0
     assert bounds[-1][1] == samples
-    assert all(before[1] == after[0] for before, after in zip(bounds, bounds[1:], strict=False))
+    assert all(before[1] == after[0] for before, after in itertools.pairwise(bounds))
     if len(bounds) > 1:
         assert bounds[-1][1] - bounds[-1][0] >= min(smallest, batch_size)
     assert all(stop - start == batch_size for start, stop in bounds[:-1])

@@ -1,5 +1,6 @@
 """Data sets in memory: uint8 pictures or float features, labels, names, and how to normalise them."""
 
+import functools
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -36,11 +37,17 @@ class Preprocessing:
         """
         if tuple(batch.shape[1:]) != self.size:
             raise UserError(f"samples of shape {self.size} were expected, but got {tuple(batch.shape[1:])}")
-        scale = 255.0 if batch.dtype == torch.uint8 else 1.0
-        shape = (-1,) + (1,) * (len(self.size) - 1)
-        mean = torch.tensor(self.mean, device=batch.device).view(shape) * scale
-        std = torch.tensor(self.std, device=batch.device).view(shape) * scale
+        mean, std = _statistics(self, batch.device, 255.0 if batch.dtype == torch.uint8 else 1.0)
         return (batch.float() - mean) / std
+
+
+@functools.lru_cache(maxsize=16)
+def _statistics(preprocessing: Preprocessing, device: torch.device, scale: float) -> tuple[Tensor, Tensor]:
+    """Mean and deviation on a device, made once: a copy to a GPU in every step would make it wait."""
+    shape = (-1,) + (1,) * (len(preprocessing.size) - 1)
+    with torch.inference_mode(False):  # whoever asks first: the next one may want gradients
+        mean, std = (torch.tensor(values, device=device) for values in (preprocessing.mean, preprocessing.std))
+        return mean.view(shape) * scale, std.view(shape) * scale
 
 
 class Dataset:
