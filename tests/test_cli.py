@@ -99,6 +99,8 @@ def test_recipes_and_data(run):
     assert "55.9" in out
     code, out, _ = run("recipes", "cifar100-lt", "--as-released")
     assert "cosine_scale = 30.0" in out
+    assert run("train", "digits-lt", "--as-released", "--epochs", "1", "--width", "8")[0] == 0
+    assert Path("runs/digits-lt-as-released-width-8-epochs-1/seed-0/evaluation.json").exists()
     code, out, _ = run("data", "digits-lt", "--imbalance-ratio", "10")
     assert code == 0
     assert "10 classes" in out

@@ -77,6 +77,27 @@ def test_the_loss_itself_leads_to_the_experts_of_the_theorem():
         assert float(expected_loss(elsewhere)) > float(least)
 
 
+def test_resampling_as_well_biases_the_ensemble():
+    """Trained on resampled data the experts know the balanced posterior, and the offsets then overshoot."""
+    problem, prior, lambdas = Gaussians(classes=4, separation=0.7), long_tail(4), torch.tensor([1.0, 0.0, -1.0])
+    x, _ = problem.sample(prior, 200)
+    uniform = torch.full((4,), 0.25, dtype=torch.float64)
+    resampled = problem.posterior(x, uniform).log()[:, None] - logit_offsets(prior, lambdas)
+    ensemble = product_of_experts(resampled).softmax(dim=1)
+    inverse = tempered_prior(prior, -1)
+    torch.testing.assert_close(ensemble, problem.posterior(x, inverse), rtol=0, atol=1e-6)
+    assert float(inverse.max() / inverse.min()) == pytest.approx(100)
+
+
+def test_sade_s_experts_do_not_average_to_a_balanced_ensemble():
+    """Forward, uniform and twice-backward: the tail is preferred by the cube root of the imbalance ratio."""
+    prior = long_tail(100)
+    backward = prior.flip(0)
+    lambdas = torch.stack([torch.ones(100), torch.zeros(100), 2 * backward.log() / prior.log()])
+    ensemble = source_prior(prior, lambdas)
+    assert float(ensemble[-1] / ensemble[0]) == pytest.approx(100 ** (1 / 3), rel=1e-6)
+
+
 @given(st.integers(0, 10_000))
 def test_shift_prior_is_exact_and_can_be_undone(seed):
     problem = Gaussians(classes=5, separation=0.8, seed=seed)

@@ -129,7 +129,7 @@ def test_empty_groups_and_absent_classes_are_none():
     assert (evaluation.many, evaluation.medium, evaluation.few) == (0.5, None, None)
     assert evaluation.per_class == (0.5, None, None)
     assert evaluation.per_class_interval[1] is None
-    assert evaluation.checks[0].weighted_kl is None
+    assert evaluation.expert_checks[0].weighted_kl is None
     assert "few" not in evaluation.intervals
     assert evaluate(predictions, shot_groups=(450, 600), num_resamples=0).few is None
     with pytest.raises(UserError, match="gives weight to class '1', of which the test set has no sample"):
@@ -213,11 +213,11 @@ def test_the_weighted_check_is_zero_for_exact_experts_and_the_paper_s_is_not(sep
     lambdas = torch.tensor([1.0, 0.0, -1.0], dtype=torch.float64)
     expert_logits = training[:, None] - logit_offsets(prior, lambdas)
     evaluation = evaluate(Predictions(expert_logits, labels, counts, lambdas), num_resamples=0)
-    for expert in evaluation.checks:
+    for expert in (evaluation.check, *evaluation.expert_checks):
         assert expert.weighted_kl < 1e-3
         assert expert.weighted_ece < 0.02
         assert sum(expert.marginal) == pytest.approx(1)
-    head, uniform, tail = (expert.marginal_kl for expert in evaluation.checks)
+    head, uniform, tail = (expert.marginal_kl for expert in evaluation.expert_checks)
     assert uniform < 1e-3
     if separation > 1:
         assert head > 0.1
@@ -231,14 +231,14 @@ def test_the_weighted_check_sees_an_expert_that_is_not_calibrated():
     labels = torch.arange(30_000) % 6
     exact = problem.log_likelihood(problem.sample_of(labels)) + prior.log()
     sure = Predictions((3 * exact)[:, None], labels, counts, torch.tensor([1.0]))
-    check_of_sure = evaluate(sure, num_resamples=0).checks[0]
+    check_of_sure = evaluate(sure, num_resamples=0).expert_checks[0]
     assert check_of_sure.weighted_ece > 0.1
     assert check_of_sure.weighted_kl > 1e-3
 
 
 def test_marginal_divergence_against_the_definition(predictions):
     evaluation = evaluate(predictions, num_resamples=0)
-    for expert, found in enumerate(evaluation.checks):
+    for expert, found in enumerate(evaluation.expert_checks):
         marginal = predictions.expert_logits[:, expert].double().softmax(dim=1).mean(dim=0)
         prior = predictions.expert_priors[expert].double()
         expected = sum(float(m) * math.log(float(m) / float(p)) for m, p in zip(marginal, prior, strict=True))

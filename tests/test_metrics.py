@@ -70,6 +70,13 @@ def test_a_confidence_of_exactly_one_shares_the_last_bin():
     assert float(torch.tensor([18.0, 0.0]).softmax(dim=0)[0]) == 1.0
 
 
+def test_a_small_ece_is_not_enough():
+    """A predictor that knows nothing but the prior is calibrated: ECE is needed, and does not suffice."""
+    targets = torch.arange(1000) % 10 < 7  # 70 % of one class
+    bins = calibration_bins(torch.full((1000,), 0.7), targets)
+    assert float(expected_calibration_error(bins)) == pytest.approx(0.0, abs=1e-6)
+
+
 def test_edges_belong_to_the_bin_below():
     bins = calibration_bins(torch.tensor([0.0, 0.25, 0.5, 0.75, 1.0]), torch.ones(5), 4)
     assert bins.mass.tolist() == [2, 1, 1, 1]

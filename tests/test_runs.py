@@ -31,7 +31,7 @@ def test_what_a_run_leaves_behind(finished):
     assert finished.recipe() == QUICK
     assert finished.seconds() > 0
     environment = json.loads((finished.folder / "environment.json").read_text())
-    assert environment["packages"]["torch"] == torch.__version__.partition("+")[0]
+    assert environment["packages"]["torch"] == torch.__version__
     assert str(Path.home()) not in (finished.folder / "environment.json").read_text()
 
 
@@ -56,6 +56,14 @@ def test_the_saved_evaluation_is_that_of_the_saved_predictions(finished):
     classes = json.loads((finished.folder / "classes.json").read_text())
     assert classes["counts"] == [124, 80, 51, 33, 21, 14, 9, 5, 3, 2]
     assert classes["preprocessing"]["size"] == [1, 8, 8]
+
+
+def test_what_is_published_of_a_run(finished):
+    record = finished.record()
+    assert updated(Recipe(), record["recipe"]) == updated(QUICK, {"data_root": ""})
+    assert record["evaluation"] == finished.evaluation()
+    assert record["environment"]["balpoe"]
+    assert record["seconds"] == finished.seconds()
 
 
 def test_a_finished_run_is_left_alone(finished):
@@ -115,6 +123,7 @@ def test_finding_runs(finished, tmp_path):
     assert [run.folder for run in runs_of(finished.folder)] == [finished.folder]
     for seed in (10, 2):
         start(tmp_path / f"seed-{seed}", updated(QUICK, {"seed": seed}))
+    start(tmp_path / "seed-2.before-1", QUICK)  # set aside by --fresh
     assert [run.folder.name for run in runs_of(tmp_path)] == ["seed-2", "seed-10"]
     with pytest.raises(UserError, match="neither a run nor a folder with runs"):
         runs_of(tmp_path / "nothing")

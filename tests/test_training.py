@@ -248,6 +248,7 @@ def test_ctrl_c_stops_cleanly_after_any_step_and_resumes_to_the_same_bits(tmp_pa
     settings = {"epochs": 4, "batch_size": 16, "lr": 0.05, "schedule": Cosine(), "device": "cpu", "progress": False}
     with pytest.raises(KeyboardInterrupt, match="of 4"):
         fit(network, Stop(loss, 2 * at), data, run=tmp_path, **settings)
+    loss = Stop(loss, 0)  # the same kind of loss, which does not press it again
     assert load_checkpoint(tmp_path / "checkpoint.pt")["epoch"] == at // 5
     again = mlp(data)
     assert fit(again, loss, data, run=tmp_path, **settings) == expected
@@ -284,6 +285,12 @@ def test_a_checkpoint_of_other_settings_is_refused(tmp_path):
     train(data, mlp(data), run=tmp_path)
     with pytest.raises(UserError, match=r"belongs to a training with lr=0.05 \(now 0.1\); choose another folder"):
         train(data, mlp(data), run=tmp_path, lr=0.1)
+    loss = BalPoELoss(data.class_counts, (0, 0, 0))
+    with pytest.raises(UserError, match="belongs to a training with loss=BalPoELoss-"):
+        fit(mlp(data), loss, data, run=tmp_path, epochs=4, batch_size=16, lr=0.05, schedule=Cosine(), progress=False)
+    other = Dataset(data.images + 1, data.targets)
+    with pytest.raises(UserError, match="belongs to a training with data=Dataset-"):
+        train(other, mlp(data), run=tmp_path)
     wide = expert_network("mlp", num_classes=3, num_experts=3, num_features=6, width=9)
     with pytest.raises(UserError, match="does not fit this network"):
         train(data, wide, run=tmp_path)
@@ -370,11 +377,14 @@ def test_two_processes_with_batch_normalisation_and_augmentation_end_within_nois
 
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs CUDA")
-def test_mixed_precision_on_a_gpu():
-    data = tiny_data()
-    losses = {}
-    for device in ("cpu", "cuda"):
+def test_on_a_gpu():
+    """In float32 as on the CPU, through grouped convolutions; in bfloat16 it learns as well."""
+    data, losses = tiny_data(), {}
+    for device, precision in (("cpu", "32-true"), ("cuda", "32-true"), ("cuda", "auto")):
         network = resnet(data)
-        losses[device] = [entry["loss"] for entry in train(data, network, device=device, epochs=6)]
+        history = train(data, network, device=device, precision=precision, epochs=4, lr=0.002)
+        losses[device, precision] = [entry["loss"] for entry in history]
         assert next(network.parameters()).device.type == device
-    assert losses["cuda"] == pytest.approx(losses["cpu"], rel=0.1)
+    assert losses["cuda", "32-true"] == pytest.approx(losses["cpu", "32-true"], rel=0.02)
+    assert losses["cuda", "auto"] == pytest.approx(losses["cpu", "32-true"], rel=0.25)
+    assert losses["cuda", "auto"] != losses["cuda", "32-true"]

@@ -215,7 +215,7 @@ def _train(arguments: argparse.Namespace) -> None:
 def _start(text: str, as_released: bool) -> tuple[Recipe, str]:
     """The recipe to start from, and its name."""
     if text in PRESETS:
-        return preset(text, as_released), text
+        return preset(text, as_released), f"{text}-as-released" if as_released else text
     path = Path(text)
     if path.suffix == ".toml" or path.is_file():
         return read_recipe(path, as_released), path.stem

@@ -9,7 +9,7 @@ from balpoe.evaluation import evaluate as evaluate_predictions
 from balpoe.recipes import Recipe, updated
 from balpoe.runs import Run, changed_name, run_folder, runs_of, set_aside, train_run
 from balpoe.shifted import shifted_test_sets
-from balpoe.tables import COLUMNS, IN_PER_CENT, console, scores_table, shifted_table
+from balpoe.tables import COLUMNS, IN_PER_CENT, console, mean_and_deviation, scores_table, shifted_table
 
 __all__ = ["evaluate", "train"]
 
@@ -53,11 +53,11 @@ def evaluate(path: str, *, baseline: str | None, thresholds: tuple[int, ...] | N
     if len(runs) == 1:
         out.print(_intervals(evaluations[0]))
     out.print(shifted_table(evaluations))
-    out.print(_checks(rows, evaluations))
+    out.print(_checks(list(rows), evaluations))
     first = evaluations[0]
     out.print(f"{first['parameters']:,} parameters, {first['multiply_adds'] / 1e6:,.1f} million multiply-adds a sample")
     if baseline is not None:
-        out.print(_difference(runs[0], runs_of(baseline)[0], thresholds))
+        out.print(_difference(runs[0], runs_of(baseline)[0], thresholds))  # paired: one seed against one
 
 
 def _evaluation(run: Run, thresholds: tuple[int, ...] | None) -> dict[str, Any]:
@@ -86,16 +86,20 @@ def _difference(run: Run, baseline: Run, thresholds: tuple[int, ...] | None) -> 
     return f"{run.name} minus {baseline.name}, 95 % paired intervals: " + ", ".join(parts)
 
 
-def _checks(rows: dict[str, list[dict[str, Any]]], evaluations: list[dict[str, Any]]) -> str:
-    """Calibration of each expert for its own prior, as the theorem needs it; of the first seed."""
+def _checks(names: list[str], evaluations: list[dict[str, Any]]) -> str:
+    """Calibration of ensemble and experts for their own priors, as the theorem needs it; the mean over the seeds."""
     lines = []
-    for name, check in zip(list(rows)[1:], evaluations[0]["checks"], strict=True):
-        weighted = check["weighted_kl"]
-        detail = "no verdict: a class has no test sample" if weighted is None else (
-            f"weighted to its prior: KL {weighted:.3f}, ECE {100 * check['weighted_ece']:.1f} % (0 if calibrated)"
-        )  # fmt: skip
-        lines.append(f"  {name}: average prediction, KL {check['marginal_kl']:.3f} from its prior; {detail}")
-    return "Each expert against the prior it was trained for:\n" + "\n".join(lines)
+    checks = ([e["check"], *(expert for expert in e["expert_checks"])] for e in evaluations)
+    for name, seeds in zip(names, zip(*checks, strict=True), strict=True):
+        marginal, weighted, ece = (
+            mean_and_deviation([check[key] for check in seeds], per_cent)
+            for key, per_cent in (("marginal_kl", False), ("weighted_kl", False), ("weighted_ece", True))
+        )
+        lines.append(f"  {name}: average prediction, KL {marginal}; weighted to its prior, KL {weighted}, ECE {ece} %")
+    return (
+        "Against the prior that each was made for (weighted: 0 if calibrated; - if a class has no test sample):\n"
+        + "\n".join(lines)
+    )
 
 
 def _range(name: str, low: float, high: float) -> str:

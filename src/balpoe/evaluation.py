@@ -23,7 +23,7 @@ from balpoe.metrics import (
 from balpoe.predictions import Predictions
 from balpoe.priors import checked_prior
 
-__all__ = ["Evaluation", "ExpertCheck", "Scores", "compare", "evaluate"]
+__all__ = ["Evaluation", "PriorCheck", "Scores", "compare", "evaluate"]
 
 SHOT_GROUPS = (20, 100)
 
@@ -53,8 +53,8 @@ class Scores:
 
 
 @dataclass(frozen=True)
-class ExpertCheck:
-    """Whether an expert is what the theorem needs: calibrated for the prior it was trained for."""
+class PriorCheck:
+    """Whether a predictor is what the theorem needs: calibrated for the prior it was made for."""
 
     marginal: tuple[float, ...] = field(repr=False)
     """Its average prediction over the test data, the paper's Figure 3."""
@@ -76,7 +76,9 @@ class Evaluation(Scores):
     intervals: dict[str, tuple[float, float]] = field(default_factory=dict, repr=False)
     """95 % bootstrap intervals over the test samples."""
     experts: tuple[Scores, ...] = field(default=(), repr=False)
-    checks: tuple[ExpertCheck, ...] = field(default=(), repr=False)
+    check: PriorCheck | None = field(default=None, repr=False)
+    """Of the ensemble, for the prior P^mean(lambda)."""
+    expert_checks: tuple[PriorCheck, ...] = field(default=(), repr=False)
     parameters: int | None = None
     multiply_adds: int | None = None
 
@@ -112,7 +114,8 @@ def evaluate(
     (0.75, 0.5, None)
     """
     weights = None if target_prior is None else _weights(predictions, target_prior)
-    ensemble, *experts = _summaries(predictions, target_prior, num_bins, weights)
+    summaries = _summaries(predictions, target_prior, num_bins, weights)
+    ensemble, *experts = summaries
     measure = _Measure(predictions, shot_groups, num_bins, weights)
     scores = measure.scores(ensemble)
     intervals = {}
@@ -126,13 +129,16 @@ def evaluate(
             if getattr(scores, name) is not None and a == a
         }
     effective = float(len(predictions)) if weights is None else float(weights.sum() ** 2 / weights.square().sum())
+    as_trained = summaries if target_prior is None else _summaries(predictions, None, num_bins, None)
+    check, *expert_checks = _checks(predictions, as_trained, num_bins)
     return Evaluation(
         **vars(scores),
         samples=len(predictions),
         effective_samples=effective,
         intervals=intervals,
         experts=tuple(measure.scores(expert) for expert in experts),
-        checks=_checks(predictions, experts if target_prior is None else None, num_bins),
+        check=check,
+        expert_checks=tuple(expert_checks),
         parameters=predictions.parameters,
         multiply_adds=predictions.multiply_adds,
     )
@@ -236,12 +242,22 @@ def _summaries(predictions: Predictions, target_prior: Any, num_bins: int, weigh
 def _block_summaries(
     predictions: Predictions, rows: slice, target_prior: Any, num_bins: int, weights: Tensor | None
 ) -> list[_Summary]:
-    expert_logits, targets = predictions.expert_logits[rows].double(), predictions.targets[rows]
-    tables = [product_of_experts(expert_logits), *expert_logits.unbind(dim=1)]
+    tables, targets = _tables(predictions, rows), predictions.targets[rows]
     if target_prior is not None:
-        sources = [predictions.source_prior, *predictions.expert_priors]
+        sources = _own_priors(predictions)
         tables = [shift_prior(table, target_prior, source) for table, source in zip(tables, sources, strict=True)]
     return [_summary(table, targets, num_bins, None if weights is None else weights[rows]) for table in tables]
+
+
+def _tables(predictions: Predictions, rows: slice) -> list[Tensor]:
+    """Logits (rows, classes) of the ensemble, then of each expert."""
+    expert_logits = predictions.expert_logits[rows].double()
+    return [product_of_experts(expert_logits), *expert_logits.unbind(dim=1)]
+
+
+def _own_priors(predictions: Predictions) -> list[Tensor]:
+    """The prior that the ensemble, and then each expert, is made for."""
+    return [predictions.source_prior.double(), *predictions.expert_priors.double()]
 
 
 def _summary(logits: Tensor, targets: Tensor, num_bins: int, weights: Tensor | None) -> _Summary:
@@ -278,29 +294,26 @@ def _weights(predictions: Predictions, target_prior: Any) -> Tensor:
     return (target / counts.clamp(min=1) * len(predictions))[predictions.targets]
 
 
-def _checks(predictions: Predictions, plain: list[_Summary] | None, num_bins: int) -> tuple[ExpertCheck, ...]:
-    """The paper's Figure 3 for each expert as trained, and the same weighted to the prior it was trained for."""
-    priors = predictions.expert_priors.double()
-    covered = bool((torch.bincount(predictions.targets, minlength=predictions.num_classes) > 0).all())
-    plain = plain or _summaries(predictions, None, num_bins, None)[1:]
-    checks = []
-    for expert, (summary, prior) in enumerate(zip(plain, priors, strict=True)):
-        marginal = summary.marginal / len(predictions)
-        kl, ece = _weighted_check(predictions, expert, summary, prior, num_bins) if covered else (None, None)
-        checks.append(ExpertCheck(tuple(marginal.tolist()), _divergence(marginal, prior), kl, ece))
-    return tuple(checks)
-
-
-def _weighted_check(
-    predictions: Predictions, expert: int, summary: _Summary, prior: Tensor, num_bins: int
-) -> tuple[float, float]:
-    weights = _weights(predictions, prior)
-    marginal = torch.zeros_like(prior)
+def _checks(predictions: Predictions, as_trained: list[_Summary], num_bins: int) -> list[PriorCheck]:
+    """The paper's Figure 3 for ensemble and experts, and the same weighted to the prior that each was made for."""
+    priors = _own_priors(predictions)
+    marginals = [summary.marginal / len(predictions) for summary in as_trained]
+    if int(torch.bincount(predictions.targets, minlength=predictions.num_classes).min()) == 0:
+        pairs = zip(marginals, priors, strict=True)
+        return [PriorCheck(tuple(m.tolist()), _divergence(m, prior), None, None) for m, prior in pairs]
+    weights = [_weights(predictions, prior) for prior in priors]
+    weighted = [torch.zeros_like(prior) for prior in priors]
     for rows in predictions.blocks():
-        probabilities = predictions.expert_logits[rows, expert].double().softmax(dim=1)
-        marginal += weights[rows] @ probabilities
-    bins = calibration_bins(summary.confidence, summary.correct, num_bins, weights)
-    return _divergence(marginal / weights.sum(), prior), float(expected_calibration_error(bins))
+        for total, table, weight in zip(weighted, _tables(predictions, rows), weights, strict=True):
+            total += weight[rows] @ table.softmax(dim=1) / len(predictions)
+    checks = []
+    for summary, prior, marginal, total, weight in zip(as_trained, priors, marginals, weighted, weights, strict=True):
+        bins = calibration_bins(summary.confidence, summary.correct, num_bins, weight)
+        ece = float(expected_calibration_error(bins))
+        checks.append(
+            PriorCheck(tuple(marginal.tolist()), _divergence(marginal, prior), _divergence(total, prior), ece)
+        )
+    return checks
 
 
 def _divergence(observed: Tensor, prior: Tensor) -> float:

@@ -28,22 +28,25 @@ def digits_lt(as_released: bool = False) -> Recipe:
 
 
 def cifar100_lt(as_released: bool = False) -> Recipe:
-    """CIFAR-100-LT, ratio 100, standard augmentation, 200 epochs: the paper's 52.0 +- 0.5 %."""
+    """CIFAR-100-LT, ratio 100, standard augmentation, 200 epochs: the paper's 52.0 ± 0.5 %, ours 51.7 ± 0.4 %.
+
+    Five seeds on one H200, about 5 minutes each (17,000 steps of 17 ms, one after the other).
+    """
     return Recipe(cosine_scale=30.0 if as_released else 32.0)
 
 
 def cifar100_lt_strong(as_released: bool = False) -> Recipe:
-    """CIFAR-100-LT, ratio 100, AutoAugment, 200 epochs: the paper's 54.7 %."""
+    """CIFAR-100-LT, ratio 100, AutoAugment, 200 epochs: the paper's 54.7 %, ours not yet."""
     return updated(cifar100_lt(as_released), {"augmentation": "autoaugment"})
 
 
 def cifar100_lt_long(as_released: bool = False) -> Recipe:
-    """CIFAR-100-LT, ratio 100, AutoAugment, 400 epochs: the paper's 55.9 +- 0.4 %."""
+    """CIFAR-100-LT, ratio 100, AutoAugment, 400 epochs: the paper's 55.9 ± 0.4 %, ours not yet."""
     return updated(cifar100_lt_strong(as_released), {"epochs": 400, "warmup_epochs": 10})
 
 
 def cifar10_lt(as_released: bool = False) -> Recipe:
-    """CIFAR-10-LT, ratio 100, standard augmentation, 200 epochs: the paper's 84.2 +- 0.3 %."""
+    """CIFAR-10-LT, ratio 100, standard augmentation, 200 epochs: the paper's 84.2 ± 0.3 %, ours not yet."""
     return updated(cifar100_lt(as_released), {"dataset": "cifar10-lt", "mixup_alpha": 0.8})
 
 
@@ -54,7 +57,7 @@ def cifar10_lt_strong(as_released: bool = False) -> Recipe:
 
 
 def cifar10_lt_long(as_released: bool = False) -> Recipe:
-    """CIFAR-10-LT, ratio 100, AutoAugment, 400 epochs: the paper's 86.8 +- 0.2 %."""
+    """CIFAR-10-LT, ratio 100, AutoAugment, 400 epochs: the paper's 86.8 ± 0.2 %, ours not yet."""
     return updated(cifar10_lt_strong(as_released), {"epochs": 400, "warmup_epochs": 10})
 
 

@@ -11,10 +11,11 @@ import os
 import platform
 from collections.abc import Mapping
 from dataclasses import asdict
-from importlib import metadata
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+import balpoe
 from balpoe.errors import UserError
 from balpoe.files import locked, read_json, read_text, write_file, write_json, write_text
 from balpoe.recipes import FIELDS, Recipe, recipe_toml, toml_values, updated
@@ -69,6 +70,16 @@ class Run:
         lines = read_text(self.folder / "timing.jsonl").splitlines()
         return sum(float(json.loads(line)["seconds"]) for line in lines)
 
+    def record(self) -> dict[str, Any]:
+        """Return what a published result rests on, in one value: recipe, environment, evaluation, seconds."""
+        recipe = toml_values(read_text(self.folder / "recipe.toml"))
+        return {
+            "recipe": {**recipe, "data_root": ""},  # somebody's folder is nobody else's business
+            "environment": read_json(self.folder / "environment.json"),
+            "evaluation": self.evaluation(),
+            "seconds": self.seconds(),
+        }
+
     def _check_finished(self) -> None:
         if not self.exists:
             raise UserError(f"{self.folder} is not the folder of a run; runs are in runs/NAME/seed-N")
@@ -81,10 +92,11 @@ def runs_of(path: str | Path) -> list[Run]:
     folder = Path(path)
     if (folder / "recipe.toml").exists():
         return [Run(folder)]
-    seeds = sorted(folder.glob("seed-*/recipe.toml"), key=lambda p: int(p.parent.name.removeprefix("seed-") or 0))
+    found = {path.parent.name.removeprefix("seed-"): path.parent for path in folder.glob("seed-*/recipe.toml")}
+    seeds = sorted(int(seed) for seed in found if seed.isdecimal())  # not the runs that were set aside
     if not seeds:
         raise UserError(f"{folder} is neither a run nor a folder with runs seed-0, seed-1, ...; see `balpoe train`")
-    return [Run(path.parent) for path in seeds]
+    return [Run(found[str(seed)]) for seed in seeds]
 
 
 def changed_name(base: str, recipe: Recipe, reference: Recipe) -> str:
@@ -164,14 +176,15 @@ def environment() -> dict[str, Any]:
     """Return what a result may depend on: versions, processor, GPU, threads."""
     import torch
 
-    packages = ("balpoe", "torch", "torchvision", "lightning-fabric", "numpy", "scikit-learn")
+    packages = ("torch", "torchvision", "lightning_fabric", "numpy", "sklearn")
     return {
+        "balpoe": balpoe.__version__,
         "python": platform.python_version(),
         "system": f"{platform.system()} {platform.machine()}",
         "processors": os.cpu_count(),
         "threads": torch.get_num_threads(),
         "gpu": torch.cuda.get_device_name() if torch.cuda.is_available() else None,
-        "packages": {name: _version(name) for name in packages},
+        "packages": {name: str(getattr(import_module(name), "__version__", None)) for name in packages},
     }
 
 
@@ -184,13 +197,6 @@ def set_aside(folder: Path) -> Path | None:
         number += 1
     folder.rename(aside)
     return aside
-
-
-def _version(package: str) -> str | None:
-    try:
-        return metadata.version(package)
-    except metadata.PackageNotFoundError:
-        return None
 
 
 def _classes(train: Any) -> Mapping[str, Any]:

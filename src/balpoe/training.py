@@ -3,6 +3,7 @@
 import copy
 import json
 import time
+import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -217,6 +218,7 @@ class _Training:
         if isinstance(loss, nn.Module):
             loss.to(fabric.device)
         self.step = TrainingStep(fabric, network, loss, self.optimizer, train.preprocessing)
+        self.identity = {**settings.identity(), "loss": _fingerprint(loss), "data": _fingerprint(train)}
         self.epoch, self.losses, self.seconds = 0, torch.zeros(0), 0.0
         self.history: History = []
         self.timing: History = []
@@ -299,7 +301,7 @@ class _Training:
         if self.folder is None or not self.fabric.is_global_zero:
             return
         state = {
-            "identity": self._identity(),
+            "identity": self.identity,
             "network": self.network.state_dict(),
             "optimizer": self.optimizer.state_dict(),
             "epoch": self.epoch,
@@ -317,7 +319,7 @@ class _Training:
             return
         path = self.folder / "checkpoint.pt"
         state = load_checkpoint(path, self.fabric.device)
-        if state.get("identity") != self._identity():
+        if state.get("identity") != self.identity:
             raise UserError(f"{path} belongs to a training with {self._difference(state)}; choose another folder")
         try:
             self.network.load_state_dict(state["network"])
@@ -334,13 +336,10 @@ class _Training:
         for name, entries in (("history.jsonl", self.history), ("timing.jsonl", self.timing)):
             write_text(self.folder / name, "".join(json.dumps(entry) + "\n" for entry in entries))
 
-    def _identity(self) -> dict[str, str]:
-        return {**self.settings.identity(), "samples": str(self.num_samples)}
-
     def _difference(self, state: dict[str, Any]) -> str:
         before = state.get("identity")
         before = before if isinstance(before, dict) else {}
-        changed = [f"{k}={before.get(k, '?')} (now {v})" for k, v in self._identity().items() if before.get(k) != v]
+        changed = [f"{k}={before.get(k, '?')} (now {v})" for k, v in self.identity.items() if before.get(k) != v]
         return ", ".join(changed) or "other settings"
 
 
@@ -359,6 +358,18 @@ def _fabric(device: str, devices: int, precision: str) -> Fabric:
         precision = "bf16-mixed" if on_cuda else "32-true"
     strategy = "auto" if devices == 1 else "ddp_spawn"
     return Fabric(accelerator=device, devices=devices, strategy=strategy, precision=precision)  # type: ignore[arg-type]
+
+
+def _fingerprint(thing: Any) -> str:
+    """Tell one loss, or one data set, from another: a name and a checksum of its tensors."""
+    if isinstance(thing, Dataset):
+        tensors = [thing.targets, thing.images[:: max(1, len(thing) // 1000)]]
+    else:
+        tensors = list(thing.state_dict().values()) if isinstance(thing, nn.Module) else []
+    checksum = 0
+    for tensor in tensors:
+        checksum = zlib.crc32(tensor.detach().cpu().contiguous().numpy().tobytes(), checksum)
+    return f"{getattr(thing, '__name__', type(thing).__name__)}-{checksum:08x}"
 
 
 def _seed_torch(device: torch.device, *place: int) -> None:

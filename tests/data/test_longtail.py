@@ -39,6 +39,8 @@ def test_step_profile():
     assert long_tailed_counts(4, 100, 10, "step") == [100, 100, 10, 10]
     assert long_tailed_counts(5, 100, 10, "step") == [100, 100, 100, 10, 10]
     assert long_tailed_counts(3, 7, 1) == [7, 7, 7]
+    for largest in range(1, 300):  # the smallest class keeps one sample at a ratio of the largest count
+        assert long_tailed_counts(3, largest, largest)[-1] == 1
 
 
 @pytest.mark.parametrize(

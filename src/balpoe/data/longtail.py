@@ -31,13 +31,14 @@ def long_tailed_counts(
         raise UserError(
             f"imbalance_ratio (largest over smallest class count) must be at least 1, but is {imbalance_ratio:g}{meant}"
         )
-    factor = 1 / imbalance_ratio
     if profile == "exponential":
-        counts = [int(largest * factor ** (label / max(num_classes - 1, 1))) for label in range(num_classes)]
+        steps = [label / max(num_classes - 1, 1) for label in range(num_classes)]
     elif profile == "step":
-        counts = [int(largest * (1 if label < num_classes / 2 else factor)) for label in range(num_classes)]
+        steps = [float(label >= num_classes / 2) for label in range(num_classes)]
     else:
         raise unknown_name("profile", profile, PROFILES)
+    # Truncated with a little room: 49 * (1 / 49) is 1 only up to rounding.
+    counts = [int(largest * (1 / imbalance_ratio) ** step + 1e-9) for step in steps]
     if min(counts) < 1:
         raise UserError(
             f"at imbalance_ratio {imbalance_ratio:g} class {counts.index(0)} would keep no sample of {largest}; "
