@@ -26,12 +26,12 @@ LAYERS = [
     },
     {"ensemble", "losses", "mixing", "calibration", "label_shift"},
     {"networks", "data"},
-    {"step", "training", "predictions", "evaluation", "shifted"},
+    {"step", "processes", "training", "predictions", "evaluation", "shifted"},
     {"recipes", "presets", "assembly", "runs", "tables", "plots", "demo", "commands"},
     {"cli", "__main__", "__init__"},
 ]
 ROOMS = {
-    "lightning_fabric": {"training", "step"},
+    "lightning_fabric": {"processes", "training", "step"},
     "torchvision": {"data"},
     "matplotlib": {"plots", "demo"},
     "sklearn": {"data"},

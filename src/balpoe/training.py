@@ -1,6 +1,5 @@
 """fit(): the one training loop, on Lightning Fabric, with checkpoint and resume."""
 
-import copy
 import json
 import time
 import zlib
@@ -12,16 +11,16 @@ from typing import Any, NamedTuple
 import torch
 from lightning_fabric import Fabric
 from torch import Tensor, nn
-from torch.multiprocessing.spawn import ProcessRaisedException
 
 from balpoe.checkpoints import load_checkpoint, save_checkpoint
 from balpoe.data.augment import Operation
 from balpoe.data.datasets import Dataset
 from balpoe.data.plan import plan_epoch
 from balpoe.data.resident import ResidentData
-from balpoe.errors import UserError, unknown_name
+from balpoe.errors import UserError
 from balpoe.files import write_text
 from balpoe.interrupts import Interrupt
+from balpoe.processes import launch
 from balpoe.progress import TrainingProgress
 from balpoe.schedules import Multistep, Schedule
 from balpoe.step import TrainingStep
@@ -93,18 +92,8 @@ def fit(
         epochs, batch_size, lr, schedule, momentum, nesterov, weight_decay, mixup_alpha, cutmix_probability,
         tuple(augmentation), seed,
     )  # fmt: skip
-    if devices > 1:
-        network.share_memory()  # the trained weights come back to this process through it
-    fabric = _fabric(device, devices, precision)
-    folder = Path(run) if run is not None else None
-    job = _Job(network, loss, train, settings, folder, checkpoint_seconds, progress)
-    with Interrupt() as interrupt:
-        try:
-            outcome: _Outcome = fabric.launch(_train, job)  # type: ignore[arg-type]
-        except ProcessRaisedException as error:
-            if interrupt.requested:
-                raise KeyboardInterrupt from None
-            raise _from_process(error) from error
+    job = _Job(loss, train, settings, Path(run) if run is not None else None, checkpoint_seconds, progress)
+    outcome = launch(job, network, device=device, devices=devices, precision=precision)
     if outcome.interrupted:
         raise KeyboardInterrupt(outcome.interrupted)
     return outcome.history
@@ -146,51 +135,26 @@ class _Outcome(NamedTuple):
     """Where an interrupted training stopped; empty when it is finished."""
 
 
+@dataclass(frozen=True)
 class _Job:
-    """What a process needs; not a tuple or a dataclass, whose contents Fabric would copy on the way."""
+    """What each process does with its network."""
 
-    def __init__(
-        self,
-        network: nn.Module,
-        loss: Callable[..., Tensor],
-        train: Dataset,
-        settings: _Settings,
-        folder: Path | None,
-        checkpoint_seconds: float,
-        progress: bool,
-    ) -> None:
-        self.network, self.loss, self.train, self.settings = network, loss, train, settings
-        self.folder, self.checkpoint_seconds, self.progress = folder, checkpoint_seconds, progress
+    loss: Callable[..., Tensor]
+    train: Dataset
+    settings: _Settings
+    folder: Path | None
+    checkpoint_seconds: float
+    progress: bool
 
-
-def _train(fabric: Fabric, job: _Job) -> _Outcome:
-    """Train in this process, one of `fabric.world_size`."""
-    if fabric.world_size == 1:
-        return _train_network(fabric, job, job.network)
-    # The processes have the caller's network in common: each trains a copy, and the first one gives it back.
-    network = copy.deepcopy(job.network)
-    try:
-        outcome = _train_network(fabric, job, network)
-        if fabric.is_global_zero:
-            job.network.load_state_dict(network.state_dict())
-        fabric.barrier()
-    finally:
-        # Gloo's thread lets go of a collective a moment after it reports it done, and wants Python's lock for
-        # that; leaving holds the lock and waits for the thread. Without the pause one run in ten hangs here.
-        time.sleep(0.2)
-    torch.distributed.destroy_process_group()
-    return outcome
-
-
-def _train_network(fabric: Fabric, job: _Job, network: nn.Module) -> _Outcome:
-    training = _Training(fabric, network, job.loss, job.train, job.settings, job.folder)
-    training.resume()
-    epochs, show = job.settings.epochs, job.progress and fabric.is_global_zero
-    label = f"{job.folder.parent.name}/{job.folder.name}" if job.folder else "training"
-    display = TrainingProgress(label, epochs, len(job.train), training.samples_done(), show)
-    with torch.random.fork_rng(), Interrupt() as interrupt, display:
-        interrupted = training.run(interrupt, display, job.checkpoint_seconds)
-    return _Outcome(training.history, f"epoch {training.epoch + 1} of {epochs}" if interrupted else "")
+    def __call__(self, fabric: Fabric, network: nn.Module) -> _Outcome:
+        training = _Training(fabric, network, self.loss, self.train, self.settings, self.folder)
+        training.resume()
+        epochs, show = self.settings.epochs, self.progress and fabric.is_global_zero
+        label = f"{self.folder.parent.name}/{self.folder.name}" if self.folder else "training"
+        display = TrainingProgress(label, epochs, len(self.train), training.samples_done(), show)
+        with torch.random.fork_rng(), Interrupt() as interrupt, display:
+            interrupted = training.run(interrupt, display, self.checkpoint_seconds)
+        return _Outcome(training.history, f"epoch {training.epoch + 1} of {epochs}" if interrupted else "")
 
 
 class _Training:
@@ -343,23 +307,6 @@ class _Training:
         return ", ".join(changed) or "other settings"
 
 
-def _fabric(device: str, devices: int, precision: str) -> Fabric:
-    known = ("auto", "cpu", "cuda", "mps")
-    if device not in known:
-        raise unknown_name("device", device, known)
-    if device == "cuda" and not torch.cuda.is_available():
-        raise UserError("device 'cuda' was asked for, but torch sees no GPU here; use 'cpu' or 'auto'")
-    if devices < 1:
-        raise UserError(f"devices must be at least 1, but is {devices}")
-    on_cuda = device == "cuda" or (device == "auto" and torch.cuda.is_available())
-    if on_cuda and devices > torch.cuda.device_count():
-        raise UserError(f"devices is {devices}, but torch sees {torch.cuda.device_count()} GPUs here")
-    if precision == "auto":
-        precision = "bf16-mixed" if on_cuda else "32-true"
-    strategy = "auto" if devices == 1 else "ddp_spawn"
-    return Fabric(accelerator=device, devices=devices, strategy=strategy, precision=precision)  # type: ignore[arg-type]
-
-
 def _fingerprint(thing: Any) -> str:
     """Tell one loss, or one data set, from another: a name and a checksum of its tensors."""
     if isinstance(thing, Dataset):
@@ -379,10 +326,3 @@ def _seed_torch(device: torch.device, *place: int) -> None:
     torch.default_generator.manual_seed(seed)
     if device.type == "cuda":
         torch.cuda.manual_seed(seed)
-
-
-def _from_process(error: ProcessRaisedException) -> Exception:
-    """The sentence of a UserError that was raised in another process; any other error as it is."""
-    marker = f"{UserError.__module__}.{UserError.__name__}: "
-    lines = [line for line in str(error).splitlines() if line.startswith(marker)]
-    return UserError(lines[-1].removeprefix(marker)) if lines else error
