@@ -96,7 +96,11 @@ def _parser() -> argparse.ArgumentParser:
 
     command = commands.add_parser("evaluate", help="all metrics of a run, or of all seeds of one")
     command.add_argument("run", metavar="RUN", help="runs/NAME/seed-N, or runs/NAME for all its seeds")
-    command.add_argument("--baseline", metavar="RUN", help="print the difference to this run, with intervals")
+    command.add_argument(
+        "--baseline",
+        metavar="RUN",
+        help="print the difference to this run: intervals for one seed, mean and deviation for several",
+    )
     _add_fields(command, ("shot_groups",))
     command.set_defaults(command=_evaluate)
     return parser

@@ -57,7 +57,7 @@ def evaluate(path: str, *, baseline: str | None, thresholds: tuple[int, ...] | N
     first = evaluations[0]
     out.print(f"{first['parameters']:,} parameters, {first['multiply_adds'] / 1e6:,.1f} million multiply-adds a sample")
     if baseline is not None:
-        out.print(_difference(runs[0], runs_of(baseline)[0], thresholds))  # paired: one seed against one
+        out.print(_difference(_pairs(runs, runs_of(baseline)), thresholds))
 
 
 def _evaluation(run: Run, thresholds: tuple[int, ...] | None) -> dict[str, Any]:
@@ -75,15 +75,26 @@ def _intervals(evaluation: dict[str, Any]) -> str:
     return "95 % intervals over the test samples: " + ", ".join(parts)
 
 
-def _difference(run: Run, baseline: Run, thresholds: tuple[int, ...] | None) -> str:
-    few, many = thresholds or run.recipe().shot_groups
-    differences = compare(run.predictions(), baseline.predictions(), shot_groups=(few, many))
+def _pairs(runs: list[Run], baselines: list[Run]) -> list[tuple[Run, Run]]:
+    """Each run with the baseline of its seed; where no seed is in both, the first of each."""
+    of_seed = {baseline.recipe().seed: baseline for baseline in baselines}
+    pairs = [(run, of_seed[seed]) for run in runs if (seed := run.recipe().seed) in of_seed]
+    return pairs or [(runs[0], baselines[0])]
+
+
+def _difference(pairs: list[tuple[Run, Run]], thresholds: tuple[int, ...] | None) -> str:
+    few, many = thresholds or pairs[0][0].recipe().shot_groups
+    found = [compare(run.predictions(), baseline.predictions(), shot_groups=(few, many)) for run, baseline in pairs]
+    run, baseline = pairs[0]
+    if len(pairs) == 1:
+        parts = [_range(name, *values, sign="+") for name, values in found[0].items()]
+        return f"{run.name} minus {baseline.name}, 95 % paired intervals: " + ", ".join(parts)
     parts = [
-        f"{COLUMNS[name]} {_scaled(name, value):+.{_digits(name)}f} ({_scaled(name, low):+.{_digits(name)}f} "
-        f"to {_scaled(name, high):+.{_digits(name)}f})"
-        for name, (value, low, high) in differences.items()
+        f"{COLUMNS[name]} {mean_and_deviation([f[name][0] for f in found], name in IN_PER_CENT, sign='+')}"
+        for name in found[0]
     ]
-    return f"{run.name} minus {baseline.name}, 95 % paired intervals: " + ", ".join(parts)
+    names = f"{run.folder.parent.name} minus {baseline.folder.parent.name}"
+    return f"{names}, seed by seed, mean and deviation of {len(pairs)}: " + ", ".join(parts)
 
 
 def _checks(names: list[str], evaluations: list[dict[str, Any]]) -> str:
@@ -102,14 +113,8 @@ def _checks(names: list[str], evaluations: list[dict[str, Any]]) -> str:
     )
 
 
-def _range(name: str, low: float, high: float) -> str:
-    digits = _digits(name)
-    return f"{COLUMNS[name]} {_scaled(name, low):.{digits}f} to {_scaled(name, high):.{digits}f}"
-
-
-def _scaled(name: str, value: float) -> float:
-    return 100 * value if name in IN_PER_CENT else value
-
-
-def _digits(name: str) -> int:
-    return 1 if name in IN_PER_CENT else 3
+def _range(name: str, *values: float, sign: str = "") -> str:
+    """Such as: accuracy 51.2 to 53.1; with a value before its bounds, accuracy +2.1 (+1.2 to +3.1)."""
+    digits, scale = (1, 100) if name in IN_PER_CENT else (3, 1)
+    *value, low, high = (f"{scale * number:{sign}.{digits}f}" for number in values)
+    return f"{COLUMNS[name]} {value[0]} ({low} to {high})" if value else f"{COLUMNS[name]} {low} to {high}"

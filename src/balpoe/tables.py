@@ -58,8 +58,10 @@ def scores_table(
     return table
 
 
-def mean_and_deviation(values: Sequence[float | None], per_cent: bool) -> str:
+def mean_and_deviation(values: Sequence[float | None], per_cent: bool, sign: str = "") -> str:
     """Return text such as 52.0 ± 0.5; the deviation has n - 1 in it, and is left out for a single value.
+
+    A `sign` of "+" is for differences.
 
     >>> mean_and_deviation([0.51, 0.53], per_cent=True)
     '52.0 ± 1.4'
@@ -68,7 +70,7 @@ def mean_and_deviation(values: Sequence[float | None], per_cent: bool) -> str:
     if not present:
         return "-"
     scale, digits = (100, 1) if per_cent else (1, 3)
-    mean = f"{scale * statistics.fmean(present):.{digits}f}"
+    mean = f"{scale * statistics.fmean(present):{sign}.{digits}f}"
     return mean if len(present) < 2 else f"{mean} ± {scale * statistics.stdev(present):.{digits}f}"
 
 
