@@ -320,7 +320,7 @@ def test_checkpoints_that_are_broken_foreign_or_malicious(tmp_path):
     with pytest.raises(UserError, match="not a checkpoint of balpoe"):
         train(data, mlp(data), run=tmp_path)
     save_checkpoint(path, {"version": 99})
-    with pytest.raises(UserError, match="format 99, but this balpoe reads format 1"):
+    with pytest.raises(UserError, match="format 99, but this balpoe reads format 2"):
         train(data, mlp(data), run=tmp_path)
 
 

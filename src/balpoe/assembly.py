@@ -57,7 +57,7 @@ def assemble(recipe: Recipe) -> Assembly:
     }
     same = (
         "epochs", "batch_size", "lr", "momentum", "nesterov", "weight_decay", "mixup_alpha", "cutmix_probability",
-        "seed", "device", "devices", "precision", "checkpoint_seconds",
+        "seed", "device", "devices", "precision", "step", "checkpoint_seconds",
     )  # fmt: skip
     fit_settings = {name: getattr(recipe, name) for name in same}
     fit_settings["schedule"] = kinds[recipe.schedule]()

@@ -11,7 +11,7 @@ from balpoe.files import write_file
 
 __all__ = ["VERSION", "load_checkpoint", "save_checkpoint"]
 
-VERSION = 1
+VERSION = 2
 
 
 def save_checkpoint(path: Path, state: dict[str, Any]) -> None:

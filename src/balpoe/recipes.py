@@ -79,6 +79,11 @@ class Recipe:
     precision: str = _setting(
         "auto", "auto is bfloat16 on CUDA, float32 elsewhere", choices=("auto", "32-true", "bf16-mixed", "16-mixed")
     )
+    step: str = _setting(
+        "auto",
+        "auto is captured on one GPU, eager elsewhere; compiled fuses kernels as well",
+        choices=("auto", "eager", "captured", "compiled"),
+    )
     threads: int = _setting(0, "CPU threads; 0: torch's choice", at_least=0)
     checkpoint_seconds: float = _setting(5.0, "shortest time between checkpoints", at_least=0)
 
@@ -106,7 +111,9 @@ class Recipe:
         return {**values, "num_experts": len(self.expert_lambdas), "lambdas": self.expert_lambdas}
 
 
-MACHINE_FIELDS = frozenset({"data_root", "download", "device", "devices", "precision", "threads", "checkpoint_seconds"})
+MACHINE_FIELDS = frozenset(
+    {"data_root", "download", "device", "devices", "precision", "step", "threads", "checkpoint_seconds"}
+)
 FIELDS = {item.name: item for item in dataclasses.fields(Recipe)}
 TYPES: dict[str, Any] = typing.get_type_hints(Recipe)
 

@@ -1,65 +1,180 @@
-"""One optimisation step: normalise, mix, forward, loss, backward, update."""
+"""One optimisation step: forward, loss, backward, update; eager, or recorded once as a CUDA graph and replayed.
 
+An eager step of a small network keeps a GPU waiting for Python: of a thousand kernels each is launched on its
+own. A recorded step is launched as one. Nothing but this file knows which of the two is at work.
+"""
+
+import warnings
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple, Protocol
 
 import torch
 from lightning_fabric import Fabric
 from torch import Tensor, nn
 
-from balpoe.data.datasets import Preprocessing
 from balpoe.data.resident import Batch
+from balpoe.errors import UserError, unknown_name
 from balpoe.mixing import blended_loss
 
-__all__ = ["TrainingStep"]
+__all__ = ["CapturedStep", "EagerStep", "Step", "training_step"]
+
+KINDS = ("auto", "eager", "captured", "compiled")
+Loss = Callable[..., Tensor]
 
 
-class TrainingStep:
-    """The eager step; the loop hands it batches and gets losses, and knows nothing else of it.
+class Step(Protocol):
+    """Changes the weights by one batch."""
+
+    def __call__(self, batch: Batch, lr: float, progress: float) -> Tensor:
+        """Return this process's share of the batch's loss, still on the device, valid until the next call."""
+        ...
+
+
+def training_step(fabric: Fabric, network: nn.Module, loss: Loss, optimizer: torch.optim.Optimizer, kind: str) -> Step:
+    """Return the step that does the work here: recorded on one GPU, eager elsewhere.
 
     Args:
         fabric: The engine: device, precision, and the mean of the gradients over the processes.
-        network: Trained in place.
+        network: Trained in place; moved to the device.
         loss: From expert logits and targets to a number; also given `progress`.
         optimizer: Of the network's parameters.
-        preprocessing: Applied on the device.
+        kind: "auto", "eager", "captured", or "compiled" (captured, with fused kernels: a minute to make, then faster).
     """
+    if kind not in KINDS:
+        raise unknown_name("step", kind, KINDS)
+    # A scaler of float16 gradients decides on the CPU whether to step; several processes wait for each other.
+    able = (
+        fabric.device.type == "cuda" and fabric.world_size == 1 and getattr(fabric._precision, "scaler", None) is None
+    )
+    if kind in ("captured", "compiled") and not able:
+        raise UserError(f"step {kind!r} needs one CUDA device and a precision other than 16-mixed; use 'auto'")
+    if kind == "eager" or not able:
+        return EagerStep(fabric, network, loss, optimizer)
+    return CapturedStep(fabric, network, loss, optimizer, compiled=kind == "compiled")
 
-    def __init__(
-        self,
-        fabric: Fabric,
-        network: nn.Module,
-        loss: Callable[..., Tensor],
-        optimizer: torch.optim.Optimizer,
-        preprocessing: Preprocessing,
-    ) -> None:
-        self.fabric, self.loss, self.preprocessing = fabric, loss, preprocessing
-        self.channels_last = fabric.device.type == "cuda" and len(preprocessing.size) == 3
-        if self.channels_last:
-            network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+
+class EagerStep:
+    """Every operation as Python comes to it; on any device, in any number of processes."""
+
+    def __init__(self, fabric: Fabric, network: nn.Module, loss: Loss, optimizer: torch.optim.Optimizer) -> None:
+        self.fabric, self.loss = fabric, loss
         self.network: Any
         self.network, self.optimizer = fabric.setup(network, optimizer)
 
     def __call__(self, batch: Batch, lr: float, progress: float) -> Tensor:
-        """Change the weights by one batch; return this process's share of its loss, still on the device."""
+        """Change the weights by one batch."""
         for group in self.optimizer.param_groups:
             group["lr"] = lr
         self.optimizer.zero_grad()
-        value = self._loss(batch, progress) * batch.part
+        value = _batch_loss(self.network, self.loss, batch, progress) * batch.part
         # Fabric averages gradients over the processes; the parts' losses are to be summed.
         self.fabric.backward(value * self.fabric.world_size)
         self.optimizer.step()
         return value.detach()
 
-    def _loss(self, batch: Batch, progress: float) -> Tensor:
-        images = self._input(batch.images)
-        if batch.partners is None or batch.partner_targets is None or batch.share is None:
-            return self.loss(self.network(images), batch.targets, progress=progress)
-        images = torch.lerp(self._input(batch.partners), images, batch.share)
-        return blended_loss(
-            self.loss, self.network(images), batch.targets, batch.partner_targets, batch.share.mean(), progress=progress
-        )
 
-    def _input(self, raw: Tensor) -> Tensor:
-        images = self.preprocessing.normalise(raw)
-        return images.contiguous(memory_format=torch.channels_last) if self.channels_last else images
+class CapturedStep:
+    """A CUDA graph per shape of batch, recorded at the first batch of that shape.
+
+    Learning rate and progress are numbers on the device, so that they can change between replays; `loss` gets
+    `progress` as such a number. What cannot be recorded (a network that reads from the device) runs eagerly,
+    with a warning.
+    """
+
+    def __init__(
+        self, fabric: Fabric, network: nn.Module, loss: Loss, optimizer: torch.optim.Optimizer, compiled: bool
+    ) -> None:
+        self.fabric, self.network, self.loss, self.optimizer = fabric, network, loss, optimizer
+        network.to(fabric.device)
+        self.lr, self.progress = torch.zeros(2, device=fabric.device).unbind()
+        self.pool: Any = None
+        self.recordings: dict[Any, _Recording] = {}
+        self.eager: EagerStep | None = None
+        self.batch_loss = torch.compile(_batch_loss, dynamic=False) if compiled else _batch_loss
+
+    def __call__(self, batch: Batch, lr: float, progress: float) -> Tensor:
+        """Change the weights by one batch."""
+        recording = None if self.eager else self._recording(batch)
+        if self.eager or recording is None:
+            self.eager = self.eager or EagerStep(self.fabric, self.network, self.loss, self.optimizer)
+            return self.eager(batch, lr, progress)
+        self.lr.fill_(lr)
+        self.progress.fill_(progress)
+        for place, tensor in zip(recording.inputs.tensors(), batch.tensors(), strict=True):
+            place.copy_(tensor)
+        recording.graph.replay()
+        return recording.loss
+
+    def _recording(self, batch: Batch) -> "_Recording | None":
+        """The graph for batches of this shape, made if need be; None where one cannot be made."""
+        shape = tuple(tensor.shape for tensor in batch.tensors())
+        if shape not in self.recordings:
+            before = _State(self.network, self.optimizer)
+            try:
+                self.recordings[shape] = self._record(batch.clone())
+            except RuntimeError as error:
+                warnings.warn(f"the training step cannot be captured and runs eagerly: {error}", stacklevel=2)
+                return None
+            finally:
+                before.restore()
+        return self.recordings[shape]
+
+    def _record(self, inputs: Batch) -> "_Recording":
+        for group in self.optimizer.param_groups:
+            group["lr"] = self.lr
+        device = self.fabric.device
+        aside = torch.cuda.Stream(device)
+        aside.wait_stream(torch.cuda.current_stream(device))
+        with torch.cuda.stream(aside), torch.backends.cudnn.flags(enabled=True, benchmark=True):
+            for _ in range(3):  # choose algorithms, compile, allocate: none of this belongs into the graph
+                self._work(inputs)
+            torch.cuda.current_stream(device).synchronize()
+            self.optimizer.zero_grad()  # gradients are to live in the graph's own memory
+            graph = torch.cuda.CUDAGraph()
+            with torch.cuda.graph(graph, pool=self.pool, stream=aside):
+                value = self._work(inputs)
+        torch.cuda.current_stream(device).wait_stream(aside)
+        self.pool = graph.pool()
+        return _Recording(graph, inputs, value)
+
+    def _work(self, batch: Batch) -> Tensor:
+        self.optimizer.zero_grad()
+        with self.fabric.autocast():
+            value = self.batch_loss(self.network, self.loss, batch, self.progress)
+        value.backward()
+        self.optimizer.step()
+        return value.detach()
+
+
+class _Recording(NamedTuple):
+    graph: Any
+    inputs: Batch
+    """What the graph reads; a batch is copied here before a replay."""
+    loss: Tensor
+
+
+class _State:
+    """All that a step changes: weights, statistics, momentum; copied, to undo the steps that warm up a recording."""
+
+    def __init__(self, network: nn.Module, optimizer: torch.optim.Optimizer) -> None:
+        self.network, self.optimizer = network, optimizer
+        self.tensors = [tensor.detach().clone() for tensor in self._network_tensors()]
+        self.momentum = {key: state["momentum_buffer"].clone() for key, state in optimizer.state.items() if state}
+
+    def restore(self) -> None:
+        with torch.no_grad():
+            for tensor, before in zip(self._network_tensors(), self.tensors, strict=True):
+                tensor.copy_(before)
+            for key, state in self.optimizer.state.items():
+                if (momentum := state.get("momentum_buffer")) is not None:
+                    momentum.copy_(self.momentum[key]) if key in self.momentum else momentum.zero_()
+
+    def _network_tensors(self) -> list[Tensor]:
+        return [*self.network.parameters(), *self.network.buffers()]
+
+
+def _batch_loss(network: nn.Module, loss: Loss, batch: Batch, progress: float | Tensor) -> Tensor:
+    expert_logits = network(batch.images)
+    if batch.partner_targets is None or batch.weight is None:
+        return loss(expert_logits, batch.targets, progress=progress)
+    return blended_loss(loss, expert_logits, batch.targets, batch.partner_targets, batch.weight, progress=progress)

@@ -23,7 +23,7 @@ from balpoe.interrupts import Interrupt
 from balpoe.processes import launch
 from balpoe.progress import TrainingProgress
 from balpoe.schedules import Multistep, Schedule
-from balpoe.step import TrainingStep
+from balpoe.step import training_step
 
 __all__ = ["fit"]
 
@@ -52,6 +52,7 @@ def fit(
     device: str = "auto",
     devices: int = 1,
     precision: str = "auto",
+    step: str = "auto",
     progress: bool = True,
 ) -> History:
     """Train a network in place and return one dictionary (epoch, lr, loss) per epoch.
@@ -79,6 +80,8 @@ def fit(
         device: "auto", "cpu", "cuda" or "mps".
         devices: Processes; more than one start by themselves (guard your script with `__main__`).
         precision: "auto" is bfloat16 autocast on CUDA and float32 elsewhere; or a name of Lightning Fabric's.
+        step: "eager", or recorded once as a CUDA graph and replayed, "captured", which "auto" is on one GPU; or
+            "compiled", captured with fused kernels, which take a while to make.
         progress: Show a bar on a terminal, plain lines elsewhere.
 
     >>> import balpoe
@@ -92,7 +95,7 @@ def fit(
         epochs, batch_size, lr, schedule, momentum, nesterov, weight_decay, mixup_alpha, cutmix_probability,
         tuple(augmentation), seed,
     )  # fmt: skip
-    job = _Job(loss, train, settings, Path(run) if run is not None else None, checkpoint_seconds, progress)
+    job = _Job(loss, train, settings, Path(run) if run is not None else None, checkpoint_seconds, step, progress)
     outcome = launch(job, network, device=device, devices=devices, precision=precision)
     if outcome.interrupted:
         raise KeyboardInterrupt(outcome.interrupted)
@@ -144,10 +147,11 @@ class _Job:
     settings: _Settings
     folder: Path | None
     checkpoint_seconds: float
+    step: str
     progress: bool
 
     def __call__(self, fabric: Fabric, network: nn.Module) -> _Outcome:
-        training = _Training(fabric, network, self.loss, self.train, self.settings, self.folder)
+        training = _Training(fabric, network, self.loss, self.train, self.settings, self.folder, self.step)
         training.resume()
         epochs, show = self.settings.epochs, self.progress and fabric.is_global_zero
         label = f"{self.folder.parent.name}/{self.folder.name}" if self.folder else "training"
@@ -168,6 +172,7 @@ class _Training:
         train: Dataset,
         settings: _Settings,
         folder: Path | None,
+        step: str,
     ) -> None:
         self.fabric, self.network, self.settings, self.folder = fabric, network, settings, folder
         self.data = ResidentData(train, fabric.device, settings.augmentation, settings.seed)
@@ -178,10 +183,13 @@ class _Training:
             momentum=settings.momentum,
             nesterov=settings.nesterov,
             weight_decay=settings.weight_decay,
+            fused=fabric.device.type == "cuda" or None,
         )
+        if fabric.device.type == "cuda" and train.images.ndim == 4:
+            network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         if isinstance(loss, nn.Module):
             loss.to(fabric.device)
-        self.step = TrainingStep(fabric, network, loss, self.optimizer, train.preprocessing)
+        self.step = training_step(fabric, network, loss, self.optimizer, step)
         self.identity = {**settings.identity(), "loss": _fingerprint(loss), "data": _fingerprint(train)}
         self.epoch, self.losses, self.seconds = 0, torch.zeros(0), 0.0
         self.history: History = []
@@ -267,7 +275,7 @@ class _Training:
         state = {
             "identity": self.identity,
             "network": self.network.state_dict(),
-            "optimizer": self.optimizer.state_dict(),
+            "optimizer": self.optimizer.state_dict()["state"],
             "epoch": self.epoch,
             "losses": self.losses,
             "seconds": self.seconds,
@@ -287,7 +295,8 @@ class _Training:
             raise UserError(f"{path} belongs to a training with {self._difference(state)}; choose another folder")
         try:
             self.network.load_state_dict(state["network"])
-            self.optimizer.load_state_dict(state["optimizer"])
+            groups = self.optimizer.state_dict()["param_groups"]  # ours: a CPU's may differ from a GPU's
+            self.optimizer.load_state_dict({"state": state["optimizer"], "param_groups": groups})
             self.epoch, self.losses, self.seconds = state["epoch"], state["losses"].cpu(), state["seconds"]
             self.history, self.timing = state["history"], state["timing"]
         except (KeyError, RuntimeError, ValueError, AttributeError, TypeError) as error:

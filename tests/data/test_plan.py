@@ -51,9 +51,9 @@ def test_cutmix_takes_its_part_of_the_batches():
     plan = plan_epoch(0, 0, 20_000, 10, mixup_alpha=0.4, cutmix_probability=0.3)
     cut = [batch for batch in plan.batches if batch.centre is not None]
     assert len(cut) / len(plan.batches) == pytest.approx(0.3, abs=0.03)
-    assert cut[0].share((3, 8, 8)).shape == (8, 8)
+    assert cut[0].share((3, 8, 8)).shape == (1, 8, 8)
     with pytest.raises(UserError, match="CutMix wants pictures"):
-        cut[0].share((64,))
+        cut[0].share((64,), cuts=True)
     alone = plan_epoch(0, 0, 20_000, 10, cutmix_probability=0.3)
     assert sum(batch.partners is None for batch in alone.batches) / 2000 == pytest.approx(0.7, abs=0.03)
 

@@ -39,13 +39,20 @@ class BatchPlan:
     centre: tuple[float, float] | None = None
     """The centre of CutMix's box; None for mixup."""
 
-    def share(self, size: tuple[int, ...]) -> Tensor:
-        """Return what each pixel keeps of its own sample: a number for mixup, a map (height, width) for CutMix."""
-        if self.centre is None:
-            return torch.tensor(self.weight)
-        if len(size) != 3:
+    def mates(self) -> Tensor:
+        """Return the partners, which for a batch that is not mixed are the rows themselves."""
+        return torch.arange(self.stop - self.start) if self.partners is None else self.partners
+
+    def share(self, size: tuple[int, ...], cuts: bool = False) -> Tensor:
+        """Return what each pixel of a sample of this size keeps of itself.
+
+        One number in the shape of a sample; with `cuts` a map, (1, height, width), also for mixup.
+        """
+        if cuts and len(size) != 3:
             raise UserError(f"CutMix wants pictures, but the samples have shape {size}; set cutmix_probability to 0")
-        return box_share(self.weight, *self.centre, *size[1:])
+        if self.centre is not None:
+            return box_share(self.weight, *self.centre, *size[1:])[None]
+        return torch.full((1, *size[1:]) if cuts else (1,) * len(size), self.weight)
 
 
 @dataclass(frozen=True)
@@ -54,6 +61,10 @@ class EpochPlan:
 
     order: Tensor
     batches: tuple[BatchPlan, ...]
+    mixes: bool = False
+    """Whether batches may be mixed."""
+    cuts: bool = False
+    """Whether some of them may be mixed by CutMix."""
 
 
 def plan_epoch(
@@ -87,7 +98,8 @@ def plan_epoch(
     draws = chance(seed, epoch, "mix")
     bounds = zip(starts, [*starts[1:], num_samples], strict=True)
     batches = tuple(_plan_batch(start, stop, draws, mixup_alpha, cutmix_probability) for start, stop in bounds)
-    return EpochPlan(order, batches)
+    mixes = mixup_alpha > 0 or cutmix_probability > 0
+    return EpochPlan(order, batches, mixes, cutmix_probability > 0)
 
 
 def _plan_batch(

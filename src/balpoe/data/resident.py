@@ -1,4 +1,4 @@
-"""A data set held on the device: augmented as a whole once per epoch, batches are slices of it."""
+"""A data set held on the device: augmented as a whole once per epoch, then normalised, mixed and cut into batches."""
 
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
@@ -8,22 +8,33 @@ from torch import Tensor
 
 from balpoe.data.augment import Operation
 from balpoe.data.datasets import Dataset
-from balpoe.data.plan import EpochPlan, chance
+from balpoe.data.plan import BatchPlan, EpochPlan, chance
 
 __all__ = ["Batch", "ResidentData"]
 
+BLOCK = 4096  # samples normalised and mixed at once: few calls, and memory for floats of no more than these
+
 
 class Batch(NamedTuple):
-    """One process's part of a batch, raw; `partners` and what follows are None when nothing is mixed."""
+    """One process's part of a batch, ready for the network; what is None is so for all batches of a training."""
 
     images: Tensor
     targets: Tensor
-    part: float
-    """This process's samples over all of the batch."""
-    partners: Tensor | None = None
     partner_targets: Tensor | None = None
-    share: Tensor | None = None
-    """What each pixel keeps of its own sample: a number, or a map (height, width)."""
+    """Labels of what was mixed into each sample."""
+    weight: Tensor | None = None
+    """The weight of `targets`; the rest is that of `partner_targets`."""
+    part: float = 1.0
+    """This process's samples over all of the batch."""
+
+    def tensors(self) -> list[Tensor]:
+        """Return what changes from batch to batch."""
+        return [tensor for tensor in self[:4] if isinstance(tensor, Tensor)]
+
+    def clone(self) -> "Batch":
+        """Return a copy with memory of its own."""
+        other, weight = (None if tensor is None else tensor.clone() for tensor in (self.partner_targets, self.weight))
+        return Batch(self.images.clone(), self.targets.clone(), other, weight, self.part)
 
 
 class ResidentData:
@@ -37,23 +48,44 @@ class ResidentData:
     """
 
     def __init__(self, data: Dataset, device: torch.device, augmentation: Sequence[Operation], seed: int) -> None:
-        self.images, self.targets = data.images.to(device), data.targets.to(device)
-        self.size = data.preprocessing.size
+        self.images, self.targets, self.device = data.images.to(device), data.targets.to(device), device
+        self.preprocessing = data.preprocessing
         self.augmentation, self.seed = augmentation, seed
+        # What convolutions on a GPU want; a CPU's are faster without.
+        pictures = device.type == "cuda" and data.images.ndim == 4
+        self.layout = torch.channels_last if pictures else torch.contiguous_format
 
     def batches(self, plan: EpochPlan, epoch: int, *, first: int = 0, rank: int = 0, world: int = 1) -> Iterator[Batch]:
         """Yield this process's part, every `world`-th row from `rank`, of the batches from number `first` on."""
         images = self.images
         for operation in self.augmentation:
             images = operation(images, chance(self.seed, epoch, type(operation).__name__))
-        order = plan.order.to(images.device)
-        images, targets = images[order], self.targets[order]
-        for batch in plan.batches[first:]:
-            rows = slice(batch.start + rank, batch.stop, world)
-            part = len(range(batch.start, batch.stop)[rank::world]) / (batch.stop - batch.start)
-            if batch.partners is None:
-                yield Batch(images[rows], targets[rows], part)
-                continue
-            partners = (batch.start + batch.partners[rank::world]).to(images.device)
-            share = batch.share(self.size).to(images.device)
-            yield Batch(images[rows], targets[rows], part, images[partners], targets[partners], share)
+        per_block = max(1, BLOCK // (plan.batches[0].stop - plan.batches[0].start))
+        for begin in range(first, len(plan.batches), per_block):
+            yield from self._block(images, plan, plan.batches[begin : begin + per_block], rank, world)
+
+    def _block(
+        self, images: Tensor, plan: EpochPlan, batches: Sequence[BatchPlan], rank: int, world: int
+    ) -> Iterator[Batch]:
+        parts = [torch.arange(batch.start + rank, batch.stop, world) for batch in batches]
+        sizes = [len(part) for part in parts]
+        rows = self._send(plan.order[torch.cat(parts)])
+        inputs, targets = self.preprocessing.normalise(images[rows]), self.targets[rows]
+        mixed: Sequence[tuple[Tensor | None, Tensor | None]] = [(None, None)] * len(batches)
+        if plan.mixes:
+            places = [batch.start + batch.mates()[rank::world] for batch in batches]
+            partners = self._send(plan.order[torch.cat(places)])
+            shares = self._send(torch.stack([batch.share(self.preprocessing.size, plan.cuts) for batch in batches]))
+            of_row = self._send(torch.arange(len(batches)).repeat_interleave(torch.tensor(sizes)))
+            inputs = torch.lerp(self.preprocessing.normalise(images[partners]), inputs, shares[of_row])
+            weights = shares.flatten(1).mean(dim=1)
+            mixed = list(zip(self.targets[partners].split(sizes), weights, strict=True))
+        inputs = inputs.contiguous(memory_format=self.layout)
+        for batch, x, y, (other, weight) in zip(batches, inputs.split(sizes), targets.split(sizes), mixed, strict=True):
+            yield Batch(x, y, other, weight, len(y) / (batch.stop - batch.start))
+
+    def _send(self, tensor: Tensor) -> Tensor:
+        """A tensor on the device, without waiting: an ordinary copy waits until the GPU has done all its work."""
+        if self.device.type != "cuda":
+            return tensor.to(self.device)
+        return tensor.pin_memory().to(self.device, non_blocking=True)

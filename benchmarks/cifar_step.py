@@ -1,0 +1,172 @@
+"""A training step at CIFAR's size on one GPU: eager, captured, compiled; 1, 3 and 7 experts; batches of 128 and 512.
+
+    python benchmarks/cifar_step.py [--kernels] [--kinds eager,captured] [--experts 3] [--batches 128]
+
+Pictures are random and as many as in CIFAR-100-LT of ratio 100; the loop is `balpoe.fit`'s own. "ms a step" is
+all told: an epoch's seconds, augmentation and reading of the losses included, over its steps.
+"""
+
+import argparse
+import json
+import statistics
+import tempfile
+import time
+from pathlib import Path
+
+import torch
+
+import balpoe
+from balpoe.data.augment import AUGMENTATIONS
+from balpoe.data.datasets import Preprocessing
+from balpoe.data.longtail import long_tailed_counts
+from balpoe.data.plan import plan_epoch
+from balpoe.data.resident import ResidentData
+from balpoe.processes import launch
+from balpoe.step import training_step
+
+Row = dict[str, object]
+MEAN, STD = (0.4914, 0.4822, 0.4465), (0.2023, 0.1994, 0.2010)
+
+
+def pictures() -> balpoe.Dataset:
+    counts = torch.tensor(long_tailed_counts(100, 500, 100))
+    targets = torch.repeat_interleave(torch.arange(100), counts)
+    images = torch.randint(0, 256, (len(targets), 3, 32, 32), dtype=torch.uint8)
+    return balpoe.Dataset(images, targets, preprocessing=Preprocessing((3, 32, 32), MEAN, STD))
+
+
+def measure(
+    data: balpoe.Dataset, kind: str, experts: int, batch_size: int, device: str, epochs: int
+) -> dict[str, object]:
+    """One short training through `fit`; the first epoch holds the preparation, the others are timed."""
+    network = balpoe.expert_network("resnet32", num_classes=100, num_experts=experts)
+    loss = balpoe.BalPoELoss(data.class_counts, balpoe.equidistant_lambdas(experts))
+    if device == "cuda":
+        torch.cuda.reset_peak_memory_stats()
+    with tempfile.TemporaryDirectory() as folder:
+        balpoe.fit(
+            network, loss, data, epochs=epochs, batch_size=batch_size, augmentation=AUGMENTATIONS["standard"], seed=0,
+            run=folder, checkpoint_seconds=1e9, device=device, step=kind, progress=False,
+        )  # fmt: skip
+        lines = (Path(folder) / "timing.jsonl").read_text().splitlines()
+    seconds = [json.loads(line)["seconds"] for line in lines]
+    epoch, steps = statistics.median(seconds[1:]), -(-len(data) // batch_size)
+    memory = torch.cuda.max_memory_allocated() / 2**20 if device == "cuda" else None
+    return {
+        "kind": kind,
+        "experts": experts,
+        "batch": batch_size,
+        "ms_a_step": 1000 * epoch / steps,
+        "images_per_second": len(data) / epoch,
+        "preparation_s": seconds[0] - epoch,
+        "peak_mib": memory,
+    }
+
+
+def augmentation(data: balpoe.Dataset, name: str, device: str) -> float:
+    """Milliseconds to plan, augment, normalise and mix an epoch, without any step."""
+    resident = ResidentData(data, torch.device(device), AUGMENTATIONS[name], seed=0)
+    times = []
+    for epoch in range(6):
+        start = time.perf_counter()
+        plan = plan_epoch(0, epoch, len(data), 128, mixup_alpha=0.4)
+        for _ in resident.batches(plan, epoch):
+            pass
+        if device == "cuda":
+            torch.cuda.synchronize()
+        times.append(time.perf_counter() - start)
+    return 1000 * statistics.median(times[1:])
+
+
+GROUPS = {
+    "weight gradients": ("wgrad",),
+    "input gradients": ("dgrad",),
+    "convolutions forward": ("fprop", "implicit", "convolve", "conv2d", "conv"),
+    "layout copies": ("nchwtonhwc", "nhwctonchw", "transpose", "copy"),
+    "batch normalisation": ("batch_norm", "bn_", "welford", "native_batch"),
+    "fused element-wise (Triton)": ("triton",),
+    "matrix products": ("gemm", "cutlass", "cublas"),
+    "optimizer": ("multi_tensor", "fused_sgd"),
+}
+
+
+def kernels(data: balpoe.Dataset, kind: str) -> list[tuple[str, float, int]]:
+    """Microseconds and calls a step, by group of kernels, three experts, batch 128."""
+    network = balpoe.expert_network("resnet32", num_classes=100, num_experts=3)
+    loss = balpoe.BalPoELoss(data.class_counts).cuda()
+    network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    optimizer = torch.optim.SGD(network.parameters(), lr=0.1, momentum=0.9, nesterov=True, fused=True)
+
+    def work(fabric, network):  # type: ignore[no-untyped-def]
+        step = training_step(fabric, network, loss, optimizer, kind)
+        resident = ResidentData(data, fabric.device, (), seed=0)
+        batches = list(resident.batches(plan_epoch(0, 0, len(data), 128, mixup_alpha=0.4), 0))[:20]
+        for batch in batches[:4]:
+            step(batch, 0.01, 0.0)
+        torch.cuda.synchronize()
+        with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profile:
+            for batch in batches:
+                step(batch, 0.01, 0.0)
+            torch.cuda.synchronize()
+        return profile.key_averages()
+
+    events = launch(work, network, device="cuda", devices=1, precision="auto")
+    table: dict[str, list[float]] = {}
+    names: list[tuple[float, int, str]] = []
+    for event in events:
+        lower = event.key.lower()
+        group = next((name for name, marks in GROUPS.items() if any(mark in lower for mark in marks)), "other")
+        entry = table.setdefault(group, [0.0, 0])
+        entry[0] += event.self_device_time_total / 20
+        entry[1] += event.count / 20
+        names.append((event.self_device_time_total / 20, event.count // 20, event.key[:110]))
+    for time_, count, name in sorted(names, reverse=True)[:30]:
+        print(f"    {time_:8.1f} us {count:5} x {name}")
+    return sorted(((name, t, round(n)) for name, (t, n) in table.items()), key=lambda row: -row[1])
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--kinds", default="eager,captured,compiled")
+    parser.add_argument("--experts", default="1,3,7")
+    parser.add_argument("--batches", default="128,512")
+    parser.add_argument("--epochs", type=int, default=6)
+    parser.add_argument("--device", default="cuda")
+    parser.add_argument("--kernels", action="store_true", help="where the time of a captured step goes")
+    parser.add_argument("--out", type=Path, default=Path("results/cifar_step.json"))
+    arguments = parser.parse_args()
+    torch.manual_seed(0)
+    data = pictures()
+    name = torch.cuda.get_device_name() if arguments.device == "cuda" else "CPU"
+    result: dict[str, object] = {"device": name, "torch": torch.__version__, "samples": len(data)}
+    result["augmentation_ms"] = {
+        augment: round(augmentation(data, augment, arguments.device), 1) for augment in ("standard", "autoaugment")
+    }
+    print(f"{name}, torch {torch.__version__}; augmentation, ms an epoch: {result['augmentation_ms']}", flush=True)
+    print(f"{'':9} {'experts':>7} {'batch':>6} {'ms a step':>10} {'images/s':>9} {'preparation s':>14} {'peak MiB':>9}")
+    rows = []
+    for kind in arguments.kinds.split(","):
+        for experts in map(int, arguments.experts.split(",")):
+            for batch_size in map(int, arguments.batches.split(",")):
+                row = measure(data, kind, experts, batch_size, arguments.device, arguments.epochs)
+                rows.append(row)
+                print(
+                    f"{kind:9} {experts:7} {batch_size:6} {row['ms_a_step']:10.2f} {row['images_per_second']:9.0f} "
+                    f"{row['preparation_s']:14.1f} {row['peak_mib'] or 0:9.0f}",
+                    flush=True,
+                )
+    result["rows"] = rows
+    if arguments.kernels:
+        for kind in [kind for kind in arguments.kinds.split(",") if kind != "eager"]:
+            print(f"{kind}, three experts, batch 128: microseconds and kernels a step")
+            table = kernels(data, kind)
+            result[f"kernels_{kind}"] = table
+            for group, microseconds, count in table:
+                print(f"  {group:32} {microseconds:8.0f} {count:6}")
+    arguments.out.parent.mkdir(parents=True, exist_ok=True)
+    arguments.out.write_text(json.dumps(result, indent=2) + "\n")
+    print(f"written to {arguments.out}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,114 @@
+"""The step in its kinds: the same numbers, whichever way it is launched."""
+
+import pytest
+import torch
+from lightning_fabric import Fabric
+
+from balpoe import BalPoELoss, UserError, expert_network
+from balpoe.data.augment import AUGMENTATIONS
+from balpoe.data.resident import Batch
+from balpoe.step import EagerStep, _State, training_step
+from test_training import features, resnet, tiny_data, train
+
+cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs CUDA")
+
+
+def parts(data):
+    network = resnet(data)
+    optimizer = torch.optim.SGD(network.parameters(), lr=0.1, momentum=0.9, nesterov=True)
+    return network, BalPoELoss(data.class_counts, (1, -1)), optimizer
+
+
+def test_kinds_on_a_cpu():
+    data, fabric = tiny_data(), Fabric(accelerator="cpu")
+    assert isinstance(training_step(fabric, *parts(data), kind="auto"), EagerStep)
+    with pytest.raises(UserError, match="needs one CUDA device"):
+        training_step(fabric, *parts(data), kind="captured")
+    with pytest.raises(UserError, match="did you mean 'eager'"):
+        training_step(fabric, *parts(data), kind="eagre")
+
+
+def test_what_a_step_changes_can_be_undone():
+    data, fabric = tiny_data(), Fabric(accelerator="cpu")
+    network, loss, optimizer = parts(data)
+    step = EagerStep(fabric, network, loss, optimizer)
+    batch = Batch(data.preprocessing.normalise(data.images), data.targets)
+
+    def losses():
+        return [float(step(batch, 0.05, 0.0)) for _ in range(3)]
+
+    fresh = _State(network, optimizer)
+    first = losses()
+    fresh.restore()
+    assert losses() == first  # momentum that did not exist before is zero after
+    later = _State(network, optimizer)
+    second = losses()
+    later.restore()
+    assert losses() == second != first
+
+
+@pytest.mark.gpu
+@cuda
+@pytest.mark.parametrize("kind", ["captured", "compiled"])
+@pytest.mark.parametrize("precision", ["32-true", "bf16-mixed"])
+def test_captured_and_eager_give_the_same_losses(kind, precision):
+    """Twenty steps, of two shapes of batch, with mixup and CutMix, learning rates that change."""
+    data, losses = tiny_data(), {}
+    for name in ("eager", kind):
+        network = resnet(data)
+        history = train(
+            data, network, epochs=5, batch_size=16, lr=0.02, device="cuda", precision=precision, step=name,
+            augmentation=AUGMENTATIONS["standard"], cutmix_probability=0.5,
+        )  # fmt: skip
+        losses[name] = [entry["loss"] for entry in history]
+    assert losses[kind] == pytest.approx(losses["eager"], rel=1e-3 if precision == "32-true" else 2e-2)
+
+
+@pytest.mark.gpu
+@cuda
+@pytest.mark.parametrize("kind", ["eager", "captured"])
+def test_a_captured_run_is_resumed(kind, tmp_path, monkeypatch):
+    """Stopped by an interrupt in the middle of an epoch, then taken up by either kind of step."""
+    from balpoe.interrupts import Interrupt
+
+    data = tiny_data()
+    whole = train(data, resnet(data), device="cuda", precision="32-true", step="captured")
+    count = 0
+
+    def stop_after_six(self):
+        nonlocal count
+        count += 1
+        return count >= 8
+
+    network = resnet(data)
+    with monkeypatch.context() as patch:
+        patch.setattr(Interrupt, "requested", property(stop_after_six, lambda self, value: None), raising=False)
+        with pytest.raises(KeyboardInterrupt):
+            train(data, network, device="cuda", precision="32-true", step="captured", run=tmp_path)
+    rest = train(data, resnet(data), device="cuda", precision="32-true", step=kind, run=tmp_path)
+    assert [e["loss"] for e in rest] == pytest.approx([e["loss"] for e in whole], rel=2e-3)
+
+
+@pytest.mark.gpu
+@cuda
+def test_what_cannot_be_captured_runs_eagerly():
+    class Curious(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.network = expert_network("mlp", num_classes=3, num_experts=3, num_features=6, width=8)
+            self.num_experts = 3
+
+        def forward(self, x):
+            return self.network(x) + 0 * float(x.sum())  # reads from the device
+
+    data, losses = features(), []
+    for kind in ("eager", "captured"):
+        torch.manual_seed(0)
+        network = Curious()
+        if kind == "captured":
+            with pytest.warns(UserWarning, match="cannot be captured and runs eagerly"):
+                history = train(data, network, device="cuda", precision="32-true", step=kind)
+        else:
+            history = train(data, network, device="cuda", precision="32-true", step=kind)
+        losses.append([entry["loss"] for entry in history])
+    assert losses[1] == pytest.approx(losses[0], rel=1e-4)
