@@ -169,3 +169,8 @@ def test_under_torch_compile():
     expert_logits = torch.randn(4, 3, 3)
     compiled = torch.compile(predict, backend="aot_eager")
     torch.testing.assert_close(compiled(expert_logits), predict(expert_logits))
+
+
+def test_logits_of_one_classifier_are_not_taken_for_experts():
+    with pytest.raises(UserError, match=r"must have shape \(batch, experts, classes\), but have \(4, 3\)"):
+        product_of_experts(torch.zeros(4, 3))

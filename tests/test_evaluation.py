@@ -244,3 +244,25 @@ def test_marginal_divergence_against_the_definition(predictions):
         expected = sum(float(m) * math.log(float(m) / float(p)) for m, p in zip(marginal, prior, strict=True))
         assert found.marginal_kl == pytest.approx(expected, abs=1e-6)
         assert list(found.marginal) == pytest.approx(marginal.tolist())
+
+
+def test_logits_that_are_not_numbers_are_refused():
+    logits = torch.randn(20, 2, 3)
+    logits[11, 0, 2] = torch.nan
+    broken = Predictions(logits, torch.arange(20) % 3, torch.tensor([9, 5, 1]), torch.zeros(2))
+    with pytest.raises(UserError, match="the logits of sample 11 are not numbers"):
+        evaluate(broken)
+
+
+def test_a_class_that_the_target_prior_excludes_has_no_part_in_any_mean():
+    generator = torch.Generator().manual_seed(0)
+    logits = torch.randn(200, 2, 4, generator=generator)
+    targets = torch.arange(200) % 4
+    counts, lambdas = torch.tensor([90, 50, 30, 10]), torch.tensor([1.0, -1.0])
+    whole = evaluate(Predictions(logits, targets, counts, lambdas), [0.5, 0.5, 0, 0], num_resamples=0)
+    kept = targets < 2
+    two = Predictions(logits[kept][:, :, :2], targets[kept], counts[:2], torch.zeros(2))
+    alone = evaluate(two, num_resamples=0)
+    for name in ("accuracy", "balanced_accuracy", "ece", "nll", "brier"):
+        assert getattr(whole, name) == pytest.approx(getattr(alone, name), abs=1e-6), name
+    assert whole.per_class[2:] == (None, None)

@@ -237,7 +237,7 @@ def test_items_below_are_numbered_as_rows_refer_to_them():
     [
         (resolve, "balpoe.nothing"),
         (resolve, "balpoe.losses.BalPoELos"),
-        (resolve, "balpoe.evaluation.ExpertCheck.marginal_kll"),
+        (resolve, "balpoe.evaluation.PriorCheck.marginal_kll"),
         (resolve, "balpoe.recipes.Recipe.alpha"),
         (find_test, "tests/test_losses.py::test_of_something_else"),
         (find_test, "tests/test_loses.py::test_reductions"),

@@ -12,7 +12,7 @@ import torch
 
 from balpoe import BalPoELoss, Dataset, UserError, expert_network, fit, load_data
 from balpoe.checkpoints import load_checkpoint, save_checkpoint
-from balpoe.data.augment import AUGMENTATIONS
+from balpoe.data.augment import AUGMENTATIONS, Rotate
 from balpoe.schedules import Constant, Cosine
 
 
@@ -327,8 +327,15 @@ def test_checkpoints_that_are_broken_foreign_or_malicious(tmp_path):
 def test_wrong_settings():
     data = features()
     for settings, sentence in (
-        ({"epochs": 0}, "epochs must be at least 1"),
-        ({"batch_size": 0}, "batch_size must be at least 1"),
+        ({"epochs": 0}, "epochs must be a whole number from 1"),
+        ({"batch_size": 0}, "batch_size must be a whole number from 1"),
+        ({"epochs": 1.5}, "epochs must be a whole number from 1"),
+        ({"seed": -1}, "seed must be a whole number from 0"),
+        ({"lr": float("nan")}, "lr must be above 0"),
+        ({"weight_decay": -1.0}, "weight_decay be at least 0"),
+        ({"precision": "foo"}, "precision 'foo' is not known; use auto"),
+        ({"devices": 2, "batch_size": 1}, "leaves nothing for some of 2 processes"),
+        ({"step": "captured"}, "needs one CUDA device"),
         ({"mixup_alpha": -1}, "mixup_alpha must be at least 0"),
         ({"device": "gpu0"}, "unknown device 'gpu0'"),
         ({"devices": 0}, "devices must be at least 1"),
@@ -365,8 +372,7 @@ def test_two_processes_with_batch_normalisation_and_augmentation_end_within_nois
     for devices in (1, 2):
         torch.manual_seed(0)
         network = expert_network("resnet32", num_classes=10, num_experts=2, width=4, in_channels=1)
-        augmentation = AUGMENTATIONS["none"]
-        train(data, network, epochs=8, batch_size=32, lr=0.1, devices=devices, augmentation=augmentation)
+        train(data, network, epochs=8, batch_size=32, lr=0.1, devices=devices, augmentation=(Rotate(10.0),))
         network.eval()
         with torch.no_grad():
             logits = network(test_set.preprocessing.normalise(test_set.images)).mean(dim=1)

@@ -49,7 +49,7 @@ def assemble(recipe: Recipe) -> Assembly:
             recipe.network, num_classes=len(train.class_names), num_experts=len(lambdas),
             cosine_scale=recipe.cosine_scale, width=recipe.width, split=recipe.split, **settings,
         )  # fmt: skip
-    prior = class_prior(train.class_counts, method=recipe.prior, smoothing=recipe.smoothing)
+    prior = class_prior(train.class_counts, method=recipe.prior_method, smoothing=recipe.smoothing)
     kinds: dict[str, Callable[[], schedules.Schedule]] = {
         "multistep": lambda: schedules.Multistep(recipe.milestones, warmup_epochs=recipe.warmup_epochs),
         "cosine": lambda: schedules.Cosine(recipe.warmup_epochs),

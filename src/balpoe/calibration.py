@@ -35,7 +35,7 @@ class Calibration:
 
     def __call__(self, logits: Tensor) -> Tensor:
         """Return calibrated logits, in float64."""
-        return logits.double() * self.scale + self.bias
+        return logits.double() * self.scale + self.bias.to(logits.device)
 
 
 def fit_calibration(
@@ -58,6 +58,8 @@ def fit_calibration(
         start: Where to begin; a good guess saves time.
     """
     logits, targets = validation.logits.double(), validation.targets
+    if len(targets.unique()) < 2:
+        raise UserError("validation has samples of one class alone; give labelled samples of all classes")
     counts = class_counts(targets, logits.shape[1])
     if logits.ndim != 2 or len(logits) != len(targets) or not len(targets):
         raise UserError(f"validation has logits of shape {tuple(logits.shape)} for {len(targets)} labels")

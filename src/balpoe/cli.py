@@ -1,8 +1,13 @@
 """The command line: flags made from the fields of a recipe, one sentence for every mistake."""
 
 import argparse
+import contextlib
+import io
+import os
 import re
+import shutil
 import sys
+import textwrap
 import warnings
 from collections.abc import Collection, Sequence
 from pathlib import Path
@@ -21,12 +26,26 @@ COMMANDS = ("demo", "recipes", "data", "train", "evaluate")
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a command; return 0, or 2 after one sentence about what went wrong."""
     arguments = _join_negative_values(list(sys.argv[1:] if argv is None else argv))
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")  # a ± on a terminal that has none
     try:
         with warnings.catch_warnings():
             warnings.showwarning = _show_warning
             _run(arguments)
+            sys.stdout.flush()
+    except SystemExit as done:  # --help and --version
+        return int(done.code or 0)
+    except BrokenPipeError:  # whoever read has seen enough: `balpoe recipes | head -1`
+        with contextlib.suppress(OSError, AttributeError):  # nothing is to complain at the exit
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
     except UserError as error:
         print(f"balpoe: {error}", file=sys.stderr)
+        return 2
+    except OSError as error:
+        where = f" {error.filename}" if error.filename else ""
+        print(f"balpoe: cannot use{where}: {error.strerror or error}; choose another place", file=sys.stderr)
         return 2
     except KeyboardInterrupt as stop:
         where = f" in {stop}" if str(stop) else ""
@@ -94,7 +113,7 @@ def _parser() -> argparse.ArgumentParser:
     _add_fields(command, FIELDS)
     command.set_defaults(command=_train)
 
-    command = commands.add_parser("evaluate", help="all metrics of a run, or of all seeds of one")
+    command = commands.add_parser("evaluate", help="the metrics of a run, or of all seeds of one")
     command.add_argument("run", metavar="RUN", help="runs/NAME/seed-N, or runs/NAME for all its seeds")
     command.add_argument(
         "--baseline",
@@ -103,6 +122,8 @@ def _parser() -> argparse.ArgumentParser:
     )
     _add_fields(command, ("shot_groups",))
     command.set_defaults(command=_evaluate)
+    for command in commands.choices.values():
+        command.set_defaults(flags=[flag for flag in command._option_string_actions if flag.startswith("--")])
     return parser
 
 
@@ -122,7 +143,7 @@ def _add_fields(command: argparse.ArgumentParser, names: Collection[str]) -> Non
         if kind is bool:
             group.add_argument(flag, action=argparse.BooleanOptionalAction, default=None, help=text)
         else:
-            metavar = {int: "N", float: "X", str: "NAME"}.get(kind, "X,X,...")
+            metavar = metadata.get("metavar") or {int: "N", float: "X", str: "NAME"}.get(kind, "X,X,...")
             group.add_argument(flag, default=None, metavar=metavar, help=text)
     command.set_defaults(options=tuple(names))
 
@@ -147,8 +168,7 @@ def _join_negative_values(arguments: list[str]) -> list[str]:
 def _unknown_option(option: str, known: argparse.Namespace) -> UserError:
     if not option.startswith("-"):
         return UserError(f"{option!r} is one word too many; see --help")
-    flags = [f"--{name.replace('_', '-')}" for name in vars(known) if name not in ("command", "options")]
-    return unknown_name("option", option.partition("=")[0], flags)
+    return unknown_name("option", option.partition("=")[0], known.flags)
 
 
 def _demo(arguments: argparse.Namespace) -> None:
@@ -159,11 +179,16 @@ def _demo(arguments: argparse.Namespace) -> None:
 
 def _recipes(arguments: argparse.Namespace) -> None:
     if arguments.name is not None:
+        chosen, usual = preset(arguments.name, arguments.as_released), preset(arguments.name)
         print(f"# balpoe train THIS_FILE.toml    ({_summary(arguments.name)})")
-        print(recipe_toml(preset(arguments.name, arguments.as_released), comments=True), end="")
+        changed = [name for name in FIELDS if getattr(chosen, name) != getattr(usual, name)]
+        if changed:
+            print(f"# as the released code has it, which differs in: {', '.join(changed)}")
+        print(recipe_toml(chosen, comments=True), end="")
         return
+    width = shutil.get_terminal_size((140, 24)).columns
     for name in PRESETS:
-        print(f"{name:20}  {_summary(name)}")
+        print(textwrap.fill(f"{name:20}  {_summary(name)}", width, subsequent_indent=" " * 22))
     print("\nbalpoe recipes NAME prints one, ready to edit; balpoe train NAME trains it.")
 
 
@@ -193,18 +218,27 @@ def _data(arguments: argparse.Namespace) -> None:
     sizes = ", ".join(f"{int(members.sum())} {name}" for name, members in groups.items())
     out.print(
         f"{arguments.name}: {len(counts)} classes, {len(train):,} training samples ({int(counts.max()):,} to "
-        f"{int(counts.min()):,} a class, imbalance ratio {float(counts.max() / counts.min()):.4g}), {len(test):,} test "
-        f"samples; shot groups: {sizes}"
+        f"{int(counts.min()):,} a class, imbalance ratio {_ratio(counts, recipe.imbalance_ratio)}), {len(test):,} "
+        f"test samples; shot groups: {sizes}"
     )
+
+
+def _ratio(counts: Any, wanted: float) -> str:
+    ratio = float(counts.max() / counts.min())
+    rounded = "" if abs(ratio / wanted - 1) < 0.005 else f", {wanted:g} before counts are rounded to whole samples"
+    return f"{ratio:.4g}{rounded}"
 
 
 def _train(arguments: argparse.Namespace) -> None:
     start, base = _start(arguments.recipe, arguments.as_released)
     recipe = updated(start, _changes(arguments))
-    seeds = _seeds(arguments, recipe)
+    seeds, name = _seeds(arguments, recipe), arguments.name
+    if (name is not None and not re.fullmatch(r"[^/\\\0]{1,150}", name)) or name in (".", ".."):
+        raise UserError(
+            f"--name wants the name of a folder, without slashes, but is {name!r}; --runs says where it lies"
+        )
     from balpoe.commands import train  # torch comes with it: not before the recipe is known to be right
 
-    name = arguments.name
     train(
         recipe,
         seeds,
@@ -235,6 +269,8 @@ def _seeds(arguments: argparse.Namespace, recipe: Recipe) -> list[int]:
         seeds = [int(seed) for seed in arguments.seeds.split(",")]
     except ValueError:
         raise UserError(f"--seeds wants whole numbers with commas between, but is {arguments.seeds!r}") from None
+    if len(set(seeds)) < len(seeds):
+        raise UserError(f"--seeds names a seed twice: {arguments.seeds}; give each once")
     return [updated(recipe, {"seed": seed}).seed for seed in seeds]
 
 

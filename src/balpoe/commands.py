@@ -4,12 +4,13 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from balpoe.errors import UserError
 from balpoe.evaluation import compare
 from balpoe.evaluation import evaluate as evaluate_predictions
 from balpoe.recipes import Recipe, updated
-from balpoe.runs import Run, changed_name, run_folder, runs_of, set_aside, train_run
+from balpoe.runs import Run, changed_name, run_folder, runs_of, train_run
 from balpoe.shifted import shifted_test_sets
-from balpoe.tables import COLUMNS, IN_PER_CENT, console, mean_and_deviation, scores_table, shifted_table
+from balpoe.tables import COLUMNS, IN_PER_CENT, console, mean_and_deviation, print_scores, program, shifted_table
 
 __all__ = ["evaluate", "train"]
 
@@ -19,45 +20,57 @@ def train(
 ) -> list[Run]:
     """Train a recipe with each seed; print the table and the next command."""
     out = console()
+    if recipe.network == "resnet32" and recipe.device in ("auto", "cpu") and not _has_gpu():
+        out.print("No GPU is used: this recipe is made for one, and takes hours to days on a CPU.")
     name = base if fixed else changed_name(base, recipe, start)
-    if name != base:
-        out.print(f"The recipe differs from {base}: its runs are kept in {root / name}")
-    runs = []
+    runs, announced = [], base
     for seed in seeds:
         ours = updated(recipe, {"seed": seed})
         folder = root / name / f"seed-{seed}" if fresh else run_folder(root, name, ours, fixed)
-        if fresh and (aside := set_aside(folder)):
-            out.print(f"The earlier run is kept in {aside}")
-        if Run(folder).finished:
-            out.print(f"{folder} is finished already; --fresh trains it anew")
-        elif (folder / "checkpoint.pt").exists():
-            out.print(f"{folder} continues where it stopped")
-        runs.append(train_run(ours, folder))
-    rows = {run.name: [run.evaluation()] for run in runs}
+        if folder.parent.name != announced:
+            announced = folder.parent.name
+            out.print(f"The recipe differs from {base}: its runs are kept in {folder.parent}")
+        runs.append(train_run(ours, folder, fresh=fresh, say=out.print))
+    rows = {run.folder.name: [run.evaluation()] for run in runs}
     if len(runs) > 1:
         rows[f"{len(runs)} seeds"] = [run.evaluation() for run in runs]
-    out.print(scores_table(rows))
+    print_scores(out, rows, title=runs[0].folder.parent.name)
     target = runs[0].folder if len(runs) == 1 else runs[0].folder.parent
-    out.print(f"Next: balpoe evaluate {target}")
+    out.print(f"Next: {program()} evaluate {target}")
     return runs
 
 
+def _has_gpu() -> bool:
+    import torch
+
+    return torch.cuda.is_available() or torch.backends.mps.is_available()
+
+
 def evaluate(path: str, *, baseline: str | None, thresholds: tuple[int, ...] | None) -> None:
-    """Print every metric of a run, or of all seeds of one, and the difference to a baseline."""
+    """Print the metrics of a run, or of all seeds of one, and the difference to a baseline."""
     out, runs = console(), runs_of(path)
+    pairs = None if baseline is None else _pairs(runs, runs_of(baseline))
     evaluations = [_evaluation(run, thresholds) for run in runs]
     rows: dict[str, list[dict[str, Any]]] = {"ensemble": evaluations}
-    for expert, lambda_ in enumerate(runs[0].recipe().expert_lambdas):
-        rows[f"expert {lambda_:g}"] = [e["experts"][expert] for e in evaluations]
-    out.print(scores_table(rows, title=f"{path}: {evaluations[0]['samples']:,} test samples"))
+    lambdas = runs[0].recipe().expert_lambdas
+    other = next((run for run in runs if run.recipe().expert_lambdas != lambdas), None)
+    if other is not None:
+        raise UserError(f"{runs[0].folder} and {other.folder} have different lambdas; evaluate them one by one")
+    for expert, lambda_ in enumerate(lambdas):
+        rows[f"expert, lambda {lambda_:g}"] = [e["experts"][expert] for e in evaluations]
+    print_scores(out, rows, title=f"{path}: {evaluations[0]['samples']:,} test samples")
     if len(runs) == 1:
         out.print(_intervals(evaluations[0]))
     out.print(shifted_table(evaluations))
     out.print(_checks(list(rows), evaluations))
     first = evaluations[0]
     out.print(f"{first['parameters']:,} parameters, {first['multiply_adds'] / 1e6:,.1f} million multiply-adds a sample")
-    if baseline is not None:
-        out.print(_difference(_pairs(runs, runs_of(baseline)), thresholds))
+    classwise = mean_and_deviation([e["classwise_ece"] for e in evaluations], per_cent=True)
+    out.print(
+        f"Classwise ECE {classwise} %; accuracy of each class, with Wilson's interval: evaluation.json in the run"
+    )
+    if pairs is not None:
+        out.print(_difference(pairs, thresholds))
 
 
 def _evaluation(run: Run, thresholds: tuple[int, ...] | None) -> dict[str, Any]:

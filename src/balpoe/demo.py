@@ -4,14 +4,14 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from statistics import fmean
+from statistics import fmean, stdev
 from typing import Any
 
 from balpoe.files import write_file
 from balpoe.presets import preset
 from balpoe.recipes import updated
-from balpoe.runs import Run, run_folder, set_aside, train_run
-from balpoe.tables import console, scores_table
+from balpoe.runs import Run, run_folder, train_run
+from balpoe.tables import console, print_scores, program
 
 __all__ = ["ROWS", "demo"]
 
@@ -31,35 +31,37 @@ def demo(root: Path, *, fresh: bool = False) -> dict[str, list[Run]]:
     base = preset("digits-lt")
     out.print(
         f"Handwritten digits made long-tailed (imbalance ratio {base.imbalance_ratio:g}, 124 to 2 samples a class), "
-        f"{len(ROWS)} methods x {len(SEEDS)} seeds, {base.epochs} epochs each, last epoch measured on 500 balanced "
-        "test digits that no choice was made on."
+        f"{len(ROWS)} methods x {len(SEEDS)} seeds, {base.epochs} epochs each; the last epoch is measured on 500 "
+        "balanced test digits, which were used for no choice."
     )
     runs: dict[str, list[Run]] = {row: [] for row in ROWS}
     for (row, changes), name in zip(ROWS.items(), NAMES, strict=True):
         for seed in SEEDS:
-            recipe = updated(base, {**changes, "seed": seed})
+            recipe = updated(base, {**changes, "seed": seed, "device": "cpu"})
             folder = run_folder(root, name, recipe, fixed=False)
-            if fresh:
-                set_aside(folder)
-            done = Run(folder).finished
-            run = train_run(recipe, folder, progress=sys.stderr.isatty())
+            done = Run(folder).finished and not fresh
+            run = train_run(recipe, folder, fresh=fresh, progress=sys.stderr is not None and sys.stderr.isatty())
             runs[row].append(run)
             accuracy = 100 * run.evaluation()["balanced_accuracy"]
             out.print(f"  {row}, seed {seed}: {accuracy:.1f} %" + (" (trained before)" if done else ""))
     evaluations = {row: [run.evaluation() for run in several] for row, several in runs.items()}
     extra = {
         "parameters": {row: f"{several[0]['parameters']:,}" for row, several in evaluations.items()},
-        "seconds": {row: f"{fmean(run.seconds() for run in several):.1f}" for row, several in runs.items()},
+        "seconds": {row: _seconds([run.seconds() for run in several]) for row, several in runs.items()},
     }
     columns = ("balanced_accuracy", "many", "medium", "few", "ece")
-    out.print(scores_table(evaluations, columns, "Mean and deviation over three seeds", extra))
+    print_scores(out, evaluations, columns, "Mean and deviation over three seeds", extra)
     out.print(explanation(evaluations))
     figure = root / "demo.png"
     _draw(runs, evaluations, figure)
     out.print(f"Runs: {', '.join(str(runs[row][0].folder.parent) for row in ROWS)} (seed-0 to seed-2 in each)")
     out.print(f"Picture: {figure}    Time: {time.monotonic() - started:.0f} s")
-    out.print(f"Next: balpoe evaluate {runs[list(ROWS)[-1]][0].folder}")
+    out.print(f"Next: {program()} evaluate {runs[list(ROWS)[-1]][0].folder}")
     return runs
+
+
+def _seconds(values: Sequence[float]) -> str:
+    return f"{fmean(values):.1f} ± {stdev(values):.1f}"
 
 
 def explanation(evaluations: Mapping[str, Sequence[Mapping[str, Any]]]) -> str:

@@ -8,7 +8,7 @@ from torch import Tensor
 from balpoe.errors import UserError
 from balpoe.priors import Lambdas, checked_lambdas, checked_prior, tempered_prior
 
-__all__ = ["at_least_float32", "product_of_experts", "shift_prior", "source_prior"]
+__all__ = ["at_least_float32", "checked_source", "product_of_experts", "shift_prior", "source_prior"]
 
 
 def product_of_experts(expert_logits: Tensor) -> Tensor:
@@ -20,6 +20,11 @@ def product_of_experts(expert_logits: Tensor) -> Tensor:
     >>> product_of_experts(torch.tensor([[[1.0, 0.0], [3.0, 2.0]]]))
     tensor([[2., 1.]])
     """
+    if expert_logits.ndim != 3:
+        raise UserError(
+            f"expert_logits must have shape (batch, experts, classes), but have {tuple(expert_logits.shape)}; "
+            "logits[:, None] makes one expert of (batch, classes)"
+        )
     return at_least_float32(expert_logits).mean(dim=1)
 
 
@@ -52,13 +57,21 @@ def shift_prior(logits: Tensor, target_prior: Any, source_prior: Any = None) -> 
     classes = logits.shape[-1]
     shift = checked_prior(target_prior, classes, "target_prior").log()
     if source_prior is not None:
-        source = checked_prior(source_prior, classes, "source_prior")
-        if bool((source == 0).any()):
-            zero = int((source == 0).nonzero()[0])
-            raise UserError(f"source_prior is zero for class {zero}: logits say nothing about a class they exclude")
-        shift = shift - source.log().to(shift.device)
+        shift = shift - checked_source(source_prior, classes).log().to(shift.device)
     logits = at_least_float32(logits)
     return logits + shift.to(logits)
+
+
+def checked_source(source_prior: Any, num_classes: int) -> Tensor:
+    """Return the prior that logits are made for, positive and in float64, or say what is wrong with it."""
+    source = checked_prior(source_prior, num_classes, "source_prior")
+    if bool((source == 0).any()):
+        zero = int((source == 0).nonzero()[0])
+        raise UserError(
+            f"source_prior is zero for class {zero}, and logits say nothing about a class they exclude; "
+            "leave the class out of both"
+        )
+    return source
 
 
 def at_least_float32(logits: Tensor) -> Tensor:

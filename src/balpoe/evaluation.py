@@ -195,12 +195,14 @@ class _Measure:
         self.targets, self.num_classes = predictions.targets, predictions.num_classes
         self.groups = shot_groups(predictions.class_counts, thresholds)
         self.num_bins, self.weights = num_bins, weights
+        if weights is not None:
+            self.counted = torch.bincount(self.targets, weights, minlength=self.num_classes) > 0
 
     def headline(self, summary: _Summary, rows: Tensor) -> Tensor:
         """The metrics named in HEADLINE over some rows; NaN where there is none to measure."""
         weights = None if self.weights is None else self.weights[rows]
         correct, confidence = summary.correct[rows], summary.confidence[rows]
-        per_class = accuracy_per_class(correct, self.targets[rows], self.num_classes)
+        per_class = self._per_class(correct, rows)
         bins = calibration_bins(confidence, correct, self.num_bins, weights)
         values = [
             weighted_mean(correct, weights),
@@ -213,6 +215,11 @@ class _Measure:
         ]
         return torch.stack(values)
 
+    def _per_class(self, correct: Tensor, rows: Tensor) -> Tensor:
+        """Accuracy of each class; NaN without samples, or with weight 0, for a class that the target prior excludes."""
+        per_class = accuracy_per_class(correct, self.targets[rows], self.num_classes)
+        return per_class if self.weights is None else per_class.masked_fill(~self.counted, torch.nan)
+
     def scores(self, summary: _Summary) -> Scores:
         headline = self.headline(summary, torch.arange(len(self.targets)))
         values: dict[str, Any] = {
@@ -220,7 +227,7 @@ class _Measure:
             for name, value in zip(HEADLINE, headline.tolist(), strict=True)
         }
         totals = torch.bincount(self.targets, minlength=self.num_classes)
-        per_class = accuracy_per_class(summary.correct, self.targets, self.num_classes)
+        per_class = self._per_class(summary.correct, torch.arange(len(self.targets)))
         wilson = wilson_interval(per_class * totals, totals).T.tolist()
         bins = calibration_bins(summary.confidence, summary.correct, self.num_bins, self.weights)
         parts = (("share", bins.share), ("confidence", bins.confidence), ("accuracy", bins.accuracy))
@@ -243,6 +250,9 @@ def _block_summaries(
     predictions: Predictions, rows: slice, target_prior: Any, num_bins: int, weights: Tensor | None
 ) -> list[_Summary]:
     tables, targets = _tables(predictions, rows), predictions.targets[rows]
+    if bool(tables[0].isnan().any()):
+        row = rows.start + int(tables[0].isnan().any(dim=1).nonzero()[0])
+        raise UserError(f"the logits of sample {row} are not numbers; check the network that gave them")
     if target_prior is not None:
         sources = _own_priors(predictions)
         tables = [shift_prior(table, target_prior, source) for table, source in zip(tables, sources, strict=True)]
@@ -318,4 +328,5 @@ def _checks(predictions: Predictions, as_trained: list[_Summary], num_bins: int)
 
 def _divergence(observed: Tensor, prior: Tensor) -> float:
     """The Kullback-Leibler divergence of an average prediction from a prior, in nats; not below 0 by rounding."""
+    prior = prior.clamp(min=1e-300)  # what extreme lambdas round to zero
     return max(0.0, float((torch.special.xlogy(observed, observed) - torch.xlogy(observed, prior)).sum()))

@@ -23,9 +23,11 @@ def write_file(path: Path, write: Callable[[IO[bytes]], object]) -> None:
             os.fsync(stream.fileno())
         os.replace(beside, path)
         _sync_folder(path.parent)
-    except OSError as error:
+    except BaseException as error:
         with contextlib.suppress(OSError):
             beside.unlink(missing_ok=True)
+        if not isinstance(error, OSError):
+            raise
         raise UserError(
             f"cannot write {path}: {_reason(error)}; what was there before is kept, make room or choose another place, "
             "then run the same command again"
@@ -45,11 +47,11 @@ def write_json(path: Path, value: Any) -> None:
 def read_text(path: Path) -> str:
     """Return a file's text."""
     try:
-        return path.read_text(encoding="utf-8")
+        return path.read_text(encoding="utf-8-sig")  # with the mark that some editors put in front
     except OSError as error:
-        raise UserError(f"cannot read {path}: {_reason(error)}") from error
+        raise UserError(f"cannot read {path}: {_reason(error)}; check the path") from error
     except UnicodeDecodeError as error:
-        raise UserError(f"cannot read {path}: it is not UTF-8 text") from error
+        raise UserError(f"cannot read {path}: it is not UTF-8 text; check that it is the file you meant") from error
 
 
 def read_json(path: Path) -> Any:
@@ -57,9 +59,9 @@ def read_json(path: Path) -> Any:
     text = read_text(path)
     try:
         return json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise UserError(
-            f"{path} is not valid JSON ({error}); restore it, or run the command that wrote it again"
+            f"{path} is not valid JSON ({error}); restore it, or delete it and run the command that wrote it again"
         ) from error
 
 
@@ -71,8 +73,12 @@ def locked(folder: Path) -> Iterator[None]:
     except ImportError:  # no advisory locks on this system: go on without
         yield
         return
-    folder.mkdir(parents=True, exist_ok=True)
-    with open(folder / ".lock", "w") as stream:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        stream = open(folder / ".lock", "w")  # noqa: SIM115 (closed below)
+    except OSError as error:
+        raise UserError(f"cannot use the folder {folder}: {_reason(error)}; choose another place") from error
+    with stream:
         try:
             fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:

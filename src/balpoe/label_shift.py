@@ -9,13 +9,13 @@ first, and their bootstrap tells how large the likelihood ratio gets when nothin
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from balpoe.calibration import Calibration, LabelledLogits, fit_calibration
-from balpoe.ensemble import shift_prior
+from balpoe.ensemble import checked_source, shift_prior
 from balpoe.errors import UserError, unknown_name
 from balpoe.intervals import stratified_resample
 from balpoe.priors import checked_prior, tempered_prior
@@ -25,6 +25,7 @@ __all__ = ["PriorEstimate", "estimate_prior"]
 SIGNIFICANCE = 0.05
 EM_TOLERANCE = 1e-6
 LAMBDA_LIMIT = 4.0
+MIN_RESAMPLES = 40  # below 20 no shift, however large, could be significant
 
 
 @dataclass(frozen=True)
@@ -83,12 +84,21 @@ def estimate_prior(
     >>> estimate_prior(torch.stack([-x, x], dim=1)).prior.round(decimals=1)
     tensor([0.1000, 0.9000], dtype=torch.float64)
     """
-    if logits.ndim != 2 or not len(logits):
-        raise UserError(f"logits must have shape (samples, classes), but have {tuple(logits.shape)}")
+    logits = _checked_logits(logits, "logits").cpu()  # thousands of small operations: a GPU would wait
     classes = logits.shape[1]
+    if validation is not None:
+        validation = _Labelled(_checked_logits(validation.logits, "validation").cpu(), validation.targets.cpu())
+        if validation.logits.shape[1] != classes:
+            raise UserError(
+                f"validation has {validation.logits.shape[1]} classes, but logits {classes}; "
+                "predict both with one model"
+            )
+    fewest = 1 if validation is None else MIN_RESAMPLES
+    if num_resamples < fewest:
+        raise UserError(f"num_resamples must be at least {fewest}, but is {num_resamples}")
     source = torch.full((classes,), 1 / classes, dtype=torch.float64)
     if source_prior is not None:
-        source = checked_prior(source_prior, classes, "source_prior")
+        source = checked_source(source_prior, classes)
     search = _family(family, train_prior, source)
     generator = torch.Generator().manual_seed(seed)
     calibration = None if validation is None else fit_calibration(validation, source)
@@ -104,6 +114,20 @@ def estimate_prior(
     interval = _interval(search, logits, calibrations, source, generator)
     used = found.prior if significant else source
     return PriorEstimate(used, found.prior, found.lambda_, significant, p_value, interval, source, calibration)
+
+
+def _checked_logits(logits: Tensor, name: str) -> Tensor:
+    if logits.ndim != 2 or not len(logits):
+        raise UserError(f"{name} must have shape (samples, classes), but have {tuple(logits.shape)}")
+    if not bool(torch.isfinite(logits).all()):
+        row = int((~torch.isfinite(logits)).any(dim=1).nonzero()[0])
+        raise UserError(f"{name} must be finite, but are not in sample {row}; check the network that gave them")
+    return logits
+
+
+class _Labelled(NamedTuple):
+    logits: Tensor
+    targets: Tensor
 
 
 @dataclass(frozen=True)

@@ -1,5 +1,6 @@
 """The logit-adjusted loss, for one classifier and for a product of experts."""
 
+import math
 import warnings
 from typing import Any
 
@@ -27,6 +28,11 @@ def logit_adjusted_cross_entropy(logits: Tensor, targets: Tensor, offsets: Tenso
     >>> logit_adjusted_cross_entropy(logits, torch.tensor([1]), torch.tensor([0.9, 0.1]).log())
     tensor(4.2122)
     """
+    if logits.ndim < offsets.ndim + 1:
+        raise UserError(
+            f"offsets of shape {tuple(offsets.shape)} are for {'several experts' if offsets.ndim > 1 else 'a batch'}, "
+            f"but logits have shape {tuple(logits.shape)}"
+        )
     adjusted = at_least_float32(logits)
     adjusted = adjusted + offsets.to(adjusted)
     if adjusted.ndim == 3:  # one batch of batch * experts rows: the loop over experts, in one kernel
@@ -87,10 +93,12 @@ class LogitAdjustedLoss(nn.Module):
 
     def __init__(self, class_counts: Any, tau: float = 1.0) -> None:
         super().__init__()
+        if not math.isfinite(tau):
+            raise UserError(f"tau must be a finite number, but is {tau}")
         self.register_buffer("offsets", logit_offsets(class_prior(class_counts), 1 - tau)[0])
 
-    def forward(self, logits: Tensor, targets: Tensor) -> Tensor:
-        """Return the mean loss of `logits` (batch, classes)."""
+    def forward(self, logits: Tensor, targets: Tensor, progress: float | None = None) -> Tensor:
+        """Return the mean loss of `logits` (batch, classes); `progress` is for losses that change."""
         if logits.ndim != 2 or logits.shape[1] != len(self.offsets):
             raise UserError(
                 f"the loss is made for logits of shape (batch, {len(self.offsets)}), but got {tuple(logits.shape)}"

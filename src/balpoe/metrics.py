@@ -25,7 +25,7 @@ __all__ = [
 
 
 def weighted_mean(values: Tensor, weights: Tensor | None = None) -> Tensor:
-    """Return the mean over the samples (axis 0).
+    """Return the mean over the samples (axis 0); a sample of weight 0 has no part in it, even if infinite.
 
     >>> weighted_mean(torch.tensor([1.0, 3.0]), torch.tensor([3.0, 1.0]))
     tensor(1.5000, dtype=torch.float64)
@@ -34,7 +34,8 @@ def weighted_mean(values: Tensor, weights: Tensor | None = None) -> Tensor:
     if weights is None:
         return values.mean(dim=0)
     weights = weights.double()
-    total: Tensor = torch.tensordot(weights, values, dims=1)
+    counted = weights.view(-1, *[1] * (values.ndim - 1)) > 0
+    total: Tensor = torch.tensordot(weights, torch.where(counted, values, 0.0), dims=1)
     return total / weights.sum()
 
 

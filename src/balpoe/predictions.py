@@ -14,7 +14,7 @@ from balpoe.ensemble import product_of_experts, source_prior
 from balpoe.errors import UserError
 from balpoe.files import read_json, write_file, write_json
 from balpoe.networks.experts import multiply_adds, num_parameters
-from balpoe.priors import Lambdas, checked_lambdas, class_prior, tempered_prior
+from balpoe.priors import Lambdas, checked_lambdas, checked_prior, class_prior, tempered_prior
 
 __all__ = ["Predictions", "predict"]
 
@@ -59,6 +59,17 @@ class Predictions:
         experts, classes = self.expert_logits.shape[1:]
         if len(self.lambdas) != experts:
             raise UserError(f"lambdas describes {len(self.lambdas)} experts but the predictions have {experts}")
+        if self.targets.ndim != 1 or self.targets.is_floating_point() or self.targets.dtype == torch.bool:
+            raise UserError(f"targets must be one row of whole numbers, but are {self.targets.dtype}")
+        put(self, "targets", self.targets.long())
+        if self.train_prior is not None:
+            checked_prior(self.train_prior, classes, "train_prior")
+        if len(self.targets) and not 0 <= int(self.targets.min()) <= int(self.targets.max()) < classes:
+            wrong = int(((self.targets < 0) | (self.targets >= classes)).nonzero()[0])
+            raise UserError(
+                f"target {int(self.targets[wrong])} of sample {wrong} is outside the {classes} classes of the "
+                f"predictions, 0 to {classes - 1}; give the labels that the network was trained with"
+            )
         if len(self.class_counts) != classes or len(self.class_names) != classes:
             raise UserError(
                 f"the predictions have {classes} classes, but class_counts {len(self.class_counts)} "
@@ -142,7 +153,9 @@ class Predictions:
                 about["parameters"],
                 about["multiply_adds"],
             )
-        except (KeyError, TypeError) as error:
+        except UserError:
+            raise
+        except (KeyError, TypeError, ValueError, RuntimeError) as error:
             raise UserError(f"{folder / 'predictions.json'} lacks or garbles {error}; predict again") from error
 
 
@@ -171,14 +184,18 @@ def predict(
     >>> predict(network, data, class_counts=data.class_counts, lambdas=(1, 0, -1)).expert_logits.shape
     torch.Size([6, 3, 2])
     """
-    device = next(network.parameters()).device
+    if batch_size < 1:
+        raise UserError(f"batch_size must be at least 1, but is {batch_size}")
+    device = next((parameter.device for parameter in network.parameters()), torch.device("cpu"))
     training = network.training
     network.eval()
-    with torch.inference_mode():
-        batches = [_forward(network, test, batch.to(device)) for batch in test.images.split(batch_size)]
-        example = test.preprocessing.normalise(test.images[:1].to(device))
-    cost = multiply_adds(network, example)
-    network.train(training)
+    try:
+        with torch.inference_mode():
+            batches = [_forward(network, test, batch.to(device)) for batch in test.images.split(batch_size)]
+            example = test.preprocessing.normalise(test.images[:1].to(device))
+        cost = multiply_adds(network, example)
+    finally:
+        network.train(training)
     return Predictions(
         torch.cat(batches),
         test.targets,
@@ -198,10 +215,15 @@ def _forward(network: nn.Module, test: Dataset, batch: Tensor) -> Tensor:
 
 def _load_array(path: Path, mapped: bool = False) -> Tensor:
     try:
+        with open(path, "rb") as stream:
+            if stream.read(6) != b"\x93NUMPY":  # nor an archive or a pickle, which numpy would look into
+                raise ValueError
         # Mode "c" maps the file; writing to the tensor would change a private copy, never the file.
         array = np.load(path, mmap_mode="c" if mapped else None, allow_pickle=False)
     except OSError as error:
         raise UserError(f"cannot read {path}: {(error.strerror or str(error)).lower()}; predict again") from error
-    except ValueError as error:
-        raise UserError(f"{path} is not a whole array of numbers ({error}); predict again") from error
+    except (ValueError, EOFError) as error:
+        raise UserError(f"{path} is not a whole array of numbers; predict again") from error
+    if not isinstance(array, np.ndarray) or array.dtype.kind not in "fiu" or not array.dtype.isnative:
+        raise UserError(f"{path} is not an array of this machine's numbers; predict again")
     return torch.from_numpy(array)

@@ -4,6 +4,7 @@ Everything here is the bookkeeping of one formula, the paper's target distributi
 P^lambda(y) = P_train(y)^lambda_y / sum_j P_train(j)^lambda_j, kept in log space.
 """
 
+import reprlib
 from collections.abc import Sequence
 from typing import Any
 
@@ -24,6 +25,8 @@ __all__ = [
     "tempered_prior",
 ]
 
+MOST_CLASSES = 10_000_000
+
 Lambdas = float | Sequence[float] | Sequence[Sequence[float]] | Tensor
 """One number, one number per expert, or one vector over the classes per expert."""
 
@@ -38,7 +41,7 @@ def class_counts(targets: Any, num_classes: int | None = None) -> Tensor:
     >>> class_counts([0, 0, 2, 0])
     tensor([3, 0, 1])
     """
-    labels = torch.as_tensor(targets)
+    labels = _tensor(targets, "labels")
     if labels.ndim != 1 or labels.is_floating_point() or labels.dtype == torch.bool:
         raise UserError(
             f"labels must be one row of whole numbers, but have shape {tuple(labels.shape)} and type {labels.dtype}; "
@@ -47,6 +50,8 @@ def class_counts(targets: Any, num_classes: int | None = None) -> Tensor:
     if labels.numel() and int(labels.min()) < 0:
         first = int((labels < 0).nonzero()[0])
         raise UserError(f"label {int(labels[first])} of sample {first} is negative; number the classes from 0")
+    if labels.numel() and int(labels.max()) >= MOST_CLASSES:
+        raise UserError(f"label {int(labels.max())} is too large to be one; number the classes from 0 without gaps")
     counts = torch.bincount(labels.long(), minlength=num_classes or 0)
     if num_classes is not None and len(counts) > num_classes:
         first = int((labels >= num_classes).nonzero()[0])
@@ -79,9 +84,10 @@ def class_prior(
     if not 0 <= smoothing < float("inf"):
         raise UserError(f"smoothing must be a number from 0, but is {smoothing}")
     if bool((counts < 0).any()):
-        raise UserError(f"class {_first(counts < 0)} has a negative count of {counts[_first(counts < 0)]:g}")
+        first = _first(counts < 0)
+        raise UserError(f"class {first} has a negative count of {counts[first]:g}; give the samples of each class")
     if not bool(counts.any()) and not smoothing:
-        raise UserError("all class counts are zero: there is nothing to take a prior from")
+        raise UserError("all class counts are zero; give the samples of each class, or ask for smoothing")
     counts = counts + smoothing
     if bool((counts == 0).any()):
         raise UserError(
@@ -96,6 +102,8 @@ def class_prior(
     elif method != "empirical":
         raise unknown_name("prior method", method, ("empirical", "effective"))
     prior = counts / counts.sum()
+    if not bool((prior.float() > 0).all()):
+        raise UserError("the class counts differ too much for a prior in float32; check the largest and the smallest")
     return prior if _is_double(class_counts) else prior.float()
 
 
@@ -135,9 +143,11 @@ def checked_prior(prior: Any, num_classes: int, name: str) -> Tensor:
     """Return a prior as a float64 vector that sums to 1, or say in one sentence what is wrong with it."""
     vector = _vector(prior, name)
     if len(vector) != num_classes:
-        raise UserError(f"{name} has {len(vector)} entries, but there are {num_classes} classes")
+        raise UserError(
+            f"{name} has {len(vector)} entries, but there are {num_classes} classes; give one entry for each"
+        )
     if bool((vector < 0).any()):
-        raise UserError(f"{name} is negative for class {_first(vector < 0)}")
+        raise UserError(f"{name} is negative for class {_first(vector < 0)}; give shares from 0 to 1")
     total = float(vector.sum())
     if abs(total - 1) > 1e-4:
         raise UserError(f"{name} sums to {total:g}, not to 1; divide it by its sum")
@@ -146,7 +156,7 @@ def checked_prior(prior: Any, num_classes: int, name: str) -> Tensor:
 
 def checked_lambdas(lambdas: Lambdas) -> Tensor:
     """Return lambdas as a finite float64 tensor of shape (), (experts,) or (experts, classes)."""
-    tensor = torch.as_tensor(lambdas, dtype=torch.float64)
+    tensor = _tensor(lambdas, "lambdas", torch.float64)
     if tensor.ndim > 2 or tensor.numel() == 0:
         raise UserError(f"lambdas must be a number or vector per expert, but have shape {tuple(tensor.shape)}")
     if not bool(torch.isfinite(tensor).all()):
@@ -172,13 +182,22 @@ def _log_prior(train_prior: Any) -> Tensor:
 
 
 def _vector(values: Any, name: str) -> Tensor:
-    vector = torch.as_tensor(values, dtype=torch.float64)
+    vector = _tensor(values, name, torch.float64)
     if vector.ndim != 1 or vector.numel() == 0:
         raise UserError(f"{name} must be one row of numbers, but has shape {tuple(vector.shape)}")
     if not bool(torch.isfinite(vector).all()):
         first = _first(~torch.isfinite(vector))
-        raise UserError(f"{name} must be finite, but is {vector[first]:g} for class {first}")
+        raise UserError(f"{name} must be finite, but is {vector[first]:g} for class {first}; mend that entry")
     return vector
+
+
+def _tensor(values: Any, name: str, dtype: torch.dtype | None = None) -> Tensor:
+    try:
+        if type(values).__module__ == "numpy":
+            values = values.copy()  # torch does not take a reversed view
+        return torch.as_tensor(values, dtype=dtype)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise UserError(f"{name} must be numbers of one shape, but {reprlib.repr(values)} is not ({error})") from error
 
 
 def _first(mask: Tensor) -> int:

@@ -1,6 +1,9 @@
 """One process or several: the engine set up, the work launched, errors brought home."""
 
 import copy
+import multiprocessing
+import os
+import signal
 import time
 from collections.abc import Callable
 from typing import TypeVar
@@ -8,12 +11,12 @@ from typing import TypeVar
 import torch
 from lightning_fabric import Fabric
 from torch import nn
-from torch.multiprocessing.spawn import ProcessRaisedException
+from torch.multiprocessing.spawn import ProcessException, ProcessExitedException
 
 from balpoe.errors import UserError, unknown_name
 from balpoe.interrupts import Interrupt
 
-__all__ = ["launch"]
+__all__ = ["check_devices", "launch"]
 
 DEVICES = ("auto", "cpu", "cuda", "mps")
 
@@ -28,13 +31,17 @@ def launch(work: "Work[Result]", network: nn.Module, *, device: str, devices: in
     first one's weights come back into `network`, and its result is returned. A `UserError` that one of them
     raises is raised here.
     """
-    fabric = _fabric(device, devices, precision)
-    if devices > 1:
-        network.share_memory()  # the way back for the weights
-    with Interrupt() as interrupt:  # several processes: each gets the Ctrl-C as well, and ends its work in order
+    check_devices(device, devices)
+    fabric, parcel = _fabric(device, devices, precision), _Parcel(work, network)
+    result: Result
+    if devices == 1:
+        result = fabric.launch(_in_process, parcel)  # type: ignore[arg-type]
+        return result
+    network.share_memory()  # the way back for the weights
+    with Interrupt(_tell_processes) as interrupt:
         try:
-            result: Result = fabric.launch(_in_process, _Parcel(work, network))  # type: ignore[arg-type]
-        except ProcessRaisedException as error:
+            result = fabric.launch(_in_process, parcel)  # type: ignore[arg-type]
+        except ProcessException as error:
             if interrupt.requested:
                 raise KeyboardInterrupt from None
             raise _from_process(error) from error
@@ -65,24 +72,43 @@ def _in_process(fabric: Fabric, parcel: _Parcel) -> object:
     return result
 
 
-def _fabric(device: str, devices: int, precision: str) -> Fabric:
+def _tell_processes() -> None:
+    """Pass an interrupt on: a Ctrl-C reaches all processes by itself, a signal to this one does not."""
+    for process in multiprocessing.active_children():
+        if process.pid is not None:
+            os.kill(process.pid, signal.SIGINT)
+
+
+def check_devices(device: str, devices: int) -> None:
+    """Say in one sentence what cannot be had here."""
     if device not in DEVICES:
         raise unknown_name("device", device, DEVICES)
+    if device == "mps" and not torch.backends.mps.is_available():
+        raise UserError("device 'mps' was asked for, but torch sees none here; use 'cpu' or 'auto'")
     if device == "cuda" and not torch.cuda.is_available():
         raise UserError("device 'cuda' was asked for, but torch sees no GPU here; use 'cpu' or 'auto'")
     if devices < 1:
-        raise UserError(f"devices must be at least 1, but is {devices}")
+        raise UserError(f"devices must be at least 1, but is {devices}; it is the number of processes")
     on_cuda = device == "cuda" or (device == "auto" and torch.cuda.is_available())
     if on_cuda and devices > torch.cuda.device_count():
-        raise UserError(f"devices is {devices}, but torch sees {torch.cuda.device_count()} GPUs here")
+        raise UserError(f"devices is {devices}, but torch sees {torch.cuda.device_count()} GPUs here; use fewer")
+
+
+def _fabric(device: str, devices: int, precision: str) -> Fabric:
+    on_cuda = device == "cuda" or (device == "auto" and torch.cuda.is_available())
     if precision == "auto":
         precision = "bf16-mixed" if on_cuda else "32-true"
     strategy = "auto" if devices == 1 else "ddp_spawn"
-    return Fabric(accelerator=device, devices=devices, strategy=strategy, precision=precision)  # type: ignore[arg-type]
+    try:
+        return Fabric(accelerator=device, devices=devices, strategy=strategy, precision=precision)  # type: ignore[arg-type]
+    except ValueError as error:
+        raise UserError(f"precision {precision!r} is not known; use auto, 32-true, bf16-mixed or 16-mixed") from error
 
 
-def _from_process(error: ProcessRaisedException) -> Exception:
+def _from_process(error: ProcessException) -> Exception:
     """The sentence of a UserError that was raised in another process; any other error as it is."""
+    if isinstance(error, ProcessExitedException):
+        return UserError(f"a process of the training was ended from outside ({error}); run the same command again")
     marker = f"{UserError.__module__}.{UserError.__name__}: "
     lines = [line for line in str(error).splitlines() if line.startswith(marker)]
     return UserError(lines[-1].removeprefix(marker)) if lines else error

@@ -1,5 +1,6 @@
 """What a long training shows: a bar on a terminal, plain lines elsewhere, nothing when not wanted."""
 
+import shutil
 import sys
 import time
 from types import TracebackType
@@ -21,8 +22,11 @@ class TrainingProgress:
     """
 
     def __init__(self, label: str, epochs: int, samples: int, done: int = 0, show: bool = True) -> None:
+        # On a narrow terminal the numbers matter more than the whole name.
+        label = label.rpartition("/")[2] if shutil.get_terminal_size().columns < 110 else label
         self.label, self.epochs, self.total = label, epochs, epochs * samples
         self.samples, self.seen, self.before = samples, done, done
+        show = show and sys.stderr is not None  # closed by the caller
         self.show, self.loss, self.lr = show, float("nan"), 0.0
         self.started = self.printed = time.monotonic()
         self.bar = _bar() if show and sys.stderr.isatty() else None
@@ -59,7 +63,7 @@ class TrainingProgress:
         rate = (self.seen - self.before) / max(time.monotonic() - self.started, 1e-9)
         left = (self.total - self.seen) / max(rate, 1e-9)
         loss = "loss -" if self.loss != self.loss else f"loss {self.loss:.4f}"
-        return f"epoch {epoch}/{self.epochs}  {loss}  lr {self.lr:.4g}  {rate:,.0f} images/s  {_clock(left)} left"
+        return f"epoch {epoch}/{self.epochs} {loss} lr {self.lr:.3g} {rate:,.0f} images/s {_clock(left)} left"
 
     def print_line(self) -> None:
         """Print one plain line."""
@@ -77,5 +81,5 @@ def _bar():  # type: ignore[no-untyped-def]  # rich is imported when a bar is wa
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn
 
-    columns = (TextColumn("{task.description}"), BarColumn(bar_width=20), TextColumn("{task.fields[status]}"))
+    columns = (TextColumn("{task.description}"), BarColumn(bar_width=None), TextColumn("{task.fields[status]}"))
     return Progress(*columns, console=Console(stderr=True), transient=True)

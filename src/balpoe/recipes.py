@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import math
+import reprlib
 import tomllib
 import typing
 from collections.abc import Callable, Mapping
@@ -34,48 +35,52 @@ class Recipe:
         "standard", "how training pictures are varied", choices=("none", "crop-flip", "standard", "autoaugment")
     )
     shot_groups: tuple[int, ...] = _setting(
-        (20, 100), "few-shot below the first, many-shot above the second number", at_least=0, lengths=(2,)
+        (20, 100),
+        "few-shot below the first, many-shot above the second number",
+        at_least=0,
+        at_most=10**12,
+        lengths=(2,),
     )
 
     # Experts
     network: str = _setting("resnet32", "the architecture", choices=("resnet32", "mlp"), group="experts")
-    num_experts: int = _setting(0, "how many experts; 0: as many as lambdas, or 3", at_least=0)
-    lambdas: tuple[float, ...] = _setting((), "one per expert; none: evenly spaced from 1 to -1")
+    num_experts: int = _setting(0, "how many experts; 0: as many as lambdas, or 3", at_least=0, at_most=1000)
+    lambdas: tuple[float, ...] = _setting((), "one per expert; empty: evenly spaced from 1 to -1")
     width: tuple[int, ...] = _setting(
-        (16,), "channels of the first stage (or of all three); units of an mlp", at_least=1
+        (16,), "channels of the first stage (or of all three); units of an mlp", at_least=1, at_most=65536
     )
     split: int = _setting(1, "how many stages the experts share", at_least=0)
-    cosine_scale: float = _setting(32.0, "scale of the cosine classifier, the paper's kappa", above=0)
+    cosine_scale: float = _setting(32.0, "scale of the cosine classifier, the paper's kappa", above=0, at_most=1e6)
 
     # Method
-    prior: str = _setting(
+    prior_method: str = _setting(
         "empirical", "training prior from the counts", choices=("empirical", "effective"), group="method"
     )
-    smoothing: float = _setting(0.0, "added to each class count", at_least=0)
-    mixup_alpha: float = _setting(0.4, "alpha of mixup's Beta distribution; 0: no mixup", at_least=0)
+    smoothing: float = _setting(0.0, "added to each class count", at_least=0, at_most=1e12)
+    mixup_alpha: float = _setting(0.4, "alpha of mixup's Beta distribution; 0: no mixup", at_least=0, at_most=1e6)
     cutmix_probability: float = _setting(
         0.0, "part of the batches that gets CutMix instead of mixup", at_least=0, at_most=1
     )
 
     # Optimisation
-    epochs: int = _setting(200, "passes over the data", at_least=1, group="optimisation")
-    batch_size: int = _setting(128, "samples per step, over all processes", at_least=2)
-    lr: float = _setting(0.1, "base learning rate", above=0)
+    epochs: int = _setting(200, "passes over the data", at_least=1, at_most=10**9, group="optimisation")
+    batch_size: int = _setting(128, "samples per step, over all processes", at_least=2, at_most=10**9)
+    lr: float = _setting(0.1, "base learning rate", above=0, at_most=1e6)
     schedule: str = _setting("multistep", "how the learning rate falls", choices=("multistep", "cosine", "constant"))
     milestones: tuple[float, ...] = _setting(
         (0.8, 0.9), "where multistep divides by 10, in parts of the training", above=0, at_most=1
     )
-    warmup_epochs: int = _setting(5, "epochs over which the rate rises", at_least=0)
+    warmup_epochs: int = _setting(5, "epochs over which the rate rises", at_least=0, at_most=10**9)
     momentum: float = _setting(0.9, "momentum of SGD", at_least=0, below=1)
     nesterov: bool = _setting(True, "Nesterov's kind of momentum")
-    weight_decay: float = _setting(5e-4, "weight decay, on all parameters", at_least=0)
+    weight_decay: float = _setting(5e-4, "weight decay, on all parameters", at_least=0, at_most=1e6)
     seed: int = _setting(0, "seed of first weights, order, augmentation and mixing", at_least=0, below=2**63)
 
     # Machine: has no part in a run's identity
-    data_root: str = _setting("", "folder of the data files; none: BALPOE_DATA", group="machine")
+    data_root: str = _setting("", "folder of the data files; empty: BALPOE_DATA", group="machine", metavar="FOLDER")
     download: bool = _setting(False, "fetch missing data files")
     device: str = _setting("auto", "where to compute", choices=("auto", "cpu", "cuda", "mps"))
-    devices: int = _setting(1, "processes that train together", at_least=1)
+    devices: int = _setting(1, "processes that train together", at_least=1, at_most=1024)
     precision: str = _setting(
         "auto", "auto is bfloat16 on CUDA, float32 elsewhere", choices=("auto", "32-true", "bf16-mixed", "16-mixed")
     )
@@ -84,7 +89,7 @@ class Recipe:
         "auto is captured on one GPU, eager elsewhere; compiled fuses kernels as well",
         choices=("auto", "eager", "captured", "compiled"),
     )
-    threads: int = _setting(0, "CPU threads; 0: torch's choice", at_least=0)
+    threads: int = _setting(0, "CPU threads; 0: torch's choice", at_least=0, at_most=1024)
     checkpoint_seconds: float = _setting(5.0, "shortest time between checkpoints", at_least=0)
 
     def __post_init__(self) -> None:
@@ -97,6 +102,10 @@ class Recipe:
             )
         if self.shot_groups[0] > self.shot_groups[1] + 1:
             raise UserError(f"shot_groups must rise, such as 20,100, but is {_text(self.shot_groups)}")
+        if self.batch_size < self.devices:
+            raise UserError(
+                f"batch_size {self.batch_size} is too small for {self.devices} processes; give each a sample"
+            )
         if self.nesterov and not self.momentum:
             raise UserError("nesterov needs a momentum above 0; add --no-nesterov or set momentum")
 
@@ -134,7 +143,7 @@ def toml_values(text: str) -> dict[str, Any]:
     """Return the fields that a TOML text sets, unchecked."""
     try:
         return tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
+    except (ValueError, RecursionError) as error:
         raise UserError(f"this is not valid TOML: {error}") from error
 
 
@@ -157,7 +166,7 @@ def parse(name: str, text: str) -> Any:
     try:
         if typing.get_origin(kind) is tuple:
             convert = typing.get_args(kind)[0]
-            return tuple(convert(part) for part in text.split(",") if part.strip())
+            return tuple(convert(part) for part in text.split(",")) if text.strip() else ()
         return kind(text)
     except ValueError:
         raise UserError(f"{name} must be {_kind(kind)}, but is {text!r}") from None
@@ -184,9 +193,11 @@ def _checked(item: "dataclasses.Field[Any]", value: Any) -> Any:
 def _typed(kind: type, value: Any) -> Any:
     """The value as `kind`, or None when it is something else: 1 is a float, 1.5 is not an int, True is neither."""
     if kind is float and isinstance(value, int | float) and not isinstance(value, bool):
-        return float(value)
+        return float(value) if isinstance(value, float) or abs(value) < 10**300 else math.inf
     if kind is int and isinstance(value, float) and value.is_integer():
         return int(value)
+    if isinstance(value, str) and not value.isprintable():
+        return None  # a path with a line break or with bytes that are not text
     return value if type(value) is kind else None
 
 
@@ -202,7 +213,8 @@ def _check_range(name: str, value: Any, limits: Mapping[str, Any]) -> None:
     for key, words, holds in tests:
         if key in limits and not holds(value, limits[key]):
             meant = f"; did you mean {1 / value:g}?" if name == "imbalance_ratio" and 0 < value < 1 else ""
-            raise UserError(f"{name} must be {words} {limits[key]}, but is {value:g}{meant}")
+            given = f"{value:g}" if isinstance(value, float) else reprlib.repr(value)
+            raise UserError(f"{name} must be {words} {limits[key]}, but is {given}{meant}")
 
 
 def _kind(kind: Any) -> str:

@@ -9,7 +9,8 @@ Every file is written whole or not at all, evaluation.json last: where it is, th
 import json
 import os
 import platform
-from collections.abc import Mapping
+import zlib
+from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from importlib import import_module
 from pathlib import Path
@@ -21,6 +22,10 @@ from balpoe.files import locked, read_json, read_text, write_file, write_json, w
 from balpoe.recipes import FIELDS, Recipe, recipe_toml, toml_values, updated
 
 __all__ = ["Run", "changed_name", "run_folder", "runs_of", "train_run"]
+
+LONGEST_NAME = 150
+# What is read from an evaluation; a file without is not one of this version's.
+PARTS = ("accuracy", "experts", "intervals", "check", "expert_checks", "shifted", "samples", "parameters")
 
 
 class Run:
@@ -55,7 +60,10 @@ class Run:
     def evaluation(self) -> dict[str, Any]:
         """Return the saved evaluation."""
         self._check_finished()
-        evaluation: dict[str, Any] = read_json(self.folder / "evaluation.json")
+        path = self.folder / "evaluation.json"
+        evaluation = read_json(path)
+        if not isinstance(evaluation, dict) or any(name not in evaluation for name in PARTS):
+            raise UserError(f"{path} is not an evaluation of this version; delete it and train the same run again")
         return evaluation
 
     def predictions(self):  # type: ignore[no-untyped-def]  # torch is imported when predictions are wanted
@@ -67,8 +75,11 @@ class Run:
 
     def seconds(self) -> float:
         """Return the time that training took, over all its sessions."""
-        lines = read_text(self.folder / "timing.jsonl").splitlines()
-        return sum(float(json.loads(line)["seconds"]) for line in lines)
+        path = self.folder / "timing.jsonl"
+        try:
+            return sum(float(json.loads(line)["seconds"]) for line in read_text(path).splitlines())
+        except (ValueError, KeyError, TypeError) as error:
+            raise UserError(f"{path} is garbled ({error}); train the run anew with --fresh") from error
 
     def record(self) -> dict[str, Any]:
         """Return what a published result rests on, in one value: recipe, environment, evaluation, seconds."""
@@ -93,7 +104,8 @@ def runs_of(path: str | Path) -> list[Run]:
     if (folder / "recipe.toml").exists():
         return [Run(folder)]
     found = {path.parent.name.removeprefix("seed-"): path.parent for path in folder.glob("seed-*/recipe.toml")}
-    seeds = sorted(int(seed) for seed in found if seed.isdecimal())  # not the runs that were set aside
+    # Not the runs that were set aside, nor folders that somebody named alike.
+    seeds = sorted(int(seed) for seed in found if seed.isdecimal() and str(int(seed)) == seed)
     if not seeds:
         raise UserError(f"{folder} is neither a run nor a folder with runs seed-0, seed-1, ...; see `balpoe train`")
     return [Run(found[str(seed)]) for seed in seeds]
@@ -110,7 +122,9 @@ def changed_name(base: str, recipe: Recipe, reference: Recipe) -> str:
     if "lambdas" in changed and "num_experts" in changed:
         changed.remove("num_experts")  # the lambdas say it
     parts = (f"{name.replace('_', '-')}-{_plain(ours[name])}" for name in changed)
-    return "-".join((base, *parts))
+    name = "-".join((base, *parts))
+    # A file system takes names of 255 bytes; what is cut off is told by a checksum.
+    return name if len(name) <= LONGEST_NAME else f"{name[: LONGEST_NAME - 9]}-{zlib.crc32(name.encode()):08x}"
 
 
 def run_folder(root: Path, name: str, recipe: Recipe, fixed: bool) -> Path:
@@ -136,20 +150,42 @@ def run_folder(root: Path, name: str, recipe: Recipe, fixed: bool) -> Path:
     return run_folder(root, other, recipe, fixed)
 
 
-def train_run(recipe: Recipe, folder: Path, *, progress: bool = True) -> Run:
-    """Train, predict and evaluate a recipe in a folder, from wherever an earlier call has got to."""
+def train_run(
+    recipe: Recipe,
+    folder: Path,
+    *,
+    fresh: bool = False,
+    progress: bool = True,
+    say: Callable[[str], object] = lambda text: None,
+) -> Run:
+    """Train, predict and evaluate a recipe in a folder, from wherever an earlier call has got to.
+
+    Args:
+        recipe: What to train.
+        folder: Of the run.
+        fresh: Move an earlier run aside and begin anew.
+        progress: Show how far it is.
+        say: Gets a sentence about what was found in the folder.
+    """
     from safetensors.torch import save
 
     from balpoe.assembly import assemble
     from balpoe.evaluation import evaluate
     from balpoe.predictions import predict
+    from balpoe.processes import check_devices
     from balpoe.shifted import shifted_test_sets
     from balpoe.training import fit
 
     run = Run(folder)
-    if run.finished:
+    if run.finished and not fresh:
+        say(f"{folder} is finished already; --fresh trains it anew")
         return run
-    parts = assemble(recipe)  # before the folder is made: what is wrong leaves nothing behind
+    check_devices(recipe.device, recipe.devices)  # before the folder is made: what is wrong leaves nothing behind
+    parts = assemble(recipe)
+    if fresh and (aside := set_aside(folder)):
+        say(f"The earlier run is kept in {aside}")
+    elif (folder / "checkpoint.pt").exists():
+        say(f"{folder} continues where it stopped")
     with locked(folder):
         write_text(folder / "recipe.toml", recipe_toml(recipe))
         write_json(folder / "environment.json", environment())
@@ -195,7 +231,11 @@ def set_aside(folder: Path) -> Path | None:
     number = 1
     while (aside := folder.with_name(f"{folder.name}.before-{number}")).exists():
         number += 1
-    folder.rename(aside)
+    with locked(folder):  # not under the feet of a process that trains there
+        try:
+            folder.rename(aside)
+        except OSError as error:
+            raise UserError(f"cannot move {folder} to {aside}: {error.strerror}; choose another --name") from error
     return aside
 
 
@@ -211,4 +251,4 @@ def _plain(value: Any) -> str:
     """A value as part of a file name."""
     if isinstance(value, tuple):
         return "_".join(_plain(part) for part in value)
-    return f"{value:.4g}" if isinstance(value, float) else str(value).lower()
+    return str(value).lower().removesuffix(".0")

@@ -1,13 +1,16 @@
 """Results as tables on a terminal: rows of scores, mean and deviation over seeds."""
 
+import os
+import shutil
 import statistics
+import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rich.console import Console
 from rich.table import Table
 
-__all__ = ["console", "counts_table", "scores_table", "shifted_table"]
+__all__ = ["console", "counts_table", "mean_and_deviation", "print_scores", "program", "shifted_table"]
 
 COLUMNS = {
     "accuracy": "accuracy",
@@ -28,34 +31,64 @@ def console() -> Console:
 
     Markup is off: what is in brackets may be somebody's class name.
     """
-    width = None if Console().is_terminal else 140
-    return Console(width=width, markup=False, highlight=False, soft_wrap=True)
+    terminal = Console().is_terminal
+    return Console(width=None if terminal else 140, markup=False, highlight=False, soft_wrap=not terminal)
 
 
-def scores_table(
+def program() -> str:
+    """Return how to call this program again: by its name where that is on the path."""
+    return "balpoe" if shutil.which("balpoe") or not sys.argv[0].endswith("balpoe") else os.path.relpath(sys.argv[0])
+
+
+def print_scores(
+    out: Console,
     rows: Mapping[str, Sequence[Mapping[str, Any]]],
     columns: Sequence[str] = tuple(COLUMNS),
     title: str | None = None,
     extra: Mapping[str, Mapping[str, str]] | None = None,
-) -> Table:
-    """Return a table of scores: a row per name, each the mean of one or several evaluations.
+) -> None:
+    """Print a table of scores: a row per name, each the mean of one or several evaluations.
 
     Args:
+        out: Where to.
         rows: From the row's name to its evaluations (as dictionaries), one per seed.
         columns: Names of scores.
         title: Over the table.
         extra: Further columns: from their heading to the text of each row.
     """
+    headings = [COLUMNS[column] + (" %" if column in IN_PER_CENT else "") for column in columns]
     table = Table(title=title, title_justify="left")
-    table.add_column("")
-    for column in columns:
-        table.add_column(COLUMNS[column] + (" %" if column in IN_PER_CENT else ""), justify="right", no_wrap=True)
-    for heading in extra or {}:
-        table.add_column(heading, justify="right", no_wrap=True)
+    for heading in ("", *headings, *(extra or {})):
+        table.add_column(heading, justify="right" if heading else "left", no_wrap=True)
+    cells = {}
     for name, evaluations in rows.items():
-        cells = [mean_and_deviation([e[column] for e in evaluations], column in IN_PER_CENT) for column in columns]
-        table.add_row(name, *cells, *(texts[name] for texts in (extra or {}).values()))
-    return table
+        cells[name] = [mean_and_deviation([e[c] for e in evaluations], c in IN_PER_CENT) for c in columns]
+        cells[name] += [texts[name] for texts in (extra or {}).values()]
+        table.add_row(name, *cells[name])
+    headings += extra or {}
+    widths = [max(map(len, column)) for column in zip(headings, *cells.values(), strict=True)]
+    if max(map(len, rows)) + sum(widths) + 3 * (len(widths) + 1) + 1 <= out.width:
+        out.print(table)
+        return
+    for line in _narrow(headings, cells, [width + 2 for width in widths], out.width, title):
+        out.print(line)
+
+
+def _narrow(
+    headings: Sequence[str], cells: Mapping[str, Sequence[str]], widths: Sequence[int], width: int, title: str | None
+) -> list[str]:
+    """A table too wide for the terminal: each name on a line of its own above its numbers, in parts that fit."""
+    parts: list[list[int]] = [[]]
+    for number, needed in enumerate(widths):
+        if parts[-1] and sum(widths[n] for n in parts[-1]) + needed > width:
+            parts.append([])
+        parts[-1].append(number)
+    lines = [title] if title else []
+    for part in parts:
+        lines.append("".join(f"{headings[n]:>{widths[n]}}" for n in part))
+        for name, texts in cells.items():
+            lines += [name, "".join(f"{texts[n]:>{widths[n]}}" for n in part)]
+    return lines
 
 
 def mean_and_deviation(values: Sequence[float | None], per_cent: bool, sign: str = "") -> str:

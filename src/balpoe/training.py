@@ -95,6 +95,8 @@ def fit(
         epochs, batch_size, lr, schedule, momentum, nesterov, weight_decay, mixup_alpha, cutmix_probability,
         tuple(augmentation), seed,
     )  # fmt: skip
+    if batch_size < devices:
+        raise UserError(f"batch_size {batch_size} leaves nothing for some of {devices} processes; give them one each")
     job = _Job(loss, train, settings, Path(run) if run is not None else None, checkpoint_seconds, step, progress)
     outcome = launch(job, network, device=device, devices=devices, precision=precision)
     if outcome.interrupted:
@@ -119,9 +121,15 @@ class _Settings:
     seed: int
 
     def __post_init__(self) -> None:
-        for name in ("epochs", "batch_size"):
-            if getattr(self, name) < 1:
-                raise UserError(f"{name} must be at least 1, but is {getattr(self, name)}")
+        for name, least in (("epochs", 1), ("batch_size", 1), ("seed", 0)):
+            value = getattr(self, name)
+            if not isinstance(value, int) or not least <= value < 2**63:
+                raise UserError(f"{name} must be a whole number from {least} to 2^63 - 1, but is {value}")
+        if not 0 < self.lr < float("inf") or not 0 <= self.momentum < 1 or not 0 <= self.weight_decay < float("inf"):
+            raise UserError(
+                "lr must be above 0, momentum lie in [0, 1) and weight_decay be at least 0, "
+                f"but they are {self.lr}, {self.momentum} and {self.weight_decay}"
+            )
         if not 0 <= self.cutmix_probability <= 1 or not 0 <= self.mixup_alpha < float("inf"):
             raise UserError(
                 "mixup_alpha must be at least 0 and cutmix_probability lie in [0, 1], "
@@ -151,13 +159,13 @@ class _Job:
     progress: bool
 
     def __call__(self, fabric: Fabric, network: nn.Module) -> _Outcome:
-        training = _Training(fabric, network, self.loss, self.train, self.settings, self.folder, self.step)
-        training.resume()
-        epochs, show = self.settings.epochs, self.progress and fabric.is_global_zero
-        label = f"{self.folder.parent.name}/{self.folder.name}" if self.folder else "training"
-        display = TrainingProgress(label, epochs, len(self.train), training.samples_done(), show)
-        with torch.random.fork_rng(), Interrupt() as interrupt, display:
-            interrupted = training.run(interrupt, display, self.checkpoint_seconds)
+        with torch.random.fork_rng(), Interrupt() as interrupt:
+            training = _Training(fabric, network, self.loss, self.train, self.settings, self.folder, self.step)
+            training.resume()
+            epochs, show = self.settings.epochs, self.progress and fabric.is_global_zero
+            label = f"{self.folder.parent.name}/{self.folder.name}" if self.folder else "training"
+            with TrainingProgress(label, epochs, len(self.train), training.samples_done(), show) as display:
+                interrupted = training.run(interrupt, display, self.checkpoint_seconds)
         return _Outcome(training.history, f"epoch {training.epoch + 1} of {epochs}" if interrupted else "")
 
 
@@ -215,9 +223,7 @@ class _Training:
         )  # fmt: skip
         lr = settings.lr * settings.schedule(self.epoch, settings.epochs)
         started, first, steps = time.monotonic(), len(self.losses), len(plan.batches)
-        losses = torch.zeros(steps, device=self.fabric.device)
-        losses[:first] = self.losses.to(losses)
-        done = first
+        losses, done = torch.zeros(steps, device=self.fabric.device), first
         for batch in self.data.batches(plan, self.epoch, first=first, rank=rank, world=world):
             _seed_torch(self.fabric.device, settings.seed, self.epoch, done, rank)
             losses[done] = self.step(batch, lr, (self.epoch + done / steps) / settings.epochs)
@@ -226,7 +232,7 @@ class _Training:
             if interrupt.requested and world == 1:
                 break
         # The only moment at which anything is read from the device.
-        self.losses = self._checked(losses[:done], steps)
+        self.losses = torch.cat([self.losses, self._checked(losses[first:done], first, steps)])
         self.seconds += time.monotonic() - started
         if done == steps:
             sizes = torch.tensor([batch.stop - batch.start for batch in plan.batches], dtype=torch.float64)
@@ -239,21 +245,23 @@ class _Training:
         self.timing.append({"epoch": self.epoch, "seconds": self.seconds, "images_per_second": rate})
         self.epoch, self.losses, self.seconds = self.epoch + 1, torch.zeros(0), 0.0
 
-    def _checked(self, losses: Tensor, steps: int) -> Tensor:
-        """The losses of all processes together, or the first step at which they were not finite."""
+    def _checked(self, losses: Tensor, first: int, steps: int) -> Tensor:
+        """The losses of all processes together, from step `first` on, or the first one that is not finite."""
         if self.fabric.world_size > 1:
             losses = self.fabric.all_reduce(losses, reduce_op="sum")  # type: ignore[assignment]
         losses = losses.cpu()
         wrong = (~torch.isfinite(losses)).nonzero()
         if len(wrong):
-            checkpoint = self.folder / "checkpoint.pt" if self.folder else None
-            kept = f"; {checkpoint} of an earlier epoch is kept" if checkpoint and checkpoint.exists() else ""
-            raise UserError(
+            raise self._diverged(
                 f"the loss became {float(losses[wrong[0]])} in epoch {self.epoch + 1} of {self.settings.epochs}, "
-                f"step {int(wrong[0]) + 1} of {steps}: lower the learning rate (now {self.settings.lr:g}) "
-                f"or check the data{kept}"
+                f"step {first + int(wrong[0]) + 1} of {steps}"
             )
         return losses
+
+    def _diverged(self, what: str) -> UserError:
+        checkpoint = self.folder / "checkpoint.pt" if self.folder else None
+        kept = f"; {checkpoint} of an earlier epoch is kept" if checkpoint and checkpoint.exists() else ""
+        return UserError(f"{what}: lower the learning rate (now {self.settings.lr:g}) or check the data{kept}")
 
     def _agreed(self, interrupt: Interrupt) -> bool:
         """Whether to stop: any process's interrupt stops all of them, at the end of an epoch."""
@@ -269,7 +277,9 @@ class _Training:
         return self.epoch * self.num_samples + len(self.losses) * self.settings.batch_size
 
     def save(self) -> None:
-        """Write checkpoint, history and timing."""
+        """Write checkpoint, history and timing, of weights that are finite: the losses do not see the last update."""
+        if not all(bool(torch.isfinite(parameter).all()) for parameter in self.network.parameters()):
+            raise self._diverged(f"the weights stopped being finite by epoch {self.epoch} of {self.settings.epochs}")
         if self.folder is None or not self.fabric.is_global_zero:
             return
         state = {
@@ -298,9 +308,13 @@ class _Training:
             groups = self.optimizer.state_dict()["param_groups"]  # ours: a CPU's may differ from a GPU's
             self.optimizer.load_state_dict({"state": state["optimizer"], "param_groups": groups})
             self.epoch, self.losses, self.seconds = state["epoch"], state["losses"].cpu(), state["seconds"]
-            self.history, self.timing = state["history"], state["timing"]
+            self.history, self.timing = list(state["history"]), list(state["timing"])
+            if not len(self.history) == len(self.timing) == self.epoch <= self.settings.epochs or self.losses.ndim != 1:
+                raise ValueError("its parts contradict each other")
+            float(self.seconds)
         except (KeyError, RuntimeError, ValueError, AttributeError, TypeError) as error:
-            raise UserError(f"{path} does not fit this network: {error}; choose another folder") from error
+            reason = str(error).splitlines()[0]
+            raise UserError(f"{path} does not fit this network: {reason}; choose another folder") from error
         if self.fabric.is_global_zero:
             self._write_lines()  # a crash may have come between the checkpoint and these
 

@@ -46,7 +46,8 @@ def test_preprocessing_equals_torchvision():
         (torch.zeros(2, 2), [0, 0.5], None, "whole numbers"),
         (torch.zeros(2, 2), [0, 2], ["a", "b"], "outside the 2 classes"),
         (torch.zeros(2, 4, 4, dtype=torch.uint8), [0, 1], None, r"\(samples, channels, height, width\)"),
-        (torch.zeros(2, 4, dtype=torch.int64), [0, 1], None, "uint8 pictures or float features"),
+        (torch.zeros(2, 4, dtype=torch.int64), [0, 1], None, "samples must be pictures"),
+        (torch.zeros(2, 4, 5), [0, 1], None, "samples must be pictures"),
         (torch.tensor([[0.0], [float("nan")]]), [0, 1], None, "sample 1 has a feature that is NaN or infinite"),
     ],
 )

@@ -142,8 +142,8 @@ def _cifar(class_name: str, root: str | Path | None, download: bool) -> tuple[Da
     folder = root or os.environ.get("BALPOE_DATA")
     if not folder:
         raise UserError(
-            f"{class_name} is not bundled: say where torchvision's files are with --data-root (root=) or BALPOE_DATA, "
-            "or add --download to fetch them there"
+            f"{class_name} is not bundled: say with --data-root (root=) or BALPOE_DATA where torchvision's files "
+            + ("should be fetched to" if download else "are, and add --download to fetch them there")
         )
     kind: Any = getattr(datasets, class_name)
     if not download:
@@ -198,9 +198,9 @@ def _check_samples(images: Tensor, targets: Tensor) -> None:
         raise UserError("the data set is empty")
     if images.dtype == torch.uint8 and images.ndim != 4:
         raise UserError(f"pictures must have shape (samples, channels, height, width), but have {tuple(images.shape)}")
-    if images.dtype != torch.uint8 and (images.ndim < 2 or not images.is_floating_point()):
+    if images.dtype != torch.uint8 and (images.ndim not in (2, 4) or not images.is_floating_point()):
         raise UserError(
-            f"samples must be uint8 pictures or float features (samples, features), "
+            "samples must be pictures (samples, channels, height, width) or float features (samples, features), "
             f"but are {images.dtype} of shape {tuple(images.shape)}"
         )
     if images.is_floating_point() and not bool(torch.isfinite(images).all()):

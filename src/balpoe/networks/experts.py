@@ -118,6 +118,8 @@ class CosineClassifier(nn.Module):
 
     def __init__(self, num_features: int, num_classes: int, num_experts: int = 1, scale: float = 32.0) -> None:
         super().__init__()
+        if not 0 < scale < float("inf"):
+            raise UserError(f"the scale of the cosine classifier must be above 0, but is {scale}")
         self.num_experts, self.num_classes, self.scale = num_experts, num_classes, scale
         self.weight = nn.Parameter(torch.empty(num_experts, num_classes, num_features).uniform_(-1, 1))
         with torch.no_grad():
