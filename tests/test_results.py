@@ -94,3 +94,14 @@ def test_numbers_that_the_presets_quote():
 
     ours = text([record["evaluation"]["accuracy"] for record in records("balpoe")])
     assert f"ours {ours} %" in " ".join(PRESETS["cifar100-lt"].__doc__.split())
+
+
+def test_what_experts_cost_on_a_cpu():
+    rows = json.loads((ROOT / "results" / "cpu_experts.json").read_text())["rows"]
+    for row in rows:
+        kind = {"training": "training step", "inference": "inference"}[row["kind"]]
+        line = f"| {kind} | {row['experts']} | {row['ours_over_loop']:.2f} | {row['ours_over_one_expert']:.2f} |"
+        assert (line in TEXT) == (row["experts"] > 1)
+    three = [row for row in rows if row["experts"] == 3]
+    assert all(row["ours_over_loop"] <= 1.05 for row in three)
+    assert next(row for row in three if row["kind"] == "inference")["ours_over_one_expert"] < 2.4

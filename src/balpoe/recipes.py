@@ -32,7 +32,9 @@ class Recipe:
     imbalance_ratio: float = _setting(100.0, "largest class count over the smallest", at_least=1)
     profile: str = _setting("exponential", "how the class counts fall", choices=("exponential", "step"))
     augmentation: str = _setting(
-        "standard", "how training pictures are varied", choices=("none", "crop-flip", "standard", "autoaugment")
+        "standard",
+        "how training pictures are varied",
+        choices=("none", "crop-flip", "standard", "autoaugment", "autoaugment-cutout"),
     )
     shot_groups: tuple[int, ...] = _setting(
         (20, 100),

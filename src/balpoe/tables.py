@@ -70,7 +70,8 @@ def print_scores(
     if max(map(len, rows)) + sum(widths) + 3 * (len(widths) + 1) + 1 <= out.width:
         out.print(table)
         return
-    for line in _narrow(headings, cells, [width + 2 for width in widths], out.width, title):
+    gap = 2 if sum(widths) + 2 * len(widths) <= out.width else 1
+    for line in _narrow(headings, cells, [width + gap for width in widths], out.width, title):
         out.print(line)
 
 
