@@ -26,17 +26,31 @@ LAYERS = [
     },
     {"ensemble", "losses", "mixing", "calibration", "label_shift"},
     {"networks", "data"},
-    {"step", "processes", "training", "predictions", "evaluation", "shifted"},
-    {"recipes", "presets", "assembly", "runs", "tables", "plots", "demo", "commands"},
+    {"step", "processes", "training", "predictions", "evaluation", "shifted", "side_by_side"},
+    {
+        "recipes",
+        "presets",
+        "assembly",
+        "models",
+        "runs",
+        "tables",
+        "plots",
+        "demo",
+        "commands",
+        "cells",
+        "records",
+        "figures",
+        "reproduce",
+    },
     {"cli", "__main__", "__init__"},
 ]
 ROOMS = {
     "lightning_fabric": {"processes", "training", "step"},
     "torchvision": {"data"},
-    "matplotlib": {"plots", "demo"},
+    "matplotlib": {"plots", "demo", "figures"},
     "sklearn": {"data"},
-    "rich": {"progress", "tables"},
-    "safetensors": {"runs"},
+    "rich": {"progress", "tables", "commands"},
+    "safetensors": {"models"},
 }
 
 

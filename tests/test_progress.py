@@ -3,7 +3,7 @@ import sys
 
 import pytest
 
-from balpoe.progress import TrainingProgress
+from balpoe.progress import TrainingProgress, _shared_bar
 
 
 class Terminal(io.StringIO):
@@ -13,6 +13,7 @@ class Terminal(io.StringIO):
 
 @pytest.mark.parametrize("columns", [80, 140])
 def test_the_bar_of_a_terminal(monkeypatch, columns):
+    _shared_bar.cache_clear()
     terminal = Terminal()
     monkeypatch.setattr(sys, "stderr", terminal)
     monkeypatch.setenv("COLUMNS", str(columns))

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from balpoe.mixing import cutmix as cutmix
     from balpoe.mixing import mixed_loss as mixed_loss
     from balpoe.mixing import mixup as mixup
+    from balpoe.models import Model as Model
+    from balpoe.models import load as load
     from balpoe.networks import CosineClassifier as CosineClassifier
     from balpoe.networks import ExpertNetwork as ExpertNetwork
     from balpoe.networks import expert_network as expert_network
@@ -44,6 +46,7 @@ _HOMES = {
     "evaluation": ("Evaluation", "compare", "evaluate"),
     "label_shift": ("PriorEstimate", "estimate_prior"),
     "losses": ("BalPoELoss", "LogitAdjustedLoss", "logit_adjusted_cross_entropy"),
+    "models": ("Model", "load"),
     "mixing": ("Mixed", "cutmix", "mixed_loss", "mixup"),
     "networks": ("CosineClassifier", "ExpertNetwork", "expert_network"),
     "predictions": ("Predictions", "predict"),

@@ -1,6 +1,7 @@
 """From a recipe to objects: the only place where strings become networks, losses, data and schedules."""
 
 import math
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -13,10 +14,13 @@ from balpoe.data import Dataset, load_data
 from balpoe.data.augment import AUGMENTATIONS
 from balpoe.losses import BalPoELoss
 from balpoe.networks import ExpertNetwork, expert_network
-from balpoe.priors import class_prior
+from balpoe.priors import backward_lambdas, class_prior
 from balpoe.recipes import Recipe
 
-__all__ = ["Assembly", "assemble"]
+__all__ = ["Assembly", "assemble", "build_network"]
+
+
+FIRST_WEIGHTS = threading.Lock()  # drawn from torch's one generator, whatever other threads do
 
 
 @dataclass(frozen=True)
@@ -28,6 +32,7 @@ class Assembly:
     train: Dataset
     test: Dataset
     train_prior: Tensor
+    lambdas: Tensor
     fit_settings: dict[str, Any]
     """Keyword arguments of `balpoe.fit`."""
 
@@ -40,16 +45,9 @@ def assemble(recipe: Recipe) -> Assembly:
         recipe.dataset, recipe.data_root or None,
         imbalance_ratio=recipe.imbalance_ratio, profile=recipe.profile, download=recipe.download,
     )  # fmt: skip
-    size = train.preprocessing.size
-    settings = {"num_features": math.prod(size)} if recipe.network == "mlp" else {"in_channels": size[0]}
-    lambdas = recipe.expert_lambdas
-    with torch.random.fork_rng():
-        torch.manual_seed(recipe.seed)
-        network = expert_network(
-            recipe.network, num_classes=len(train.class_names), num_experts=len(lambdas),
-            cosine_scale=recipe.cosine_scale, width=recipe.width, split=recipe.split, **settings,
-        )  # fmt: skip
     prior = class_prior(train.class_counts, method=recipe.prior_method, smoothing=recipe.smoothing)
+    lambdas = _lambdas(recipe, prior)
+    network = build_network(recipe, len(train.class_names), train.preprocessing.size)
     kinds: dict[str, Callable[[], schedules.Schedule]] = {
         "multistep": lambda: schedules.Multistep(recipe.milestones, warmup_epochs=recipe.warmup_epochs),
         "cosine": lambda: schedules.Cosine(recipe.warmup_epochs),
@@ -62,4 +60,25 @@ def assemble(recipe: Recipe) -> Assembly:
     fit_settings = {name: getattr(recipe, name) for name in same}
     fit_settings["schedule"] = kinds[recipe.schedule]()
     fit_settings["augmentation"] = AUGMENTATIONS[recipe.augmentation]
-    return Assembly(network, BalPoELoss(prior, lambdas), train, test, prior, fit_settings)
+    return Assembly(network, BalPoELoss(prior, lambdas), train, test, prior, lambdas, fit_settings)
+
+
+def build_network(recipe: Recipe, num_classes: int, size: tuple[int, ...]) -> ExpertNetwork:
+    """Return a recipe's network with the first weights of its seed, for samples of a size."""
+    settings = {"num_features": math.prod(size)} if recipe.network == "mlp" else {"in_channels": size[0]}
+    with FIRST_WEIGHTS, torch.random.fork_rng(devices=[]):
+        torch.default_generator.manual_seed(recipe.seed)
+        return expert_network(
+            recipe.network, num_classes=num_classes, num_experts=len(recipe.expert_lambdas),
+            cosine_scale=recipe.cosine_scale, width=recipe.width, split=recipe.split, **settings,
+        )  # fmt: skip
+
+
+def _lambdas(recipe: Recipe, prior: Tensor) -> Tensor:
+    """One number per expert, or, with SADE's backward expert, one per expert and class."""
+    lambdas = torch.tensor(recipe.expert_lambdas)
+    if not recipe.backward_tau:
+        return lambdas
+    per_class = lambdas[:, None].repeat(1, len(prior))
+    per_class[-1] = backward_lambdas(prior, recipe.backward_tau)
+    return per_class

@@ -20,7 +20,7 @@ from balpoe.recipes import FIELDS, TYPES, Recipe, parse, recipe_toml, updated
 
 __all__ = ["main"]
 
-COMMANDS = ("demo", "recipes", "data", "train", "evaluate")
+COMMANDS = ("demo", "recipes", "data", "train", "evaluate", "reproduce")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -114,14 +114,26 @@ def _parser() -> argparse.ArgumentParser:
     command.set_defaults(command=_train)
 
     command = commands.add_parser("evaluate", help="the metrics of a run, or of all seeds of one")
-    command.add_argument("run", metavar="RUN", help="runs/NAME/seed-N, or runs/NAME for all its seeds")
+    command.add_argument("run", metavar="RUN", help="runs/NAME/seed-N, runs/NAME for all its seeds, or a model's file")
     command.add_argument(
         "--baseline",
         metavar="RUN",
         help="print the difference to this run: intervals for one seed, mean and deviation for several",
     )
-    _add_fields(command, ("shot_groups",))
+    _add_fields(command, ("shot_groups", "data_root"))
     command.set_defaults(command=_evaluate)
+
+    command = commands.add_parser(
+        "reproduce", help="the paper's tables: trains what is missing, goes on where it stopped"
+    )
+    command.add_argument(
+        "items", nargs="*", metavar="ITEM", help="such as table1, figure7, cifar100-lt-long, or all (default: all)"
+    )
+    command.add_argument("--minutes", type=float, metavar="X", help="stop in time (default: when all is done)")
+    command.add_argument("--results", default="results", metavar="FOLDER", help="of the records (default: results)")
+    _add_runs_root(command)
+    _add_fields(command, ("data_root",))
+    command.set_defaults(command=_reproduce)
     for command in commands.choices.values():
         command.set_defaults(flags=[flag for flag in command._option_string_actions if flag.startswith("--")])
     return parser
@@ -274,10 +286,23 @@ def _seeds(arguments: argparse.Namespace, recipe: Recipe) -> list[int]:
     return [updated(recipe, {"seed": seed}).seed for seed in seeds]
 
 
+def _reproduce(arguments: argparse.Namespace) -> None:
+    from balpoe.reproduce import reproduce
+
+    reproduce(
+        arguments.items,
+        minutes=arguments.minutes,
+        results=Path(arguments.results),
+        runs=Path(arguments.runs) / "reproduce",
+        data_root=_changes(arguments).get("data_root", ""),
+    )
+
+
 def _evaluate(arguments: argparse.Namespace) -> None:
     from balpoe.commands import evaluate
 
-    thresholds = _changes(arguments).get("shot_groups")
+    changes = _changes(arguments)
+    thresholds = changes.get("shot_groups")
     if thresholds is not None:
         thresholds = updated(Recipe(), {"shot_groups": thresholds}).shot_groups
-    evaluate(arguments.run, baseline=arguments.baseline, thresholds=thresholds)
+    evaluate(arguments.run, baseline=arguments.baseline, thresholds=thresholds, data_root=changes.get("data_root", ""))

@@ -1,18 +1,26 @@
 """The work behind `balpoe train` and `balpoe evaluate`, and what they print."""
 
+import tempfile
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+import torch
+from rich.console import Console
+
 from balpoe.errors import UserError
 from balpoe.evaluation import compare
 from balpoe.evaluation import evaluate as evaluate_predictions
+from balpoe.interrupts import Interrupt
 from balpoe.recipes import Recipe, updated
-from balpoe.runs import Run, changed_name, run_folder, runs_of, train_run
+from balpoe.runs import Run, changed_name, evaluate_model, run_folder, runs_of, train_run, train_run_by_step
 from balpoe.shifted import shifted_test_sets
+from balpoe.side_by_side import side_by_side
 from balpoe.tables import COLUMNS, IN_PER_CENT, console, mean_and_deviation, print_scores, program, shifted_table
 
-__all__ = ["evaluate", "train"]
+__all__ = ["evaluate", "one_gpu", "train"]
+
+AT_ONCE = 5  # trainings that fill a large GPU
 
 
 def train(
@@ -20,17 +28,24 @@ def train(
 ) -> list[Run]:
     """Train a recipe with each seed; print the table and the next command."""
     out = console()
-    if recipe.network == "resnet32" and recipe.device in ("auto", "cpu") and not _has_gpu():
+    if recipe.network == "resnet32" and not one_gpu(recipe) and recipe.device != "mps" and recipe.devices == 1:
         out.print("No GPU is used: this recipe is made for one, and takes hours to days on a CPU.")
     name = base if fixed else changed_name(base, recipe, start)
-    runs, announced = [], base
+    jobs, announced = [], base
     for seed in seeds:
         ours = updated(recipe, {"seed": seed})
         folder = root / name / f"seed-{seed}" if fresh else run_folder(root, name, ours, fixed)
         if folder.parent.name != announced:
             announced = folder.parent.name
             out.print(f"The recipe differs from {base}: its runs are kept in {folder.parent}")
-        runs.append(train_run(ours, folder, fresh=fresh, say=out.print))
+        jobs.append((ours, folder))
+    options: dict[str, Any] = {"fresh": fresh, "say": out.print}
+    if len(jobs) > 1 and one_gpu(recipe):
+        with Interrupt() as interrupt:
+            works = (train_run_by_step(*job, **options, interrupt=interrupt) for job in jobs)
+            runs = sorted(side_by_side(works, AT_ONCE), key=lambda run: seeds.index(run.recipe().seed))
+    else:
+        runs = [train_run(*job, **options) for job in jobs]
     rows = {run.folder.name: [run.evaluation()] for run in runs}
     if len(runs) > 1:
         rows[f"{len(runs)} seeds"] = [run.evaluation() for run in runs]
@@ -40,15 +55,26 @@ def train(
     return runs
 
 
-def _has_gpu() -> bool:
-    import torch
+def one_gpu(recipe: Recipe) -> bool:
+    """Whether a training of this recipe takes one CUDA device, and several of them can share it."""
+    return recipe.device in ("auto", "cuda") and recipe.devices == 1 and torch.cuda.is_available()
 
-    return torch.cuda.is_available() or torch.backends.mps.is_available()
+
+def evaluate(path: str, *, baseline: str | None, thresholds: tuple[int, ...] | None, data_root: str = "") -> None:
+    """Print the metrics of a run, of all seeds of one, or of a model's file, and the difference to a baseline."""
+    out = console()
+    if Path(path).is_file():
+        out.print(f"{path}: predicting its test set")
+        with tempfile.TemporaryDirectory() as folder:
+            run = evaluate_model(path, Path(folder) / "model" / "seed-0", data_root)
+            _print_evaluation(out, path, [run], baseline, thresholds)
+        return
+    _print_evaluation(out, path, runs_of(path), baseline, thresholds)
 
 
-def evaluate(path: str, *, baseline: str | None, thresholds: tuple[int, ...] | None) -> None:
-    """Print the metrics of a run, or of all seeds of one, and the difference to a baseline."""
-    out, runs = console(), runs_of(path)
+def _print_evaluation(
+    out: Console, path: str, runs: list[Run], baseline: str | None, thresholds: tuple[int, ...] | None
+) -> None:
     pairs = None if baseline is None else _pairs(runs, runs_of(baseline))
     evaluations = [_evaluation(run, thresholds) for run in runs]
     rows: dict[str, list[dict[str, Any]]] = {"ensemble": evaluations}

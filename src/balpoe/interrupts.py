@@ -24,17 +24,21 @@ class Interrupt:
 
     def __enter__(self) -> "Interrupt":
         if self.installed:
-            self.previous = signal.signal(signal.SIGINT, self._request)
+            self.previous = signal.signal(signal.SIGINT, self._signalled)
         return self
 
     def __exit__(self, *_: object) -> None:
         if self.installed:
             signal.signal(signal.SIGINT, self.previous)
 
-    def _request(self, number: int, frame: FrameType | None) -> None:
-        if self.requested and time.monotonic() - self.when > PATIENCE:
-            raise KeyboardInterrupt
+    def request(self) -> None:
+        """Ask for a stop, as a Ctrl-C does."""
         if not self.requested:
             self.requested, self.when = True, time.monotonic()
             if self.then is not None:
                 self.then()
+
+    def _signalled(self, number: int, frame: FrameType | None) -> None:
+        if self.requested and time.monotonic() - self.when > PATIENCE:
+            raise KeyboardInterrupt
+        self.request()

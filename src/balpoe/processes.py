@@ -16,7 +16,7 @@ from torch.multiprocessing.spawn import ProcessException, ProcessExitedException
 from balpoe.errors import UserError, unknown_name
 from balpoe.interrupts import Interrupt
 
-__all__ = ["check_devices", "launch"]
+__all__ = ["check_devices", "launch", "one_device"]
 
 DEVICES = ("auto", "cpu", "cuda", "mps")
 
@@ -46,6 +46,12 @@ def launch(work: "Work[Result]", network: nn.Module, *, device: str, devices: in
                 raise KeyboardInterrupt from None
             raise _from_process(error) from error
     return result
+
+
+def one_device(device: str, precision: str) -> Fabric:
+    """Return the engine for work in this process alone."""
+    check_devices(device, 1)
+    return _fabric(device, 1, precision)
 
 
 class _Parcel:

@@ -1,5 +1,6 @@
 """What a long training shows: a bar on a terminal, plain lines elsewhere, nothing when not wanted."""
 
+import functools
 import shutil
 import sys
 import time
@@ -29,11 +30,11 @@ class TrainingProgress:
         show = show and sys.stderr is not None  # closed by the caller
         self.show, self.loss, self.lr = show, float("nan"), 0.0
         self.started = self.printed = time.monotonic()
-        self.bar = _bar() if show and sys.stderr.isatty() else None
+        self.bar = _shared_bar() if show and sys.stderr.isatty() else None
 
     def __enter__(self) -> "TrainingProgress":
         if self.bar is not None:
-            self.bar.start()
+            self.bar.start()  # does nothing if another training has started it
             self.task = self.bar.add_task(self.label, total=self.total, completed=self.seen, status="")
         return self
 
@@ -41,7 +42,9 @@ class TrainingProgress:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if self.bar is not None:
-            self.bar.stop()
+            self.bar.remove_task(self.task)
+            if not self.bar.tasks:
+                self.bar.stop()
 
     def advance(self, samples: int, lr: float) -> None:
         """Count the samples of a batch; reads nothing from the device."""
@@ -77,7 +80,9 @@ def _clock(seconds: float) -> str:
     return f"{hours}:{minute:02}:{second:02}" if hours else f"{minute}:{second:02}"
 
 
-def _bar():  # type: ignore[no-untyped-def]  # rich is imported when a bar is wanted
+@functools.cache
+def _shared_bar():  # type: ignore[no-untyped-def]  # rich is imported when a bar is wanted
+    """One display for all trainings of this process, a line for each."""
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn
 

@@ -30,7 +30,7 @@ class Recipe:
         "cifar100-lt", "what to train on", choices=("digits-lt", "cifar10-lt", "cifar100-lt"), group="data"
     )
     imbalance_ratio: float = _setting(100.0, "largest class count over the smallest", at_least=1)
-    profile: str = _setting("exponential", "how the class counts fall", choices=("exponential", "step"))
+    profile: str = _setting("exponential", "how the class counts fall", choices=("exponential", "step", "pareto"))
     augmentation: str = _setting(
         "standard",
         "how training pictures are varied",
@@ -48,6 +48,12 @@ class Recipe:
     network: str = _setting("resnet32", "the architecture", choices=("resnet32", "mlp"), group="experts")
     num_experts: int = _setting(0, "how many experts; 0: as many as lambdas, or 3", at_least=0, at_most=1000)
     lambdas: tuple[float, ...] = _setting((), "one per expert; empty: evenly spaced from 1 to -1")
+    backward_tau: float = _setting(
+        0.0,
+        "above 0: the last expert is SADE's, made for the reversed prior (2 in its CIFAR runs)",
+        at_least=0,
+        at_most=10,
+    )
     width: tuple[int, ...] = _setting(
         (16,), "channels of the first stage (or of all three); units of an mlp", at_least=1, at_most=65536
     )

@@ -6,11 +6,12 @@
 Every file is written whole or not at all, evaluation.json last: where it is, the run is finished.
 """
 
+import functools
 import json
 import os
 import platform
 import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Generator, Mapping
 from dataclasses import asdict
 from importlib import import_module
 from pathlib import Path
@@ -18,10 +19,10 @@ from typing import Any
 
 import balpoe
 from balpoe.errors import UserError
-from balpoe.files import locked, read_json, read_text, write_file, write_json, write_text
+from balpoe.files import locked, read_json, read_text, write_json, write_text
 from balpoe.recipes import FIELDS, Recipe, recipe_toml, toml_values, updated
 
-__all__ = ["Run", "changed_name", "run_folder", "runs_of", "train_run"]
+__all__ = ["Run", "changed_name", "evaluate_model", "run_folder", "runs_of", "train_run", "train_run_by_step"]
 
 LONGEST_NAME = 150
 # What is read from an evaluation; a file without is not one of this version's.
@@ -150,15 +151,29 @@ def run_folder(root: Path, name: str, recipe: Recipe, fixed: bool) -> Path:
     return run_folder(root, other, recipe, fixed)
 
 
-def train_run(
+def train_run(recipe: Recipe, folder: Path, **options: Any) -> Run:
+    """Train, predict and evaluate a recipe in a folder, from wherever an earlier call has got to.
+
+    Args:
+        recipe: What to train.
+        folder: Of the run.
+        options: Those of `train_run_by_step`.
+    """
+    from balpoe.side_by_side import complete
+
+    return complete(train_run_by_step(recipe, folder, **options))
+
+
+def train_run_by_step(
     recipe: Recipe,
     folder: Path,
     *,
     fresh: bool = False,
     progress: bool = True,
     say: Callable[[str], object] = lambda text: None,
-) -> Run:
-    """Train, predict and evaluate a recipe in a folder, from wherever an earlier call has got to.
+    interrupt: Any = None,
+) -> Generator[Any, None, Run]:
+    """Do what `train_run` does as a generator, for `side_by_side`.
 
     Args:
         recipe: What to train.
@@ -166,15 +181,12 @@ def train_run(
         fresh: Move an earlier run aside and begin anew.
         progress: Show how far it is.
         say: Gets a sentence about what was found in the folder.
+        interrupt: Given, training pauses after each step and ends when it asks to; otherwise it is done at one go.
     """
-    from safetensors.torch import save
-
     from balpoe.assembly import assemble
-    from balpoe.evaluation import evaluate
-    from balpoe.predictions import predict
+    from balpoe.models import Model
     from balpoe.processes import check_devices
-    from balpoe.shifted import shifted_test_sets
-    from balpoe.training import fit
+    from balpoe.training import fit, fit_by_step
 
     run = Run(folder)
     if run.finished and not fresh:
@@ -190,22 +202,47 @@ def train_run(
         write_text(folder / "recipe.toml", recipe_toml(recipe))
         write_json(folder / "environment.json", environment())
         write_json(folder / "classes.json", _classes(parts.train))
-        fit(parts.network, parts.loss, parts.train, run=folder, progress=progress, **parts.fit_settings)
-        weights = {name: tensor.contiguous().cpu() for name, tensor in parts.network.state_dict().items()}
-        write_file(folder / "model.safetensors", lambda stream: stream.write(save(weights, {"format": "balpoe 1"})))
-        predictions = predict(
-            parts.network,
-            parts.test,
-            class_counts=parts.train.class_counts,
-            lambdas=recipe.expert_lambdas,
-            train_prior=parts.train_prior,
-        )
-        predictions.save(folder / "predictions")
-        thresholds = (recipe.shot_groups[0], recipe.shot_groups[1])
-        evaluation = evaluate(predictions, shot_groups=thresholds).to_dict()
-        evaluation["shifted"] = [asdict(scores) for scores in shifted_test_sets(predictions)]
-        write_json(folder / "evaluation.json", evaluation)
+        settings = {**parts.fit_settings, "run": folder, "progress": progress}
+        if interrupt is None:
+            fit(parts.network, parts.loss, parts.train, **settings)
+        else:
+            yield from fit_by_step(parts.network, parts.loss, parts.train, interrupt, **settings)
+        model = Model(
+            parts.network, parts.train.class_names, parts.train.class_counts, parts.train.preprocessing,
+            parts.train_prior, parts.lambdas, recipe,
+        )  # fmt: skip
+        yield functools.partial(_measure, model, parts.test, folder)
     return run
+
+
+def evaluate_model(file: str | Path, folder: Path, data_root: str = "") -> Run:
+    """Return a run, in a new folder, that holds the predictions and the evaluation of a model's file."""
+    from balpoe.data import load_data
+    from balpoe.models import load
+
+    model = load(file)
+    recipe = updated(model.recipe, {"data_root": data_root})
+    _, test = load_data(
+        recipe.dataset, data_root or None, imbalance_ratio=recipe.imbalance_ratio, profile=recipe.profile
+    )
+    write_text(folder / "recipe.toml", recipe_toml(recipe))
+    _measure(model, test, folder)
+    return Run(folder)
+
+
+def _measure(model: Any, test: Any, folder: Path) -> None:
+    """Write what is known when training has ended: the model, its predictions, and last their evaluation."""
+    from balpoe.evaluation import evaluate
+    from balpoe.models import save_model
+    from balpoe.shifted import shifted_test_sets
+
+    save_model(folder / "model.safetensors", model)
+    predictions = model.predictions(test)
+    predictions.save(folder / "predictions")
+    few, many = model.recipe.shot_groups
+    evaluation = evaluate(predictions, shot_groups=(few, many)).to_dict()
+    evaluation["shifted"] = [asdict(scores) for scores in shifted_test_sets(predictions)]
+    write_json(folder / "evaluation.json", evaluation)
 
 
 def environment() -> dict[str, Any]:

@@ -4,6 +4,7 @@ An eager step of a small network keeps a GPU waiting for Python: of a thousand k
 own. A recorded step is launched as one. Nothing but this file knows which of the two is at work.
 """
 
+import threading
 import warnings
 from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol
@@ -20,6 +21,7 @@ __all__ = ["CapturedStep", "EagerStep", "Step", "training_step"]
 
 KINDS = ("auto", "eager", "captured", "compiled")
 Loss = Callable[..., Tensor]
+RECORDING = threading.Lock()  # one thread at a time compiles and records
 
 
 class Step(Protocol):
@@ -90,7 +92,7 @@ class CapturedStep:
         self.pool: Any = None
         self.recordings: dict[Any, _Recording] = {}
         self.eager: EagerStep | None = None
-        self.batch_loss = torch.compile(_batch_loss, dynamic=False) if compiled else _batch_loss
+        self.compiled = torch.compile(_batch_loss, dynamic=False) if compiled else None
 
     def __call__(self, batch: Batch, lr: float, progress: float) -> Tensor:
         """Change the weights by one batch."""
@@ -109,14 +111,15 @@ class CapturedStep:
         """The graph for batches of this shape, made if need be; None where one cannot be made."""
         shape = tuple(tensor.shape for tensor in batch.tensors())
         if shape not in self.recordings:
-            before = _State(self.network, self.optimizer)
-            try:
-                self.recordings[shape] = self._record(batch.clone())
-            except RuntimeError as error:
-                warnings.warn(f"the training step cannot be captured and runs eagerly: {error}", stacklevel=2)
-                return None
-            finally:
-                before.restore()
+            with RECORDING:
+                before = _State(self.network, self.optimizer)
+                try:
+                    self.recordings[shape] = self._record(batch.clone())
+                except RuntimeError as error:
+                    warnings.warn(f"the training step cannot be captured and runs eagerly: {error}", stacklevel=2)
+                    return None
+                finally:
+                    before.restore()
         return self.recordings[shape]
 
     def _record(self, inputs: Batch) -> "_Recording":
@@ -126,21 +129,24 @@ class CapturedStep:
         aside = torch.cuda.Stream(device)
         aside.wait_stream(torch.cuda.current_stream(device))
         with torch.cuda.stream(aside), torch.backends.cudnn.flags(enabled=True, benchmark=True):
+            # The first shape is that of almost all batches; an epoch's last one is not worth the time to compile.
+            batch_loss = _batch_loss if self.compiled is None or self.recordings else self.compiled
             for _ in range(3):  # choose algorithms, compile, allocate: none of this belongs into the graph
-                self._work(inputs)
+                self._work(inputs, batch_loss)
             torch.cuda.current_stream(device).synchronize()
             self.optimizer.zero_grad()  # gradients are to live in the graph's own memory
             graph = torch.cuda.CUDAGraph()
-            with torch.cuda.graph(graph, pool=self.pool, stream=aside):
-                value = self._work(inputs)
+            # Other threads may go on with their own work meanwhile.
+            with torch.cuda.graph(graph, pool=self.pool, stream=aside, capture_error_mode="thread_local"):
+                value = self._work(inputs, batch_loss)
         torch.cuda.current_stream(device).wait_stream(aside)
         self.pool = graph.pool()
         return _Recording(graph, inputs, value)
 
-    def _work(self, batch: Batch) -> Tensor:
+    def _work(self, batch: Batch, batch_loss: Callable[..., Tensor]) -> Tensor:
         self.optimizer.zero_grad()
         with self.fabric.autocast():
-            value = self.batch_loss(self.network, self.loss, batch, self.progress)
+            value = batch_loss(self.network, self.loss, batch, self.progress)
         value.backward()
         self.optimizer.step()
         return value.detach()

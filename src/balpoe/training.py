@@ -1,9 +1,10 @@
 """fit(): the one training loop, on Lightning Fabric, with checkpoint and resume."""
 
+import contextlib
 import json
 import time
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -20,12 +21,13 @@ from balpoe.data.resident import ResidentData
 from balpoe.errors import UserError
 from balpoe.files import write_text
 from balpoe.interrupts import Interrupt
-from balpoe.processes import launch
+from balpoe.processes import launch, one_device
 from balpoe.progress import TrainingProgress
 from balpoe.schedules import Multistep, Schedule
+from balpoe.side_by_side import Work, complete
 from balpoe.step import training_step
 
-__all__ = ["fit"]
+__all__ = ["fit", "fit_by_step"]
 
 History = list[dict[str, float]]
 PAPER_SCHEDULE = Multistep(warmup_epochs=5)
@@ -98,10 +100,30 @@ def fit(
     if batch_size < devices:
         raise UserError(f"batch_size {batch_size} leaves nothing for some of {devices} processes; give them one each")
     job = _Job(loss, train, settings, Path(run) if run is not None else None, checkpoint_seconds, step, progress)
-    outcome = launch(job, network, device=device, devices=devices, precision=precision)
-    if outcome.interrupted:
-        raise KeyboardInterrupt(outcome.interrupted)
-    return outcome.history
+    return launch(job, network, device=device, devices=devices, precision=precision).finished()
+
+
+def fit_by_step(
+    network: nn.Module, loss: Callable[..., Tensor], train: Dataset, interrupt: Interrupt, **settings: Any
+) -> "Work[History]":
+    """Train like `fit`, on one device, as a generator that yields after each step: for `side_by_side`.
+
+    Args:
+        network: As for `fit`.
+        loss: As for `fit`.
+        train: As for `fit`.
+        interrupt: Whose request ends the training, as a Ctrl-C ends `fit`.
+        settings: Keyword arguments of `fit`.
+    """
+    given = {**(fit.__kwdefaults__ or {}), **settings, "augmentation": tuple(settings.get("augmentation", ()))}
+    run, device, precision = (given.pop(name) for name in ("run", "device", "precision"))
+    fields = {name: given[name] for name in _Settings.__dataclass_fields__}
+    job = _Job(
+        loss, train, _Settings(**fields), Path(run) if run is not None else None,
+        *(given[name] for name in ("checkpoint_seconds", "step", "progress")),
+    )  # fmt: skip
+    outcome = yield from job.steps(one_device(device, precision), network, interrupt)
+    return outcome.finished()
 
 
 @dataclass(frozen=True)
@@ -141,9 +163,17 @@ class _Settings:
 
 
 class _Outcome(NamedTuple):
+    """Not an exception: several processes end their work together, interrupted or not."""
+
     history: History
     interrupted: str
     """Where an interrupted training stopped; empty when it is finished."""
+
+    def finished(self) -> History:
+        """Return the history, or raise the interrupt."""
+        if self.interrupted:
+            raise KeyboardInterrupt(self.interrupted)
+        return self.history
 
 
 @dataclass(frozen=True)
@@ -159,14 +189,19 @@ class _Job:
     progress: bool
 
     def __call__(self, fabric: Fabric, network: nn.Module) -> _Outcome:
-        with torch.random.fork_rng(), Interrupt() as interrupt:
+        with Interrupt() as interrupt:
+            return complete(self.steps(fabric, network, interrupt))
+
+    def steps(self, fabric: Fabric, network: nn.Module, interrupt: Interrupt) -> "Work[_Outcome]":
+        """Train, with a pause after each step."""
+        with _own_chance(fabric.device):
             training = _Training(fabric, network, self.loss, self.train, self.settings, self.folder, self.step)
             training.resume()
             epochs, show = self.settings.epochs, self.progress and fabric.is_global_zero
             label = f"{self.folder.parent.name}/{self.folder.name}" if self.folder else "training"
             with TrainingProgress(label, epochs, len(self.train), training.samples_done(), show) as display:
-                interrupted = training.run(interrupt, display, self.checkpoint_seconds)
-        return _Outcome(training.history, f"epoch {training.epoch + 1} of {epochs}" if interrupted else "")
+                yield from training.run(interrupt, display, self.checkpoint_seconds)
+        return _Outcome(training.history, f"epoch {training.epoch + 1} of {epochs}" if training.epoch < epochs else "")
 
 
 class _Training:
@@ -203,18 +238,17 @@ class _Training:
         self.history: History = []
         self.timing: History = []
 
-    def run(self, interrupt: Interrupt, display: TrainingProgress, checkpoint_seconds: float) -> bool:
-        """Go on to the last epoch; return whether an interrupt came first."""
+    def run(self, interrupt: Interrupt, display: TrainingProgress, checkpoint_seconds: float) -> "Work[None]":
+        """Go on to the last epoch, or until an interrupt comes; save."""
         saved = time.monotonic()
         while self.epoch < self.settings.epochs and not self._agreed(interrupt):
-            self._run_epoch(interrupt, display)
+            yield from self._run_epoch(interrupt, display)
             if time.monotonic() - saved >= checkpoint_seconds and self.epoch < self.settings.epochs:
                 self.save()
                 saved = time.monotonic()
         self.save()
-        return self.epoch < self.settings.epochs
 
-    def _run_epoch(self, interrupt: Interrupt, display: TrainingProgress) -> None:
+    def _run_epoch(self, interrupt: Interrupt, display: TrainingProgress) -> "Work[None]":
         """Train an epoch, or what an interrupted one has left; alone, an interrupt ends it after any step."""
         rank, world, settings = self.fabric.global_rank, self.fabric.world_size, self.settings
         plan = plan_epoch(
@@ -229,6 +263,7 @@ class _Training:
             losses[done] = self.step(batch, lr, (self.epoch + done / steps) / settings.epochs)
             display.advance(plan.batches[done].stop - plan.batches[done].start, lr)
             done += 1
+            yield None
             if interrupt.requested and world == 1:
                 break
         # The only moment at which anything is read from the device.
@@ -345,7 +380,21 @@ def _fingerprint(thing: Any) -> str:
 def _seed_torch(device: torch.device, *place: int) -> None:
     """Make what torch itself draws (dropout in somebody's network) a function of where we are, too."""
     seed = hash(place) & 0x7FFFFFFFFFFFFFFF
-    # Not torch.manual_seed: without a GPU that stores a stack trace at every call, for a GPU to come.
-    torch.default_generator.manual_seed(seed)
     if device.type == "cuda":
         torch.cuda.manual_seed(seed)
+    else:  # not torch.manual_seed: without a GPU that stores a stack trace at every call, for a GPU to come
+        torch.default_generator.manual_seed(seed)
+
+
+@contextlib.contextmanager
+def _own_chance(device: torch.device) -> Iterator[None]:
+    """Leave torch's generator as it was; on a GPU the CPU's is not touched, which another thread may be using."""
+    if device.type != "cuda":
+        with torch.random.fork_rng(devices=[]):
+            yield
+        return
+    state = torch.cuda.get_rng_state(device)
+    try:
+        yield
+    finally:
+        torch.cuda.set_rng_state(state, device)

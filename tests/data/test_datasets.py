@@ -130,3 +130,13 @@ def test_root_from_the_environment(cifar_root, monkeypatch):
     monkeypatch.setenv("BALPOE_DATA", str(cifar_root))
     train, _ = load_data("cifar10-lt", imbalance_ratio=100, profile="step")
     assert train.class_counts.tolist() == [5000] * 5 + [50] * 5
+
+
+def test_validation_data_are_in_neither_training_nor_test_set():
+    from balpoe.data import validation_data
+
+    train, test = load_data("digits-lt", imbalance_ratio=50)
+    validation = validation_data("digits-lt", imbalance_ratio=50, per_class=7)
+    assert validation.class_counts.tolist() == [4, *[7] * 9]  # of the largest class hardly any are left
+    pictures = [{picture.numpy().tobytes() for picture in data.images} for data in (train, test, validation)]
+    assert not pictures[2] & (pictures[0] | pictures[1])

@@ -1,3 +1,5 @@
+import math
+
 import pytest
 import torch
 
@@ -92,3 +94,11 @@ def test_classes_are_ranked_by_training_count():
     assert shifted_test_counts(train, test, 8, "backward") == [8, 1, 2, 4]
     with pytest.raises(UserError, match="did you mean 'backward'"):
         shifted_test_counts(train, test, 8, "backwards")
+
+
+def test_pareto_is_a_power_of_the_rank():
+    counts = long_tailed_counts(100, 1_000_000, 100, "pareto")
+    assert counts[0] == 1_000_000
+    assert counts[-1] == 10_000
+    slopes = {round(math.log(counts[0] / counts[rank]) / math.log(rank + 1), 3) for rank in (1, 9, 99)}
+    assert slopes == {1.0}

@@ -1,5 +1,5 @@
 """Long-tailed data: which samples, how they are augmented, and in which order they are seen."""
 
-from balpoe.data.datasets import DATASETS, Dataset, Preprocessing, load_data
+from balpoe.data.datasets import DATASETS, Dataset, Preprocessing, load_data, validation_data
 
-__all__ = ["DATASETS", "Dataset", "Preprocessing", "load_data"]
+__all__ = ["DATASETS", "Dataset", "Preprocessing", "load_data", "validation_data"]

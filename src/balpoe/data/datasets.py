@@ -15,7 +15,7 @@ from balpoe.data.longtail import long_tailed_counts, long_tailed_indices
 from balpoe.errors import UserError, unknown_name
 from balpoe.priors import class_counts
 
-__all__ = ["DATASETS", "Dataset", "Preprocessing", "load_data"]
+__all__ = ["DATASETS", "Dataset", "Preprocessing", "load_data", "validation_data"]
 
 
 @dataclass(frozen=True)
@@ -117,6 +117,29 @@ def load_data(
     pool, test = DATASETS[name](root, download)
     counts = long_tailed_counts(len(pool.class_names), int(pool.class_counts.min()), imbalance_ratio, profile)
     return pool.subset(long_tailed_indices(pool.targets, counts)), test
+
+
+def validation_data(
+    name: str,
+    root: str | Path | None = None,
+    *,
+    imbalance_ratio: float = 100,
+    profile: str = "exponential",
+    per_class: int = 20,
+) -> Dataset:
+    """Return up to `per_class` labelled samples of each class that are in neither the training nor the test set.
+
+    They come from the pool that the long-tailed subset is drawn from; a class of which the subset uses almost all
+    has fewer of them, or none.
+    """
+    if name not in DATASETS:
+        raise unknown_name("data set", name, DATASETS)
+    pool, _ = DATASETS[name](root, False)
+    counts = long_tailed_counts(len(pool.class_names), int(pool.class_counts.min()), imbalance_ratio, profile)
+    more = [min(count + per_class, int(most)) for count, most in zip(counts, pool.class_counts, strict=True)]
+    # The rule shuffles a class and keeps its first samples: what more of them adds lies behind.
+    kept, longer = (long_tailed_indices(pool.targets, wanted) for wanted in (counts, more))
+    return pool.subset(longer[~torch.isin(longer, kept)])
 
 
 def _digits(root: str | Path | None, download: bool) -> tuple[Dataset, Dataset]:

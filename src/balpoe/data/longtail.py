@@ -1,5 +1,7 @@
 """Long-tailed class counts, and which samples they leave: the subsets that the field compares on."""
 
+import math
+
 import numpy as np
 import torch
 from torch import Tensor
@@ -8,7 +10,7 @@ from balpoe.errors import UserError, unknown_name
 
 __all__ = ["PROFILES", "long_tailed_counts", "long_tailed_indices", "shifted_test_counts"]
 
-PROFILES = ("exponential", "step")
+PROFILES = ("exponential", "step", "pareto")
 
 
 def long_tailed_counts(
@@ -21,7 +23,8 @@ def long_tailed_counts(
         largest: Samples of class 0.
         imbalance_ratio: The largest count over the smallest, at least 1.
         profile: "exponential", largest * ratio^(-j / (classes - 1)), or "step", all for the first
-            half of the classes and largest / ratio for the second. Both truncate, as the field does.
+            half of the classes and largest / ratio for the second, or "pareto", a power of the rank,
+            largest * (j + 1)^(-log ratio / log classes). All truncate, as the field does.
 
     >>> long_tailed_counts(10, 5000, 100)
     [5000, 2997, 1796, 1077, 645, 387, 232, 139, 83, 50]
@@ -35,6 +38,8 @@ def long_tailed_counts(
         steps = [label / max(num_classes - 1, 1) for label in range(num_classes)]
     elif profile == "step":
         steps = [float(label >= num_classes / 2) for label in range(num_classes)]
+    elif profile == "pareto":
+        steps = [math.log(label + 1) / math.log(max(num_classes, 2)) for label in range(num_classes)]
     else:
         raise unknown_name("profile", profile, PROFILES)
     # Truncated with a little room: 49 * (1 / 49) is 1 only up to rounding.

@@ -1,0 +1,270 @@
+"""What the paper measured on CIFAR, cell by cell: the recipe of each, how many seeds, and the paper's numbers.
+
+Numbers are per cent, as printed, with their deviation where the paper prints one.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from balpoe.presets import preset
+from balpoe.recipes import Recipe, updated
+
+__all__ = ["ITEMS", "PAPER", "Cell", "Item"]
+
+Number = tuple[float, float | None]
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One row of a table: a recipe, trained with several seeds."""
+
+    folder: str
+    """Of its records, below results/, such as cifar100-lt/balpoe."""
+    title: str
+    preset: str
+    changes: Mapping[str, Any] = field(default_factory=dict)
+    seeds: int = 3
+    """Trained with the seeds 1 to so many."""
+    paper: Mapping[str, Number] = field(default_factory=dict)
+    as_released: bool = False
+
+    def recipe(self, seed: int) -> Recipe:
+        """Return what to train."""
+        return updated(preset(self.preset, self.as_released), {**self.changes, "seed": seed})
+
+    def command(self) -> str:
+        """Return the command line that trains it."""
+        flags = [f"--{name.replace('_', '-')} {_text(value)}" for name, value in self.changes.items()]
+        released = ["--as-released"] if self.as_released else []
+        return " ".join(["balpoe train", self.preset, *released, *flags])
+
+
+@dataclass(frozen=True)
+class Item:
+    """A table of the paper."""
+
+    title: str
+    cells: tuple[Cell, ...]
+
+
+def _text(value: Any) -> str:
+    return ",".join(f"{part:g}" for part in value) if isinstance(value, tuple) else str(value)
+
+
+def _scores(accuracy: Number, **others: Number) -> dict[str, Number]:
+    return {"accuracy": accuracy, **others}
+
+
+BALPOE_100 = _scores(
+    (52.0, 0.5), many=(67.7, 0.3), medium=(54.2, 0.9), few=(31.0, 0.6), ece=(4.9, 1.0), mce=(11.3, 1.6)
+)
+PLAIN_100 = _scores((38.8, 0.6), many=(67.6, 1.0), medium=(36.7, 1.2), few=(7.6, 0.6), ece=(32.0, 0.4), mce=(47.3, 1.8))
+
+STANDARD_100 = Item(
+    "CIFAR-100-LT, ratio 100, standard schedule",
+    (
+        Cell(
+            "cifar100-lt/cross-entropy", "cross-entropy", "cifar100-lt", {"lambdas": (1,), "mixup_alpha": 0.0}, 5,
+            PLAIN_100,
+        ),
+        Cell(
+            "cifar100-lt/cross-entropy-mixup", "cross-entropy with mixup", "cifar100-lt", {"lambdas": (1,)}, 5,
+            _scores((40.8, 0.7), ece=(9.6, 0.8), mce=(15.9, 1.5)),
+        ),
+        Cell(
+            "cifar100-lt/cross-entropy-experts", "three cross-entropy experts, mixup", "cifar100-lt",
+            {"lambdas": (1, 1, 1)},
+        ),
+        Cell(
+            "cifar100-lt/logit-adjusted-no-mixup", "one logit-adjusted expert without mixup", "cifar100-lt",
+            {"lambdas": (0,), "mixup_alpha": 0.0}, 5,
+        ),
+        Cell(
+            "cifar100-lt/logit-adjusted", "one logit-adjusted expert with mixup", "cifar100-lt", {"lambdas": (0,)}, 5,
+            _scores((47.0, None)),
+        ),
+        Cell(
+            "cifar100-lt/balpoe-no-mixup", "BalPoE without mixup", "cifar100-lt", {"mixup_alpha": 0.0}, 5,
+            _scores((49.2, 0.5), ece=(17.6, 0.4), mce=(28.9, 0.9)),
+        ),
+        Cell(
+            "cifar100-lt/uniform", "uniform ensemble", "cifar100-lt", {"lambdas": (0, 0, 0)}, 3, _scores((52.0, None)),
+        ),
+        Cell(
+            "cifar100-lt/balpoe", "BalPoE", "cifar100-lt", {}, 5, BALPOE_100,
+        ),
+        Cell(
+            "cifar100-lt/as-released", "BalPoE, every value of the released code", "cifar100-lt", {}, 3,
+            BALPOE_100, as_released=True,
+        ),
+        Cell(
+            "cifar100-lt/reduced-width", "BalPoE at the width of RIDE and SADE", "cifar100-lt", {"width": (16, 24, 48)},
+        ),
+        Cell(
+            "cifar100-lt/sade-loss", "SADE's loss, without its test-time part, with mixup", "cifar100-lt",
+            {"backward_tau": 2.0},
+        ),
+        Cell(
+            "cifar100-lt/effective-prior", "BalPoE, prior from the effective number", "cifar100-lt",
+            {"prior_method": "effective"},
+        ),
+    ),
+)  # fmt: skip
+
+
+ROUNDING = Item(
+    "The same BalPoE: how it is computed",
+    (
+        Cell(
+            "cifar100-lt/balpoe-eager", "bfloat16, eager", "cifar100-lt",
+            {"precision": "bf16-mixed", "step": "eager"}, 5, BALPOE_100,
+        ),
+        Cell(
+            "cifar100-lt/float32", "float32, eager", "cifar100-lt", {"precision": "32-true", "step": "eager"}, 3,
+            BALPOE_100,
+        ),
+    ),
+)  # fmt: skip
+
+
+def _others() -> Iterator[tuple[str, Item]]:
+    """The stronger and the long schedule, and the other ratios of CIFAR-100; CIFAR-10."""
+    long_100 = _scores((55.9, 0.4), many=(71.4, 0.6), medium=(58.0, 0.7), few=(35.4, 0.4))
+    yield (
+        "cifar100-lt-strong",
+        Item(
+            "CIFAR-100-LT, ratio 100, stronger augmentation",
+            (Cell("cifar100-lt-strong/balpoe", "BalPoE", "cifar100-lt-strong", {}, 3, _scores((54.7, None))),),
+        ),
+    )
+    yield (
+        "cifar100-lt-long",
+        Item(
+            "CIFAR-100-LT, ratio 100, long schedule",
+            (Cell("cifar100-lt-long/balpoe", "BalPoE", "cifar100-lt-long", {}, 5, long_100),),
+        ),
+    )
+    accuracies = {50: (43.9, 56.3, 58.7, 60.1), 10: (57.2, 65.1, 66.3, 68.1)}
+    for ratio, (plain, standard, strong, long) in accuracies.items():
+        name, change = f"cifar100-lt-{ratio}", {"imbalance_ratio": float(ratio)}
+        yield name, Item(
+            f"CIFAR-100-LT, ratio {ratio}",
+            (
+                Cell(
+                    f"{name}/cross-entropy", "cross-entropy", "cifar100-lt",
+                    {**change, "lambdas": (1,), "mixup_alpha": 0.0}, 3, _scores((plain, None)),
+                ),
+                Cell(
+                    f"{name}/logit-adjusted", "one logit-adjusted expert with mixup", "cifar100-lt",
+                    {**change, "lambdas": (0,)},
+                ),
+                Cell(f"{name}/balpoe", "BalPoE", "cifar100-lt", change, 3, _scores((standard, None))),
+                Cell(
+                    f"{name}/balpoe-strong", "BalPoE, stronger augmentation", "cifar100-lt-strong", change, 3,
+                    _scores((strong, None)),
+                ),
+                Cell(
+                    f"{name}/balpoe-long", "BalPoE, long schedule", "cifar100-lt-long", change, 3,
+                    _scores((long, None)),
+                ),
+            ),
+        )  # fmt: skip
+    ten = {
+        100: ((71.3, 0.9), (84.2, 0.3), (86.8, 0.2)),
+        50: ((77.3, 0.4), (86.2, 0.2), (88.5, 0.2)),
+        10: ((87.2, 0.3), (90.2, 0.2), (91.9, 0.1)),
+    }
+    for ratio, (plain_10, standard_10, long_10) in ten.items():
+        name, change = f"cifar10-lt-{ratio}", {"imbalance_ratio": float(ratio)}
+        calibrated = ratio == 100
+        yield name, Item(
+            f"CIFAR-10-LT, ratio {ratio}",
+            (
+                Cell(
+                    f"{name}/cross-entropy", "cross-entropy", "cifar10-lt",
+                    {**change, "lambdas": (1,), "mixup_alpha": 0.0}, 3,
+                    _scores(plain_10, **({"ece": (19.1, 0.9), "mce": (33.9, 2.0)} if calibrated else {})),
+                ),
+                *(
+                    (
+                        Cell(
+                            f"{name}/cross-entropy-mixup", "cross-entropy with mixup", "cifar10-lt",
+                            {**change, "lambdas": (1,)}, 3, _scores((72.9, 0.7), ece=(3.7, 0.4), mce=(12.9, 4.9)),
+                        ),
+                        Cell(
+                            f"{name}/balpoe-no-mixup", "BalPoE without mixup", "cifar10-lt",
+                            {**change, "mixup_alpha": 0.0}, 3,
+                            _scores((80.5, 0.3), ece=(11.0, 0.3), mce=(27.7, 2.7)),
+                        ),
+                    )
+                    if calibrated
+                    else ()
+                ),
+                Cell(
+                    f"{name}/balpoe", "BalPoE", "cifar10-lt", change, 3,
+                    _scores(standard_10, **({"ece": (6.3, 0.7), "mce": (15.8, 4.7)} if calibrated else {})),
+                ),
+                Cell(
+                    f"{name}/balpoe-long", "BalPoE, long schedule, AutoAugment", "cifar10-lt-long", change, 3,
+                    _scores(long_10),
+                ),
+                *(
+                    (
+                        Cell(
+                            f"{name}/balpoe-long-as-released", "BalPoE, long schedule, as released (no AutoAugment)",
+                            "cifar10-lt-long", change, 3, _scores(long_10), as_released=True,
+                        ),
+                    )
+                    if calibrated
+                    else ()
+                ),
+            ),
+        )  # fmt: skip
+
+
+def _ablations() -> Iterator[tuple[str, Item]]:
+    """One seed each; the paper shows them as curves, without numbers."""
+    experts = (
+        Cell(f"experts/{n}", f"{n} experts", "cifar100-lt-long", {"num_experts": n}, 1) for n in (1, 2, 4, 5, 6, 7)
+    )
+    yield "experts", Item("Number of experts, long schedule (three: the item cifar100-lt-long)", tuple(experts))
+    grid = [(mean, alpha) for alpha in (0.0, 0.2, 0.4) for mean in (-1.0, -0.5, -0.25, 0.0, 0.25, 0.5, 1.0)]
+    means = (
+        Cell(
+            f"mean-lambda/{mean:g}-alpha-{alpha:g}", f"mean lambda {mean:g}, alpha {alpha:g}", "cifar100-lt",
+            {"lambdas": (mean + 1, mean, mean - 1), "mixup_alpha": alpha}, 1,
+        )
+        for mean, alpha in grid
+    )  # fmt: skip
+    yield "mean-lambda", Item("All lambdas shifted", tuple(means))
+    alphas = (
+        Cell(f"alpha/{alpha:g}", f"alpha {alpha:g}", "cifar100-lt", {"mixup_alpha": alpha}, 1)
+        for alpha in (0.1, 0.6, 0.8, 1.0)
+    )
+    yield "alpha", Item("Alpha of mixup (0, 0.2 and 0.4: the item mean-lambda)", tuple(alphas))
+
+
+ITEMS: dict[str, Item] = {"cifar100-lt": STANDARD_100, **dict(_others()), **dict(_ablations()), "rounding": ROUNDING}
+"""In the order in which missing cells are trained."""
+
+PAPER: dict[str, tuple[str, ...]] = {
+    "table1": ("cifar100-lt", "cifar100-lt-strong", "cifar100-lt-long", "cifar100-lt-50", "cifar100-lt-10"),
+    "table2": ("cifar100-lt",),
+    "table3": ("cifar100-lt",),
+    "table5": ("cifar100-lt", "cifar100-lt-long"),
+    "table8": ("cifar10-lt-100", "cifar10-lt-50", "cifar10-lt-10"),
+    "table9": ("cifar10-lt-100",),
+    "table10": ("cifar100-lt",),
+    "table11": ("cifar100-lt-50",),
+    "table12": ("cifar100-lt-10",),
+    "figure1": ("cifar100-lt", "cifar100-lt-long"),
+    "figure2": (),
+    "figure3": ("mean-lambda", "alpha"),
+    "figure4": ("mean-lambda",),
+    "figure5": ("cifar100-lt-long", "experts"),
+    "figure6": ("mean-lambda", "alpha"),
+    "figure7": ("cifar100-lt",),
+    "figure8": ("cifar10-lt-100",),
+}
+"""The paper's tables and figures on CIFAR, and the items whose cells they need."""

@@ -1,0 +1,134 @@
+"""Trained models in one file: weights with all that it takes to use them."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from balpoe.assembly import build_network
+from balpoe.data.datasets import Dataset, Preprocessing
+from balpoe.ensemble import product_of_experts, shift_prior, source_prior
+from balpoe.errors import UserError
+from balpoe.files import write_file
+from balpoe.networks import ExpertNetwork
+from balpoe.predictions import Predictions, predict
+from balpoe.recipes import Recipe, recipe_toml, toml_values, updated
+
+__all__ = ["Model", "load", "save_model"]
+
+FORMAT = 1
+
+
+@dataclass(frozen=True, eq=False)
+class Model:
+    """A trained network with its classes, its preprocessing and the priors behind its logits."""
+
+    network: ExpertNetwork
+    class_names: tuple[str, ...]
+    class_counts: Tensor
+    """Of the training set."""
+    preprocessing: Preprocessing
+    train_prior: Tensor
+    lambdas: Tensor
+    recipe: Recipe = field(repr=False)
+
+    @property
+    def source_prior(self) -> Tensor:
+        """The prior under which the ensemble's logits are posteriors."""
+        return source_prior(self.train_prior, self.lambdas)
+
+    def predict(self, images: Tensor, target_prior: Any = None) -> Tensor:
+        """Return the probability of each class, (samples, classes), for raw samples.
+
+        Args:
+            images: uint8 pictures (samples, channels, height, width), or float features.
+            target_prior: Of the place of use; by default the one that the ensemble is made for.
+        """
+        device = next(self.network.parameters()).device
+        self.network.eval()
+        with torch.inference_mode():
+            blocks = [
+                product_of_experts(self.network(self.preprocessing.normalise(block.to(device)))).cpu()
+                for block in images.split(500)
+            ]
+        logits = torch.cat(blocks)
+        if target_prior is not None:
+            logits = shift_prior(logits, target_prior, self.source_prior)
+        return logits.softmax(dim=1)
+
+    def predictions(self, data: Dataset) -> Predictions:
+        """Return the expert logits of labelled data, for `balpoe.evaluate`."""
+        return predict(
+            self.network, data, class_counts=self.class_counts, lambdas=self.lambdas, train_prior=self.train_prior
+        )
+
+
+def save_model(path: Path, model: Model, *, half: bool = False) -> None:
+    """Write a model as safetensors; `half` keeps its parameters in float16, its statistics in float32."""
+    from safetensors.torch import save
+
+    parameters = {name for name, _ in model.network.named_parameters()}
+    weights = {
+        name: (tensor.half() if half and name in parameters else tensor).contiguous().cpu()
+        for name, tensor in model.network.state_dict().items()
+    }
+    about = {
+        "format": FORMAT,
+        "class_names": model.class_names,
+        "class_counts": model.class_counts.tolist(),
+        "preprocessing": asdict(model.preprocessing),
+        "train_prior": model.train_prior.tolist(),
+        "lambdas": model.lambdas.tolist(),
+        "source_prior": model.source_prior.tolist(),
+        "recipe": recipe_toml(updated(model.recipe, {"data_root": ""})),  # nobody else's business
+    }
+    # One entry: with two, safetensors would write them in any order, and the same model as different bytes.
+    data = save(weights, {"balpoe": json.dumps(about, ensure_ascii=False)})
+    write_file(path, lambda stream: stream.write(data))
+
+
+def load(path: str | Path) -> Model:
+    """Return the model of a run's folder, or of one file; the network is in float32, on the CPU, in evaluation mode.
+
+    Nothing in the file is executed.
+    """
+    from safetensors import SafetensorError, safe_open
+
+    file = Path(path) / "model.safetensors" if Path(path).is_dir() else Path(path)
+    if not file.is_file():
+        raise UserError(f"there is no model {file}; give the folder of a finished run, or a .safetensors file")
+    try:
+        with safe_open(file, framework="pt") as opened:
+            about = _about(file, opened.metadata() or {})
+            weights = {name: opened.get_tensor(name).float() for name in opened.keys()}  # noqa: SIM118 (not a dict)
+    except SafetensorError as error:
+        raise UserError(f"{file} is not a whole safetensors file ({error}); fetch or train it again") from error
+    try:
+        recipe = updated(Recipe(), toml_values(about["recipe"]))
+        size = tuple(about["preprocessing"]["size"])
+        network = build_network(recipe, len(about["class_names"]), size)
+        state = network.state_dict()
+        network.load_state_dict({name: weights[name].to(tensor.dtype) for name, tensor in state.items()})
+        statistics = {name: tuple(values) for name, values in about["preprocessing"].items()}
+        prior, lambdas = torch.tensor(about["train_prior"]), torch.tensor(about["lambdas"])
+        counts = torch.tensor(about["class_counts"])
+    except (KeyError, TypeError, ValueError, RuntimeError) as error:
+        raise UserError(f"{file} does not describe a network of this version: {str(error).splitlines()[0]}") from error
+    return Model(
+        network.eval(), tuple(about["class_names"]), counts, Preprocessing(**statistics), prior, lambdas, recipe
+    )
+
+
+def _about(file: Path, metadata: Mapping[str, str]) -> dict[str, Any]:
+    try:
+        about: dict[str, Any] = json.loads(metadata["balpoe"])
+        found = about["format"]
+    except (KeyError, TypeError, ValueError, RecursionError):
+        raise UserError(f"{file} is not a model of balpoe; give one that `balpoe train` wrote") from None
+    if found != FORMAT:
+        raise UserError(f"{file} is a model of format {found}, but this balpoe reads {FORMAT}; train or fetch it again")
+    return about

@@ -1,0 +1,161 @@
+"""balpoe reproduce: the paper's tables measured here; trains the cells that are missing, one record for each."""
+
+import functools
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import NamedTuple
+
+import torch
+
+from balpoe.cells import ITEMS, PAPER, Cell
+from balpoe.commands import AT_ONCE, one_gpu
+from balpoe.data import load_data, validation_data
+from balpoe.errors import unknown_name
+from balpoe.figures import write_figures
+from balpoe.files import write_json, write_text
+from balpoe.interrupts import Interrupt
+from balpoe.models import load
+from balpoe.predictions import Predictions
+from balpoe.recipes import updated
+from balpoe.records import item_table, records, shifted_records_table
+from balpoe.runs import Run, train_run_by_step
+from balpoe.shifted import estimated_test_sets
+from balpoe.side_by_side import Work, side_by_side
+from balpoe.tables import console
+
+__all__ = ["Missing", "missing_cells", "reproduce"]
+
+SECONDS_A_STEP = 0.0135  # of one of five trainings that share an H200
+SAMPLES = {("cifar100-lt", 100): 10_847, ("cifar100-lt", 50): 12_608, ("cifar100-lt", 10): 19_573,
+           ("cifar10-lt", 100): 12_406, ("cifar10-lt", 50): 13_996, ("cifar10-lt", 10): 20_431}  # fmt: skip
+VALIDATED = "cifar100-lt/balpoe"  # whose predictions of a validation set are kept as well
+
+
+class Missing(NamedTuple):
+    """A training whose record is not there yet."""
+
+    cell: Cell
+    seed: int
+
+    @property
+    def path(self) -> Path:
+        """Of the record, below results/."""
+        return Path(self.cell.folder) / f"seed-{self.seed}.json"
+
+    @property
+    def steps(self) -> int:
+        """Of the training."""
+        recipe = self.cell.recipe(self.seed)
+        return recipe.epochs * -(-SAMPLES.get((recipe.dataset, int(recipe.imbalance_ratio)), 1000) // recipe.batch_size)
+
+
+def _items(names: Sequence[str]) -> list[str]:
+    """Items by name; a table or figure of the paper stands for the items it needs, nothing for all."""
+    known = {**{name: (name,) for name in ITEMS}, **PAPER, "all": tuple(ITEMS)}
+    for name in names:
+        if name not in known:
+            raise unknown_name("item", name, known)
+    return list(dict.fromkeys(item for name in names or ("all",) for item in known[name]))
+
+
+def missing_cells(names: Sequence[str], results: Path) -> list[Missing]:
+    """Return what is to be trained for some items, in order: of each item the first seeds, then the second ones."""
+    found = []
+    for name in _items(names):
+        cells = ITEMS[name].cells
+        for seed in range(1, max(cell.seeds for cell in cells) + 1):
+            found += [Missing(cell, seed) for cell in cells if seed <= cell.seeds]
+    return [each for each in found if not (results / each.path).exists()]
+
+
+def reproduce(names: Sequence[str], *, minutes: float | None, results: Path, runs: Path, data_root: str) -> None:
+    """Train what is missing, side by side on a GPU, and write a record for each; stop in time, go on next time."""
+    out, started = console(), time.monotonic()
+    waiting = missing_cells(names, results)
+    cost = sum(each.steps for each in waiting) * SECONDS_A_STEP / AT_ONCE / 60
+    out.print(f"{len(waiting)} trainings are missing: about {cost:.0f} minutes on one H200")
+    if not waiting:
+        _write_tables(results)
+        return
+    deadline = started + 60 * minutes if minutes else float("inf")
+    at_once = AT_ONCE if one_gpu(waiting[0].cell.recipe(1)) else 1
+
+    def works(interrupt: Interrupt) -> Iterator[Work[str]]:
+        for each in waiting:
+            if time.monotonic() + each.steps * SECONDS_A_STEP < deadline:
+                yield _measure(each, results, runs, data_root, interrupt)
+
+    with Interrupt() as interrupt:
+        timer = threading.Timer(max(0.0, deadline - started), interrupt.request) if minutes else None
+        if timer is not None:
+            timer.daemon = True
+            timer.start()
+        try:
+            for line in side_by_side(works(interrupt), at_once):
+                out.print(f"{(time.monotonic() - started) / 60:5.1f} min  {line}")
+        except KeyboardInterrupt:
+            out.print("time is up: what is unfinished goes on with the same command")
+        finally:
+            if timer is not None:
+                timer.cancel()
+    _write_tables(results)
+    left = len(missing_cells(names, results))
+    out.print(f"{len(waiting) - left} records written to {results}, {left} are still missing")
+
+
+def _write_tables(results: Path) -> None:
+    """All that the records give: tables and figures."""
+    for name, item in ITEMS.items():
+        if any(records(cell, results) for cell in item.cells):
+            write_text(results / "tables" / f"{name}.md", item_table(item, results))
+        for cell in item.cells:
+            if cell.folder == VALIDATED and records(cell, results):
+                write_text(results / "tables" / f"{name}-shifted.md", shifted_records_table(cell, results))
+    write_figures(results)
+
+
+def _measure(missing: Missing, results: Path, runs: Path, data_root: str, interrupt: Interrupt) -> "Work[str]":
+    """Train one cell with one seed; return a line about it."""
+    recipe = missing.cell.recipe(missing.seed)
+    step = "compiled" if recipe.step == "auto" and one_gpu(recipe) else recipe.step  # pays when there are many
+    recipe = updated(recipe, {"data_root": data_root, "checkpoint_seconds": 30.0, "step": step})
+    folder = runs / missing.cell.folder / f"seed-{missing.seed}"
+    run = yield from train_run_by_step(recipe, folder, progress=False, interrupt=interrupt)
+    yield functools.partial(_record, run, missing, results, data_root)
+    scores = run.evaluation()
+    return (
+        f"{missing.path}: accuracy {100 * scores['accuracy']:.1f}, ECE {100 * scores['ece']:.1f}, {run.seconds():.0f} s"
+    )
+
+
+def _record(run: Run, missing: Missing, results: Path, data_root: str) -> None:
+    record = {**run.record(), "duplicates": _without_duplicates(run, data_root)}
+    if missing.cell.folder == VALIDATED:
+        validation = _predict_validation(run, data_root)
+        record["estimated"] = [asdict(row) for row in estimated_test_sets(run.predictions(), validation)]
+    write_json(results / missing.path, record)
+
+
+def _predict_validation(run: Run, data_root: str) -> Predictions:
+    recipe = run.recipe()
+    data = validation_data(recipe.dataset, data_root or None, imbalance_ratio=recipe.imbalance_ratio)
+    predictions = load(run.folder).predictions(data)
+    predictions.save(run.folder / "validation")
+    return predictions
+
+
+def _without_duplicates(run: Run, data_root: str) -> dict[str, float]:
+    """How many training pictures equal a test picture, and the accuracy on the test set without these."""
+    recipe, predictions = run.recipe(), run.predictions()
+    train, test = load_data(recipe.dataset, data_root or None, imbalance_ratio=recipe.imbalance_ratio)
+    seen = {picture.numpy().tobytes() for picture in train.images}
+    twice = torch.tensor([picture.numpy().tobytes() in seen for picture in test.images])
+    return {"duplicates": int(twice.sum()), "accuracy_without": _accuracy(predictions, ~twice)}
+
+
+def _accuracy(predictions: Predictions, kept: torch.Tensor) -> float:
+    right = predictions.logits.argmax(dim=1) == predictions.targets
+    return float(right[kept].double().mean())

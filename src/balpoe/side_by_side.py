@@ -1,0 +1,85 @@
+"""Several pieces of work on one GPU at once: taken in turn, step by step, each on a CUDA stream of its own.
+
+A small network leaves most of a GPU idle, even when its step is replayed as one graph; several of them fill it.
+One thread launches the steps of all: threads that launch for themselves wait for each other in the driver.
+
+Work is a generator. It yields None where another may have its turn, or a function, which is called in a thread
+meanwhile (what takes long on the CPU); what it returns is its result.
+"""
+
+from collections.abc import Callable, Generator, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from typing import Any, Generic, TypeVar
+
+import torch
+
+__all__ = ["Work", "complete", "side_by_side"]
+
+Result = TypeVar("Result")
+Work = Generator[Callable[[], object] | None, None, Result]
+
+
+def complete(work: "Work[Result]") -> Result:
+    """Do one piece of work to its end and return its result."""
+    while True:
+        try:
+            aside = next(work)
+        except StopIteration as end:
+            result: Result = end.value
+            return result
+        if aside is not None:
+            aside()
+
+
+def side_by_side(works: "Iterable[Work[Result]]", at_once: int) -> Iterator[Result]:
+    """Do pieces of work, `at_once` of them at a time, and yield their results in the order in which they end.
+
+    The next piece is taken from `works` when there is room for it, so that an iterator can stop giving them. An
+    error in one ends the others where they are.
+    """
+    waiting = iter(works)
+    active: list[_Turn[Result]] = []
+    with ThreadPoolExecutor(at_once) as pool:
+        try:
+            while True:
+                while len(active) < at_once and (work := next(waiting, None)) is not None:
+                    active.append(_Turn(work))
+                if not active:
+                    return
+                if all(turn.future is not None for turn in active):
+                    wait([turn.future for turn in active if turn.future], return_when="FIRST_COMPLETED")
+                for turn in list(active):
+                    if turn.take(pool):
+                        active.remove(turn)
+                        yield turn.result
+        finally:
+            for turn in active:
+                turn.work.close()
+
+
+class _Turn(Generic[Result]):
+    """A piece of work under way."""
+
+    result: Result
+
+    def __init__(self, work: "Work[Result]") -> None:
+        self.work = work
+        self.future: Future[Any] | None = None
+        self.stream = torch.cuda.Stream() if torch.cuda.is_available() else None
+
+    def take(self, pool: ThreadPoolExecutor) -> bool:
+        """Go on to the next yield, unless something is being done aside; return whether the work has ended."""
+        if self.future is not None:
+            if not self.future.done():
+                return False
+            self.future.result()
+            self.future = None
+        try:
+            with torch.cuda.stream(self.stream):  # None: nothing
+                aside = next(self.work)
+        except StopIteration as end:
+            self.result = end.value
+            return True
+        if aside is not None:
+            self.future = pool.submit(aside)
+        return False

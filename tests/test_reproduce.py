@@ -1,0 +1,67 @@
+"""The queue of cells, on digits: what is missing is trained, recorded, and not trained again."""
+
+import json
+
+import pytest
+
+from balpoe import UserError
+from balpoe.cells import ITEMS, Cell, Item
+from balpoe.cli import main
+from balpoe.presets import preset
+from balpoe.reproduce import missing_cells
+
+QUICK = {"epochs": 1, "width": (8,)}
+SMALL = Item(
+    "Digits",
+    (
+        Cell("digits/plain", "plain", "digits-lt", {**QUICK, "lambdas": (1,)}, 1),
+        Cell("digits/ours", "ours", "digits-lt", QUICK, 2),
+    ),
+)
+
+
+@pytest.fixture
+def items(monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("balpoe.reproduce.ITEMS", {"digits": SMALL})
+
+
+def test_what_is_missing_is_trained_and_recorded(items, tmp_path, capsys):
+    order = [(each.cell.title, each.seed) for each in missing_cells(["digits"], tmp_path / "results")]
+    assert order == [("plain", 1), ("ours", 1), ("ours", 2)]
+    assert main(["reproduce", "digits"]) == 0
+    out = capsys.readouterr().out
+    assert "3 trainings are missing" in out
+    assert "3 records written to results, 0 are still missing" in out
+    record = json.loads((tmp_path / "results" / "digits" / "ours" / "seed-2.json").read_text())
+    assert set(record) == {"recipe", "environment", "evaluation", "seconds", "duplicates"}
+    assert record["recipe"]["seed"] == 2
+    assert record["duplicates"]["duplicates"] == 0
+    assert record["duplicates"]["accuracy_without"] == pytest.approx(record["evaluation"]["accuracy"])
+    (tmp_path / "results" / "digits" / "plain" / "seed-1.json").unlink()
+    assert main(["reproduce"]) == 0
+    out = capsys.readouterr().out
+    assert "1 trainings are missing" in out
+
+
+def test_time_that_does_not_suffice(items, capsys):
+    assert main(["reproduce", "digits", "--minutes", "0.001"]) == 0
+    assert "0 records written to results, 3 are still missing" in capsys.readouterr().out
+
+
+def test_an_unknown_item(items, tmp_path):
+    with pytest.raises(UserError, match="unknown item 'digit'; did you mean 'digits'"):
+        missing_cells(["digit"], tmp_path)
+
+
+def test_every_cell_has_a_recipe_and_a_folder_of_its_own():
+    cells = [cell for item in ITEMS.values() for cell in item.cells]
+    assert len({cell.folder for cell in cells}) == len(cells)
+    for cell in cells:
+        recipe = cell.recipe(1)
+        assert recipe.seed == 1
+        assert main([*cell.command().split()[1:], "--data-root", "nowhere"]) == 2  # all flags are known
+        assert set(cell.paper) <= {"accuracy", "many", "medium", "few", "ece", "mce"}
+    assert ITEMS["cifar100-lt"].cells[0].recipe(3).identity() == {
+        **preset("cifar100-lt").identity(), "lambdas": (1.0,), "num_experts": 1, "mixup_alpha": 0.0, "seed": 3,
+    }  # fmt: skip
