@@ -395,3 +395,16 @@ def test_seeds_of_different_experts_are_not_averaged(run):
     code, _, err = run("evaluate", "runs/mine")
     assert code == 2
     assert "have different lambdas; evaluate them one by one" in sentence(err)
+
+
+def test_seeds_side_by_side_as_on_a_gpu(run, monkeypatch, tmp_path):
+    """The same runs, whether one after the other or in turns."""
+    run(*QUICK, "--seeds", "1,2", "--name", "apart")
+    monkeypatch.setattr("balpoe.commands.one_gpu", lambda recipe: True)
+    code, out, _ = run(*QUICK, "--seeds", "1,2", "--name", "together")
+    assert code == 0
+    assert "2 seeds" in out
+    for seed in (1, 2):
+        for name in ("history.jsonl", "evaluation.json", "model.safetensors"):
+            paths = [tmp_path / "runs" / kind / f"seed-{seed}" / name for kind in ("apart", "together")]
+            assert paths[0].read_bytes() == paths[1].read_bytes(), name

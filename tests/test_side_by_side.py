@@ -54,30 +54,48 @@ def test_what_takes_long_is_done_aside():
     assert complete(with_a_pause()) == "paused"
 
 
-def test_an_error_closes_the_others():
-    closed = []
-
-    def patient():
-        try:
-            while True:
-                yield None
-        finally:
-            closed.append(True)
-
+def test_an_error_lets_the_others_end_and_begins_no_more():
     def wrong():
         yield None
         raise ValueError("no")
 
     def wrong_aside():
-        yield wrong_function
+        def raises():
+            raise ValueError("no")
 
-    def wrong_function():
-        raise ValueError("no")
+        yield raises
 
     for broken in (wrong(), wrong_aside()):
+        log, results = [], []
         with pytest.raises(ValueError, match="no"):
-            list(side_by_side([patient(), broken], at_once=2))
-    assert closed == [True, True]
+            results.extend(side_by_side([counting("a", 50, log), broken, counting("never", 1, log)], at_once=2))
+        assert len(log) == 50
+        assert log[-1] == ("a", 49)
+
+
+def test_an_interrupt_ends_all_of_them_in_order(tmp_path):
+    """Each saves what it has done, and goes on from there."""
+    generator = torch.Generator().manual_seed(0)
+    data = Dataset(torch.randn(50, 6, generator=generator), torch.arange(50) % 3)
+    settings = {"epochs": 4, "batch_size": 16, "lr": 0.05, "device": "cpu", "progress": False}
+
+    def work(seed, interrupt):
+        torch.manual_seed(seed)
+        network = expert_network("mlp", num_classes=3, num_experts=3, num_features=6, width=8)
+        run = tmp_path / str(seed)
+        return fit_by_step(network, BalPoELoss([17, 17, 16]), data, interrupt, seed=seed, run=run, **settings)
+
+    def stopping(interrupt):
+        for _ in range(6):
+            yield None
+        interrupt.request()
+
+    interrupt = Interrupt()
+    with pytest.raises(KeyboardInterrupt, match="epoch 2 of 4"):
+        list(side_by_side([work(0, interrupt), work(1, interrupt), stopping(interrupt)], at_once=3))
+    whole = list(side_by_side([work(0, Interrupt()), work(1, Interrupt())], at_once=2))
+    assert [len(history) for history in whole] == [4, 4]
+    assert [len((tmp_path / str(seed) / "history.jsonl").read_text().splitlines()) for seed in (0, 1)] == [4, 4]
 
 
 def test_trainings_side_by_side_are_those_alone():

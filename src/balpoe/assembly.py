@@ -44,6 +44,7 @@ def assemble(recipe: Recipe) -> Assembly:
     train, test = load_data(
         recipe.dataset, recipe.data_root or None,
         imbalance_ratio=recipe.imbalance_ratio, profile=recipe.profile, download=recipe.download,
+        validation=recipe.validation,
     )  # fmt: skip
     prior = class_prior(train.class_counts, method=recipe.prior_method, smoothing=recipe.smoothing)
     lambdas = _lambdas(recipe, prior)

@@ -31,6 +31,10 @@ class Recipe:
     )
     imbalance_ratio: float = _setting(100.0, "largest class count over the smallest", at_least=1)
     profile: str = _setting("exponential", "how the class counts fall", choices=("exponential", "step", "pareto"))
+    validation: int = _setting(
+        0, "above 0: so many samples a class, outside of training, are measured instead of the test set",
+        at_least=0, at_most=10**6,
+    )  # fmt: skip
     augmentation: str = _setting(
         "standard",
         "how training pictures are varied",

@@ -150,7 +150,9 @@ def _predict_validation(run: Run, data_root: str) -> Predictions:
 def _without_duplicates(run: Run, data_root: str) -> dict[str, float]:
     """How many training pictures equal a test picture, and the accuracy on the test set without these."""
     recipe, predictions = run.recipe(), run.predictions()
-    train, test = load_data(recipe.dataset, data_root or None, imbalance_ratio=recipe.imbalance_ratio)
+    train, test = load_data(
+        recipe.dataset, data_root or None, imbalance_ratio=recipe.imbalance_ratio, validation=recipe.validation
+    )
     seen = {picture.numpy().tobytes() for picture in train.images}
     twice = torch.tensor([picture.numpy().tobytes() in seen for picture in test.images])
     return {"duplicates": int(twice.sum()), "accuracy_without": _accuracy(predictions, ~twice)}

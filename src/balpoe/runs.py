@@ -223,8 +223,9 @@ def evaluate_model(file: str | Path, folder: Path, data_root: str = "") -> Run:
     model = load(file)
     recipe = updated(model.recipe, {"data_root": data_root})
     _, test = load_data(
-        recipe.dataset, data_root or None, imbalance_ratio=recipe.imbalance_ratio, profile=recipe.profile
-    )
+        recipe.dataset, data_root or None, imbalance_ratio=recipe.imbalance_ratio, profile=recipe.profile,
+        validation=recipe.validation,
+    )  # fmt: skip
     write_text(folder / "recipe.toml", recipe_toml(recipe))
     _measure(model, test, folder)
     return Run(folder)

@@ -34,27 +34,31 @@ def complete(work: "Work[Result]") -> Result:
 def side_by_side(works: "Iterable[Work[Result]]", at_once: int) -> Iterator[Result]:
     """Do pieces of work, `at_once` of them at a time, and yield their results in the order in which they end.
 
-    The next piece is taken from `works` when there is room for it, so that an iterator can stop giving them. An
-    error in one ends the others where they are.
+    The next piece is taken from `works` when there is room for it, so that an iterator can stop giving them. After an
+    error in one, or a Ctrl-C, no more are taken; those that have begun come to their end, and then it is raised.
     """
-    waiting = iter(works)
+    waiting, error = iter(works), None
     active: list[_Turn[Result]] = []
     with ThreadPoolExecutor(at_once) as pool:
-        try:
-            while True:
-                while len(active) < at_once and (work := next(waiting, None)) is not None:
-                    active.append(_Turn(work))
-                if not active:
-                    return
-                if all(turn.future is not None for turn in active):
-                    wait([turn.future for turn in active if turn.future], return_when="FIRST_COMPLETED")
-                for turn in list(active):
-                    if turn.take(pool):
-                        active.remove(turn)
-                        yield turn.result
-        finally:
-            for turn in active:
-                turn.work.close()
+        while True:
+            while error is None and len(active) < at_once and (work := next(waiting, None)) is not None:
+                active.append(_Turn(work))
+            if not active:
+                break
+            if all(turn.future is not None for turn in active):
+                wait([turn.future for turn in active if turn.future], return_when="FIRST_COMPLETED")
+            for turn in list(active):
+                try:
+                    ended = turn.take(pool)
+                except BaseException as raised:  # a KeyboardInterrupt is how an interrupted training ends
+                    error = error or raised
+                    active.remove(turn)
+                    continue
+                if ended:
+                    active.remove(turn)
+                    yield turn.result
+    if error is not None:
+        raise error
 
 
 class _Turn(Generic[Result]):

@@ -140,3 +140,15 @@ def test_validation_data_are_in_neither_training_nor_test_set():
     assert validation.class_counts.tolist() == [4, *[7] * 9]  # of the largest class hardly any are left
     pictures = [{picture.numpy().tobytes() for picture in data.images} for data in (train, test, validation)]
     assert not pictures[2] & (pictures[0] | pictures[1])
+
+
+def test_a_validation_set_to_choose_on():
+    whole, test = load_data("digits-lt", imbalance_ratio=50)
+    train, validation = load_data("digits-lt", imbalance_ratio=50, validation=7)
+    assert validation.class_counts.tolist() == [7] * 10
+    assert train.class_counts.tolist() == [121, *whole.class_counts.tolist()[1:]]  # three held out of the largest class
+    pictures = [{picture.numpy().tobytes() for picture in data.images} for data in (whole, test, train, validation)]
+    assert not pictures[3] & (pictures[1] | pictures[2])
+    assert pictures[2] < pictures[0]
+    with pytest.raises(UserError, match="class 0 has 128 samples: 128 for validation leave none"):
+        load_data("digits-lt", imbalance_ratio=50, validation=128)

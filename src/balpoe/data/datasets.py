@@ -98,6 +98,7 @@ def load_data(
     imbalance_ratio: float = 100,
     profile: str = "exponential",
     download: bool = False,
+    validation: int = 0,
 ) -> tuple[Dataset, Dataset]:
     """Return the long-tailed training set and the balanced test set of a benchmark.
 
@@ -107,6 +108,8 @@ def load_data(
         imbalance_ratio: Largest over smallest class count.
         profile: "exponential" or "step".
         download: Fetch the CIFAR files when they are missing.
+        validation: Above 0, return so many samples of each class instead of the test set, to make choices on: samples
+            that the long-tailed subset does not use, and, where it leaves too few, some that training goes without.
 
     >>> train, test = load_data("digits-lt", imbalance_ratio=50)
     >>> train.class_counts.tolist()
@@ -116,6 +119,9 @@ def load_data(
         raise unknown_name("data set", name, DATASETS)
     pool, test = DATASETS[name](root, download)
     counts = long_tailed_counts(len(pool.class_names), int(pool.class_counts.min()), imbalance_ratio, profile)
+    if validation:
+        kept, held_out = _split(pool, counts, validation, hold_out=True)
+        return pool.subset(kept), pool.subset(held_out)
     return pool.subset(long_tailed_indices(pool.targets, counts)), test
 
 
@@ -136,10 +142,26 @@ def validation_data(
         raise unknown_name("data set", name, DATASETS)
     pool, _ = DATASETS[name](root, False)
     counts = long_tailed_counts(len(pool.class_names), int(pool.class_counts.min()), imbalance_ratio, profile)
-    more = [min(count + per_class, int(most)) for count, most in zip(counts, pool.class_counts, strict=True)]
-    # The rule shuffles a class and keeps its first samples: what more of them adds lies behind.
-    kept, longer = (long_tailed_indices(pool.targets, wanted) for wanted in (counts, more))
-    return pool.subset(longer[~torch.isin(longer, kept)])
+    return pool.subset(_split(pool, counts, per_class, hold_out=False)[1])
+
+
+def _split(pool: Dataset, counts: Sequence[int], per_class: int, hold_out: bool) -> tuple[Tensor, Tensor]:
+    """Samples for training, as the long-tailed rule keeps them, and up to `per_class` of each class behind them.
+
+    With `hold_out`, a class that has too few behind gives up its last ones for training.
+    """
+    totals = [int(total) for total in pool.class_counts]
+    classes = long_tailed_indices(pool.targets, totals).split(totals)  # each in the order in which the rule keeps it
+    kept, validation = [], []
+    for label, (samples, count) in enumerate(zip(classes, counts, strict=True)):
+        first = min(count, max(len(samples) - per_class, 0)) if hold_out else count
+        if first < 1:
+            raise UserError(
+                f"class {label} has {len(samples)} samples: {per_class} for validation leave none to train on"
+            )
+        kept.append(samples[:first])
+        validation.append(samples[first : first + per_class])
+    return torch.cat(kept), torch.cat(validation)
 
 
 def _digits(root: str | Path | None, download: bool) -> tuple[Dataset, Dataset]:
