@@ -26,7 +26,7 @@ LAYERS = [
     },
     {"ensemble", "losses", "mixing", "calibration", "label_shift"},
     {"networks", "data"},
-    {"step", "processes", "training", "predictions", "evaluation", "shifted", "side_by_side"},
+    {"step", "processes", "trainer", "training", "predictions", "evaluation", "shifted", "side_by_side"},
     {
         "recipes",
         "presets",
@@ -45,7 +45,7 @@ LAYERS = [
     {"cli", "__main__", "__init__"},
 ]
 ROOMS = {
-    "lightning_fabric": {"processes", "training", "step"},
+    "lightning_fabric": {"processes", "trainer", "training", "step"},
     "torchvision": {"data"},
     "matplotlib": {"plots", "demo", "figures"},
     "sklearn": {"data"},

@@ -20,7 +20,8 @@ Measured = tuple[Cell, list[dict[str, Any]]]
 
 DIAGRAMS = {
     "cifar100-lt": ("cross-entropy", "cross-entropy-mixup", "logit-adjusted-no-mixup", "balpoe-no-mixup", "balpoe"),
-    "cifar10-lt-100": ("cross-entropy", "cross-entropy-mixup", "balpoe-no-mixup", "balpoe"),
+    "cifar10-lt-100": ("cross-entropy", "balpoe"),
+    "cifar10-lt-calibration": ("cross-entropy-mixup", "balpoe-no-mixup"),
 }
 """Item and cells of the reliability diagrams (Figures 1, 7 and 8)."""
 

@@ -1,35 +1,25 @@
-"""fit(): the one training loop, on Lightning Fabric, with checkpoint and resume."""
+"""fit(): a network trained in place, in one process or several."""
 
-import contextlib
-import json
-import time
-import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import torch
 from lightning_fabric import Fabric
 from torch import Tensor, nn
 
-from balpoe.checkpoints import load_checkpoint, save_checkpoint
 from balpoe.data.augment import Operation
 from balpoe.data.datasets import Dataset
-from balpoe.data.plan import plan_epoch
-from balpoe.data.resident import ResidentData
 from balpoe.errors import UserError
-from balpoe.files import write_text
 from balpoe.interrupts import Interrupt
 from balpoe.processes import launch, one_device
 from balpoe.progress import TrainingProgress
 from balpoe.schedules import Multistep, Schedule
 from balpoe.side_by_side import Work, complete
-from balpoe.step import training_step
+from balpoe.trainer import History, Trainer, TrainingSettings, own_chance
 
 __all__ = ["fit", "fit_by_step"]
 
-History = list[dict[str, float]]
 PAPER_SCHEDULE = Multistep(warmup_epochs=5)
 
 
@@ -86,14 +76,14 @@ def fit(
             "compiled", captured with fused kernels, which take a while to make.
         progress: Show a bar on a terminal, plain lines elsewhere.
 
-    >>> import balpoe
+    >>> import balpoe, torch
     >>> data = balpoe.Dataset(torch.randn(40, 8), torch.arange(40) % 2)
     >>> network = balpoe.expert_network("mlp", num_classes=2, num_experts=3, num_features=8)
     >>> history = fit(network, balpoe.BalPoELoss(data.class_counts), data, epochs=2, progress=False)
     >>> [entry["epoch"] for entry in history]
     [0, 1]
     """
-    settings = _Settings(
+    settings = TrainingSettings(
         epochs, batch_size, lr, schedule, momentum, nesterov, weight_decay, mixup_alpha, cutmix_probability,
         tuple(augmentation), seed,
     )  # fmt: skip
@@ -117,49 +107,13 @@ def fit_by_step(
     """
     given = {**(fit.__kwdefaults__ or {}), **settings, "augmentation": tuple(settings.get("augmentation", ()))}
     run, device, precision = (given.pop(name) for name in ("run", "device", "precision"))
-    fields = {name: given[name] for name in _Settings.__dataclass_fields__}
+    fields = {name: given[name] for name in TrainingSettings.__dataclass_fields__}
     job = _Job(
-        loss, train, _Settings(**fields), Path(run) if run is not None else None,
+        loss, train, TrainingSettings(**fields), Path(run) if run is not None else None,
         *(given[name] for name in ("checkpoint_seconds", "step", "progress")),
     )  # fmt: skip
     outcome = yield from job.steps(one_device(device, precision), network, interrupt)
     return outcome.finished()
-
-
-@dataclass(frozen=True)
-class _Settings:
-    """What a training computes from, besides network, loss and data; part of a checkpoint's identity."""
-
-    epochs: int
-    batch_size: int
-    lr: float
-    schedule: Schedule
-    momentum: float
-    nesterov: bool
-    weight_decay: float
-    mixup_alpha: float
-    cutmix_probability: float
-    augmentation: tuple[Operation, ...]
-    seed: int
-
-    def __post_init__(self) -> None:
-        for name, least in (("epochs", 1), ("batch_size", 1), ("seed", 0)):
-            value = getattr(self, name)
-            if not isinstance(value, int) or not least <= value < 2**63:
-                raise UserError(f"{name} must be a whole number from {least} to 2^63 - 1, but is {value}")
-        if not 0 < self.lr < float("inf") or not 0 <= self.momentum < 1 or not 0 <= self.weight_decay < float("inf"):
-            raise UserError(
-                "lr must be above 0, momentum lie in [0, 1) and weight_decay be at least 0, "
-                f"but they are {self.lr}, {self.momentum} and {self.weight_decay}"
-            )
-        if not 0 <= self.cutmix_probability <= 1 or not 0 <= self.mixup_alpha < float("inf"):
-            raise UserError(
-                "mixup_alpha must be at least 0 and cutmix_probability lie in [0, 1], "
-                f"but they are {self.mixup_alpha} and {self.cutmix_probability}"
-            )
-
-    def identity(self) -> dict[str, str]:
-        return {name: repr(getattr(self, name)) for name in self.__dataclass_fields__}
 
 
 class _Outcome(NamedTuple):
@@ -182,7 +136,7 @@ class _Job:
 
     loss: Callable[..., Tensor]
     train: Dataset
-    settings: _Settings
+    settings: TrainingSettings
     folder: Path | None
     checkpoint_seconds: float
     step: str
@@ -194,207 +148,11 @@ class _Job:
 
     def steps(self, fabric: Fabric, network: nn.Module, interrupt: Interrupt) -> "Work[_Outcome]":
         """Train, with a pause after each step."""
-        with _own_chance(fabric.device):
-            training = _Training(fabric, network, self.loss, self.train, self.settings, self.folder, self.step)
+        with own_chance(fabric.device):
+            training = Trainer(fabric, network, self.loss, self.train, self.settings, self.folder, self.step)
             training.resume()
             epochs, show = self.settings.epochs, self.progress and fabric.is_global_zero
             label = f"{self.folder.parent.name}/{self.folder.name}" if self.folder else "training"
             with TrainingProgress(label, epochs, len(self.train), training.samples_done(), show) as display:
                 yield from training.run(interrupt, display, self.checkpoint_seconds)
         return _Outcome(training.history, f"epoch {training.epoch + 1} of {epochs}" if training.epoch < epochs else "")
-
-
-class _Training:
-    """The state of a training: what a checkpoint holds, and how it goes on."""
-
-    def __init__(
-        self,
-        fabric: Fabric,
-        network: nn.Module,
-        loss: Callable[..., Tensor],
-        train: Dataset,
-        settings: _Settings,
-        folder: Path | None,
-        step: str,
-    ) -> None:
-        self.fabric, self.network, self.settings, self.folder = fabric, network, settings, folder
-        self.data = ResidentData(train, fabric.device, settings.augmentation, settings.seed)
-        self.num_samples = len(train)
-        self.optimizer = torch.optim.SGD(
-            network.parameters(),
-            lr=settings.lr,
-            momentum=settings.momentum,
-            nesterov=settings.nesterov,
-            weight_decay=settings.weight_decay,
-            fused=fabric.device.type == "cuda" or None,
-        )
-        if fabric.device.type == "cuda" and train.images.ndim == 4:
-            network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-        if isinstance(loss, nn.Module):
-            loss.to(fabric.device)
-        self.step = training_step(fabric, network, loss, self.optimizer, step)
-        self.identity = {**settings.identity(), "loss": _fingerprint(loss), "data": _fingerprint(train)}
-        self.epoch, self.losses, self.seconds = 0, torch.zeros(0), 0.0
-        self.history: History = []
-        self.timing: History = []
-
-    def run(self, interrupt: Interrupt, display: TrainingProgress, checkpoint_seconds: float) -> "Work[None]":
-        """Go on to the last epoch, or until an interrupt comes; save."""
-        saved = time.monotonic()
-        while self.epoch < self.settings.epochs and not self._agreed(interrupt):
-            yield from self._run_epoch(interrupt, display)
-            if time.monotonic() - saved >= checkpoint_seconds and self.epoch < self.settings.epochs:
-                self.save()
-                saved = time.monotonic()
-        self.save()
-
-    def _run_epoch(self, interrupt: Interrupt, display: TrainingProgress) -> "Work[None]":
-        """Train an epoch, or what an interrupted one has left; alone, an interrupt ends it after any step."""
-        rank, world, settings = self.fabric.global_rank, self.fabric.world_size, self.settings
-        plan = plan_epoch(
-            settings.seed, self.epoch, self.num_samples, settings.batch_size,
-            mixup_alpha=settings.mixup_alpha, cutmix_probability=settings.cutmix_probability, smallest_batch=2 * world,
-        )  # fmt: skip
-        lr = settings.lr * settings.schedule(self.epoch, settings.epochs)
-        started, first, steps = time.monotonic(), len(self.losses), len(plan.batches)
-        losses, done = torch.zeros(steps, device=self.fabric.device), first
-        for batch in self.data.batches(plan, self.epoch, first=first, rank=rank, world=world):
-            _seed_torch(self.fabric.device, settings.seed, self.epoch, done, rank)
-            losses[done] = self.step(batch, lr, (self.epoch + done / steps) / settings.epochs)
-            display.advance(plan.batches[done].stop - plan.batches[done].start, lr)
-            done += 1
-            yield None
-            if interrupt.requested and world == 1:
-                break
-        # The only moment at which anything is read from the device.
-        self.losses = torch.cat([self.losses, self._checked(losses[first:done], first, steps)])
-        self.seconds += time.monotonic() - started
-        if done == steps:
-            sizes = torch.tensor([batch.stop - batch.start for batch in plan.batches], dtype=torch.float64)
-            self._end_epoch(lr, float(self.losses.double() @ sizes / sizes.sum()))
-            display.end_epoch(self.history[-1]["loss"])
-
-    def _end_epoch(self, lr: float, loss: float) -> None:
-        self.history.append({"epoch": self.epoch, "lr": lr, "loss": loss})
-        rate = self.num_samples / max(self.seconds, 1e-9)
-        self.timing.append({"epoch": self.epoch, "seconds": self.seconds, "images_per_second": rate})
-        self.epoch, self.losses, self.seconds = self.epoch + 1, torch.zeros(0), 0.0
-
-    def _checked(self, losses: Tensor, first: int, steps: int) -> Tensor:
-        """The losses of all processes together, from step `first` on, or the first one that is not finite."""
-        if self.fabric.world_size > 1:
-            losses = self.fabric.all_reduce(losses, reduce_op="sum")  # type: ignore[assignment]
-        losses = losses.cpu()
-        wrong = (~torch.isfinite(losses)).nonzero()
-        if len(wrong):
-            raise self._diverged(
-                f"the loss became {float(losses[wrong[0]])} in epoch {self.epoch + 1} of {self.settings.epochs}, "
-                f"step {first + int(wrong[0]) + 1} of {steps}"
-            )
-        return losses
-
-    def _diverged(self, what: str) -> UserError:
-        checkpoint = self.folder / "checkpoint.pt" if self.folder else None
-        kept = f"; {checkpoint} of an earlier epoch is kept" if checkpoint and checkpoint.exists() else ""
-        return UserError(f"{what}: lower the learning rate (now {self.settings.lr:g}) or check the data{kept}")
-
-    def _agreed(self, interrupt: Interrupt) -> bool:
-        """Whether to stop: any process's interrupt stops all of them, at the end of an epoch."""
-        if self.fabric.world_size == 1:
-            return interrupt.requested
-        requests = self.fabric.all_reduce(
-            torch.tensor(float(interrupt.requested), device=self.fabric.device), reduce_op="sum"
-        )
-        return bool(requests)
-
-    def samples_done(self) -> int:
-        """Samples that earlier calls have already trained on."""
-        return self.epoch * self.num_samples + len(self.losses) * self.settings.batch_size
-
-    def save(self) -> None:
-        """Write checkpoint, history and timing, of weights that are finite: the losses do not see the last update."""
-        if not all(bool(torch.isfinite(parameter).all()) for parameter in self.network.parameters()):
-            raise self._diverged(f"the weights stopped being finite by epoch {self.epoch} of {self.settings.epochs}")
-        if self.folder is None or not self.fabric.is_global_zero:
-            return
-        state = {
-            "identity": self.identity,
-            "network": self.network.state_dict(),
-            "optimizer": self.optimizer.state_dict()["state"],
-            "epoch": self.epoch,
-            "losses": self.losses,
-            "seconds": self.seconds,
-            "history": self.history,
-            "timing": self.timing,
-        }
-        save_checkpoint(self.folder / "checkpoint.pt", state)
-        self._write_lines()
-
-    def resume(self) -> None:
-        """Take up the state of the run's checkpoint, if there is one."""
-        if self.folder is None or not (self.folder / "checkpoint.pt").exists():
-            return
-        path = self.folder / "checkpoint.pt"
-        state = load_checkpoint(path, self.fabric.device)
-        if state.get("identity") != self.identity:
-            raise UserError(f"{path} belongs to a training with {self._difference(state)}; choose another folder")
-        try:
-            self.network.load_state_dict(state["network"])
-            groups = self.optimizer.state_dict()["param_groups"]  # ours: a CPU's may differ from a GPU's
-            self.optimizer.load_state_dict({"state": state["optimizer"], "param_groups": groups})
-            self.epoch, self.losses, self.seconds = state["epoch"], state["losses"].cpu(), state["seconds"]
-            self.history, self.timing = list(state["history"]), list(state["timing"])
-            if not len(self.history) == len(self.timing) == self.epoch <= self.settings.epochs or self.losses.ndim != 1:
-                raise ValueError("its parts contradict each other")
-            float(self.seconds)
-        except (KeyError, RuntimeError, ValueError, AttributeError, TypeError) as error:
-            reason = str(error).splitlines()[0]
-            raise UserError(f"{path} does not fit this network: {reason}; choose another folder") from error
-        if self.fabric.is_global_zero:
-            self._write_lines()  # a crash may have come between the checkpoint and these
-
-    def _write_lines(self) -> None:
-        assert self.folder is not None
-        for name, entries in (("history.jsonl", self.history), ("timing.jsonl", self.timing)):
-            write_text(self.folder / name, "".join(json.dumps(entry) + "\n" for entry in entries))
-
-    def _difference(self, state: dict[str, Any]) -> str:
-        before = state.get("identity")
-        before = before if isinstance(before, dict) else {}
-        changed = [f"{k}={before.get(k, '?')} (now {v})" for k, v in self.identity.items() if before.get(k) != v]
-        return ", ".join(changed) or "other settings"
-
-
-def _fingerprint(thing: Any) -> str:
-    """Tell one loss, or one data set, from another: a name and a checksum of its tensors."""
-    if isinstance(thing, Dataset):
-        tensors = [thing.targets, thing.images[:: max(1, len(thing) // 1000)]]
-    else:
-        tensors = list(thing.state_dict().values()) if isinstance(thing, nn.Module) else []
-    checksum = 0
-    for tensor in tensors:
-        checksum = zlib.crc32(tensor.detach().cpu().contiguous().numpy().tobytes(), checksum)
-    return f"{getattr(thing, '__name__', type(thing).__name__)}-{checksum:08x}"
-
-
-def _seed_torch(device: torch.device, *place: int) -> None:
-    """Make what torch itself draws (dropout in somebody's network) a function of where we are, too."""
-    seed = hash(place) & 0x7FFFFFFFFFFFFFFF
-    if device.type == "cuda":
-        torch.cuda.manual_seed(seed)
-    else:  # not torch.manual_seed: without a GPU that stores a stack trace at every call, for a GPU to come
-        torch.default_generator.manual_seed(seed)
-
-
-@contextlib.contextmanager
-def _own_chance(device: torch.device) -> Iterator[None]:
-    """Leave torch's generator as it was; on a GPU the CPU's is not touched, which another thread may be using."""
-    if device.type != "cuda":
-        with torch.random.fork_rng(devices=[]):
-            yield
-        return
-    state = torch.cuda.get_rng_state(device)
-    try:
-        yield
-    finally:
-        torch.cuda.set_rng_state(state, device)
