@@ -66,3 +66,8 @@ def test_what_ci_runs_is_make_test():
     assert "pytest" in makefile
     assert "ruff check" in makefile
     assert "mypy" in makefile
+
+
+@pytest.mark.parametrize("name", [name for name in balpoe.__all__ if not name.startswith("__")])
+def test_every_public_name_has_an_example(name):
+    assert ">>>" in getattr(balpoe, name).__doc__

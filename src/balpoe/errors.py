@@ -10,6 +10,12 @@ class UserError(ValueError):
     """A mistake that the user can mend: the message says what, where and what to do.
 
     The command line prints the message alone and exits with code 2; a bug keeps its traceback.
+
+    >>> from balpoe import class_prior
+    >>> class_prior([3, -1])
+    Traceback (most recent call last):
+        ...
+    balpoe.errors.UserError: class 1 has a negative count of -1; give the samples of each class
     """
 
 

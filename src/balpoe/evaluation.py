@@ -68,7 +68,14 @@ class PriorCheck:
 
 @dataclass(frozen=True)
 class Evaluation(Scores):
-    """The ensemble's scores, each expert's, and what they rest on."""
+    """The ensemble's scores, each expert's, and what they rest on.
+
+    >>> logits = torch.tensor([[[2.0, 0.0]], [[0.0, 1.0]], [[1.0, 0.0]]])
+    >>> predictions = Predictions(logits, torch.tensor([0, 1, 1]), torch.tensor([90, 10]), torch.tensor([0.0]))
+    >>> evaluation = evaluate(predictions, num_resamples=0)
+    >>> evaluation.samples, evaluation.experts[0].accuracy == evaluation.accuracy
+    (3, True)
+    """
 
     samples: int = 0
     effective_samples: float = 0.0
@@ -156,6 +163,13 @@ def compare(
     """Return, for each headline metric, the difference to a baseline on the same test samples, and its interval.
 
     The bootstrap is paired: both are measured on the same resamples.
+
+    >>> targets, counts = torch.tensor([0, 1] * 50), torch.tensor([90, 10])
+    >>> right = torch.nn.functional.one_hot(targets)[:, None] * 3.0
+    >>> ours = Predictions(right, targets, counts, torch.tensor([0.0]))
+    >>> theirs = Predictions(right.flip(-1), targets, counts, torch.tensor([0.0]))
+    >>> compare(ours, theirs, num_resamples=100)["accuracy"]
+    (1.0, 1.0, 1.0)
     """
     if not torch.equal(predictions.targets, baseline.targets):
         raise UserError("the two runs were predicted on different test samples; compare runs of the same test set")

@@ -30,7 +30,12 @@ MIN_RESAMPLES = 40  # below 20 no shift, however large, could be significant
 
 @dataclass(frozen=True)
 class PriorEstimate:
-    """An estimated label prior and whether to believe it."""
+    """An estimated label prior and whether to believe it.
+
+    >>> found = estimate_prior(torch.tensor([[4.0, -4.0]] * 90 + [[-4.0, 4.0]] * 10))
+    >>> found.significant, found.prior.round(decimals=1).tolist(), found.adjust(torch.zeros(1, 2)).argmax(dim=1).item()
+    (True, [0.9, 0.1], 0)
+    """
 
     prior: Tensor
     """The prior to use, (classes,): the estimate if it is significant, otherwise the source prior, unchanged."""

@@ -17,7 +17,12 @@ __all__ = ["Mixed", "blended_loss", "box_share", "cutmix", "mixed_loss", "mixup"
 
 
 class Mixed(NamedTuple):
-    """A mixed batch: row i holds `weight` of sample i and the rest of sample `permutation[i]`."""
+    """A mixed batch: row i holds `weight` of sample i and the rest of sample `permutation[i]`.
+
+    >>> mixed = mixup(torch.eye(3), alpha=1.0)
+    >>> bool(torch.allclose(mixed.images.diagonal()[mixed.permutation != torch.arange(3)], mixed.weight))
+    True
+    """
 
     images: Tensor
     permutation: Tensor

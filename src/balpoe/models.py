@@ -25,7 +25,15 @@ FORMAT = 1
 
 @dataclass(frozen=True, eq=False)
 class Model:
-    """A trained network with its classes, its preprocessing and the priors behind its logits."""
+    """A trained network with its classes, its preprocessing and the priors behind its logits.
+
+    >>> from balpoe import expert_network
+    >>> network = expert_network("mlp", num_classes=2, num_experts=3, num_features=4)
+    >>> counts, prior, lambdas = torch.tensor([90, 10]), torch.tensor([0.9, 0.1]), torch.tensor([1.0, 0.0, -1.0])
+    >>> model = Model(network, ("common", "rare"), counts, Preprocessing((4,)), prior, lambdas, Recipe())
+    >>> model.predict(torch.zeros(5, 4), target_prior=[0.5, 0.5]).sum(dim=1)
+    tensor([1., 1., 1., 1., 1.])
+    """
 
     network: ExpertNetwork
     class_names: tuple[str, ...]
@@ -95,12 +103,17 @@ def load(path: str | Path) -> Model:
     """Return the model of a run's folder, or of one file; the network is in float32, on the CPU, in evaluation mode.
 
     Nothing in the file is executed.
+
+    >>> load("nowhere.safetensors")
+    Traceback (most recent call last):
+        ...
+    balpoe.errors.UserError: there is no model nowhere.safetensors; give the folder of a run or a .safetensors file
     """
     from safetensors import SafetensorError, safe_open
 
     file = Path(path) / "model.safetensors" if Path(path).is_dir() else Path(path)
     if not file.is_file():
-        raise UserError(f"there is no model {file}; give the folder of a finished run, or a .safetensors file")
+        raise UserError(f"there is no model {file}; give the folder of a run or a .safetensors file")
     try:
         with safe_open(file, framework="pt") as opened:
             about = _about(file, opened.metadata() or {})

@@ -35,6 +35,10 @@ class Predictions:
         train_prior: What the loss was given; by default the class counts' share.
         parameters: Of the network.
         multiply_adds: Of one sample.
+
+    >>> predictions = Predictions(torch.zeros(5, 3, 2), torch.tensor([0, 0, 0, 0, 1]), [90, 10], [1, 0, -1])
+    >>> len(predictions), predictions.logits.shape, predictions.source_prior
+    (5, torch.Size([5, 2]), tensor([0.5000, 0.5000]))
     """
 
     expert_logits: Tensor

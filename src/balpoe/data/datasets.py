@@ -23,6 +23,9 @@ class Preprocessing:
     """What a network's input went through: (x - mean) / std, uint8 divided by 255 first.
 
     `size` is the shape of one sample: (channels, height, width), or (features,).
+
+    >>> Preprocessing((2,), mean=(1.0, 0.0), std=(2.0, 1.0)).normalise(torch.tensor([[3.0, 4.0]]))
+    tensor([[1., 4.]])
     """
 
     size: tuple[int, ...]

@@ -51,6 +51,10 @@ class ExpertNetwork(nn.Module):
         trunk: What the experts share.
         branches: The layers that each expert has for itself, in order.
         classifier: From features (batch, experts or 1, features) to expert logits.
+
+    >>> network = ExpertNetwork(nn.Identity(), [ExpertLinear(6, 4, num_experts=3)], CosineClassifier(4, 2, 3))
+    >>> network(torch.zeros(5, 6)).shape, network.expert(0)(torch.zeros(5, 6)).shape
+    (torch.Size([5, 3, 2]), torch.Size([5, 1, 2]))
     """
 
     def __init__(self, trunk: nn.Module, branches: Iterable[ExpertLayer], classifier: "CosineClassifier") -> None:
@@ -114,6 +118,10 @@ class CosineClassifier(nn.Module):
     """The paper's classifier: scale * cosine of features and class weights, one set of weights per expert.
 
     Computed in float32 also under autocast: a logit of 30 in bfloat16 is off by up to 1/16.
+
+    >>> logits = CosineClassifier(num_features=4, num_classes=2, num_experts=3, scale=32)(torch.randn(5, 3, 4))
+    >>> logits.shape, bool((logits.abs() <= 32.001).all())
+    (torch.Size([5, 3, 2]), True)
     """
 
     def __init__(self, num_features: int, num_classes: int, num_experts: int = 1, scale: float = 32.0) -> None:
