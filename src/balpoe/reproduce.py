@@ -29,6 +29,7 @@ from balpoe.tables import console
 __all__ = ["Missing", "missing_cells", "reproduce"]
 
 SECONDS_A_STEP = 0.0135  # of one of five trainings that share an H200
+SECONDS_ALONE = 0.0038
 SAMPLES = {("cifar100-lt", 100): 10_847, ("cifar100-lt", 50): 12_608, ("cifar100-lt", 10): 19_573,
            ("cifar10-lt", 100): 12_406, ("cifar10-lt", 50): 13_996, ("cifar10-lt", 10): 20_431}  # fmt: skip
 VALIDATED = "cifar100-lt/balpoe"  # whose predictions of a validation set are kept as well
@@ -84,8 +85,11 @@ def reproduce(names: Sequence[str], *, minutes: float | None, results: Path, run
     at_once = AT_ONCE if one_gpu(waiting[0].cell.recipe(1)) else 1
 
     def works(interrupt: Interrupt) -> Iterator[Work[str]]:
+        begun: list[tuple[int, float]] = []
         for each in waiting:
-            if time.monotonic() + each.steps * SECONDS_A_STEP < deadline:
+            now = time.monotonic()
+            if fits(each.steps, [left_of(*one, now) for one in begun], deadline - now):
+                begun.append((each.steps, now))
                 yield _measure(each, results, runs, data_root, interrupt)
 
     with Interrupt() as interrupt:
@@ -104,6 +108,21 @@ def reproduce(names: Sequence[str], *, minutes: float | None, results: Path, run
     _write_tables(results)
     left = len(missing_cells(names, results))
     out.print(f"{len(waiting) - left} records written to {results}, {left} are still missing")
+
+
+def fits(steps: int, others: Sequence[float], seconds: float) -> bool:
+    """Whether a training of so many steps ends in time, beside others with so many steps left.
+
+    >>> fits(17_000, [], seconds=70), fits(17_000, [17_000] * 4, seconds=70), fits(17_000, [17_000] * 4, seconds=240)
+    (True, False, True)
+    """
+    alone, together = steps * SECONDS_ALONE, (steps + sum(others)) * SECONDS_A_STEP / AT_ONCE
+    return max(alone, together) <= seconds
+
+
+def left_of(steps: int, begun: float, now: float) -> float:
+    """About how many steps of a training are left that has run beside four others since `begun`."""
+    return max(0.0, steps - (now - begun) / SECONDS_A_STEP)
 
 
 def _write_tables(results: Path) -> None:

@@ -116,7 +116,8 @@ class CapturedStep:
                 try:
                     self.recordings[shape] = self._record(batch.clone())
                 except RuntimeError as error:
-                    warnings.warn(f"the training step cannot be captured and runs eagerly: {error}", stacklevel=2)
+                    reason = str(error).strip().partition("\n")[0]
+                    warnings.warn(f"the training step cannot be captured and runs eagerly: {reason}", stacklevel=2)
                     return None
                 finally:
                     before.restore()
@@ -165,7 +166,11 @@ class _State:
     def __init__(self, network: nn.Module, optimizer: torch.optim.Optimizer) -> None:
         self.network, self.optimizer = network, optimizer
         self.tensors = [tensor.detach().clone() for tensor in self._network_tensors()]
-        self.momentum = {key: state["momentum_buffer"].clone() for key, state in optimizer.state.items() if state}
+        self.momentum = {
+            key: state["momentum_buffer"].clone()
+            for key, state in optimizer.state.items()
+            if state.get("momentum_buffer") is not None
+        }
 
     def restore(self) -> None:
         with torch.no_grad():
