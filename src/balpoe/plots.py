@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 
 from matplotlib.axes import Axes
 
-__all__ = ["plot_accuracy_by_class", "plot_boundaries", "plot_cost", "plot_priors", "plot_reliability"]
+__all__ = ["plot_accuracy_by_class", "plot_boundaries", "plot_cost", "plot_curves", "plot_priors", "plot_reliability"]
 
 # Okabe and Ito's colours, told apart by all kinds of colour vision.
 COLOURS = ("#999999", "#E69F00", "#56B4E9", "#0072B2", "#D55E00", "#009E73", "#CC79A7")
@@ -97,3 +97,13 @@ def plot_priors(priors: Mapping[str, Sequence[float]], axes: Axes) -> None:
     axes.set(xlabel="class, most frequent first", ylabel="probability", yscale="log")
     axes.grid(alpha=0.3)
     axes.legend(frameon=False)
+
+
+def plot_curves(curves: Mapping[str, Sequence[tuple[float, float]]], axes: Axes, x: str, y: str) -> None:
+    """Draw points (x, y) joined by lines, one curve per name, each in order of x."""
+    for number, (name, points) in enumerate(curves.items()):
+        colour, marker = COLOURS[(3 + number) % len(COLOURS)], MARKERS[number % len(MARKERS)]
+        axes.plot(*zip(*sorted(points), strict=True), color=colour, marker=marker, label=name)
+    axes.set(xlabel=x, ylabel=y)
+    axes.grid(alpha=0.3)
+    axes.legend(frameon=False, fontsize=8)
