@@ -44,7 +44,35 @@ def test_what_is_missing_is_trained_and_recorded(items, tmp_path, capsys):
     assert "1 trainings are missing" in out
 
 
+def test_a_run_of_an_earlier_version_of_the_cell_is_set_aside(items, tmp_path, monkeypatch, capsys):
+    assert main(["reproduce"]) == 0
+    longer = Item("Digits", (Cell("digits/plain", "plain", "digits-lt", {**QUICK, "lambdas": (1,), "epochs": 2}, 1),))
+    monkeypatch.setattr("balpoe.reproduce.ITEMS", {"digits": longer})
+    path = tmp_path / "results" / "digits" / "plain" / "seed-1.json"
+    path.unlink()
+    assert main(["reproduce"]) == 0
+    assert json.loads(path.read_text())["recipe"]["epochs"] == 2
+    assert (tmp_path / "runs" / "reproduce" / "digits" / "plain" / "seed-1.before-1").is_dir()
+
+
+def test_a_ctrl_c_is_not_the_end_of_the_time(items, monkeypatch, capsys):
+    def stop(self, *_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("balpoe.trainer.Trainer.run", stop)
+    assert main(["reproduce", "digits"]) == 2
+    assert "stopped; nothing is lost" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("minutes", ["-1", "nan"])
+def test_minutes_that_are_none(items, minutes, capsys):
+    assert main(["reproduce", "--minutes", minutes]) == 2
+    assert "--minutes must be a number from 0" in capsys.readouterr().err
+
+
 def test_time_that_does_not_suffice(items, capsys):
+    assert main(["reproduce", "digits", "--minutes", "0"]) == 0
+    assert "0 records written to results, 3 are still missing" in capsys.readouterr().out
     assert main(["reproduce", "digits", "--minutes", "0.001"]) == 0
     assert "0 records written to results, 3 are still missing" in capsys.readouterr().out
 

@@ -73,6 +73,20 @@ def test_an_error_lets_the_others_end_and_begins_no_more():
         assert log[-1] == ("a", 49)
 
 
+def test_a_real_error_tells_more_than_an_interrupt():
+    def interrupted():
+        yield None
+        raise KeyboardInterrupt
+
+    def wrong():
+        yield None
+        yield None
+        raise ValueError("disk is full")
+
+    with pytest.raises(ValueError, match="disk is full"):
+        list(side_by_side([interrupted(), wrong()], at_once=2))
+
+
 def test_an_interrupt_ends_all_of_them_in_order(tmp_path):
     """Each saves what it has done, and goes on from there."""
     generator = torch.Generator().manual_seed(0)

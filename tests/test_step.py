@@ -28,6 +28,29 @@ def test_kinds_on_a_cpu():
         training_step(fabric, *parts(data), kind="eagre")
 
 
+def test_many_networks_can_be_compiled_in_one_process():
+    """Torch's own limit is eight; beyond it a step would silently run as it is."""
+    from balpoe.step import _many_networks
+
+    compiled = []
+
+    def backend(graph, inputs):
+        compiled.append(graph)
+        return graph
+
+    torch._dynamo.reset()
+
+    def work(x):
+        return x * 2
+
+    function = torch.compile(work, dynamic=False, backend=backend)
+    with _many_networks():
+        for size in range(2, 14):
+            function(torch.zeros(size))
+    assert len(compiled) == 12
+    torch._dynamo.reset()
+
+
 def test_what_a_step_changes_can_be_undone():
     data, fabric = tiny_data(), Fabric(accelerator="cpu")
     network, loss, optimizer = parts(data)

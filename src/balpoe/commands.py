@@ -92,9 +92,10 @@ def _print_evaluation(
     first = evaluations[0]
     out.print(f"{first['parameters']:,} parameters, {first['multiply_adds'] / 1e6:,.1f} million multiply-adds a sample")
     classwise = mean_and_deviation([e["classwise_ece"] for e in evaluations], per_cent=True)
-    out.print(
-        f"Classwise ECE {classwise} %; accuracy of each class, with Wilson's interval: evaluation.json in the run"
+    where = (
+        "" if Path(path).is_file() else "; accuracy of each class, with Wilson's interval: evaluation.json in the run"
     )
+    out.print(f"Classwise ECE {classwise} %{where}")
     if pairs is not None:
         out.print(_difference(pairs, thresholds))
 

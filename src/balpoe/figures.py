@@ -55,7 +55,9 @@ def _reliability(found: Sequence[Measured]) -> Figure:
     for axes, (cell, several) in zip(figure.subplots(1, len(found), squeeze=False)[0], found, strict=True):
         evaluation = several[0]["evaluation"]
         plot_reliability(evaluation["reliability"], axes)
-        axes.set_title(f"{cell.title}\nECE {100 * evaluation['ece']:.1f} % (seed 1)", fontsize=9)
+        axes.set_title(
+            f"{cell.title}\nECE {100 * evaluation['ece']:.1f} % (seed {several[0]['recipe']['seed']})", fontsize=9
+        )
     return figure
 
 

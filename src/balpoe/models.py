@@ -128,12 +128,11 @@ def load(path: str | Path) -> Model:
         network.load_state_dict({name: weights[name].to(tensor.dtype) for name, tensor in state.items()})
         statistics = {name: tuple(values) for name, values in about["preprocessing"].items()}
         prior, lambdas = torch.tensor(about["train_prior"]), torch.tensor(about["lambdas"])
-        counts = torch.tensor(about["class_counts"])
+        counts, names = torch.tensor(about["class_counts"]), tuple(about["class_names"])
+        preprocessing = Preprocessing(**statistics)
     except (KeyError, TypeError, ValueError, RuntimeError) as error:
         raise UserError(f"{file} does not describe a network of this version: {str(error).splitlines()[0]}") from error
-    return Model(
-        network.eval(), tuple(about["class_names"]), counts, Preprocessing(**statistics), prior, lambdas, recipe
-    )
+    return Model(network.eval(), names, counts, preprocessing, prior, lambdas, recipe)
 
 
 def _about(file: Path, metadata: Mapping[str, str]) -> dict[str, Any]:

@@ -13,7 +13,7 @@ import torch
 from balpoe.cells import ITEMS, PAPER, Cell
 from balpoe.commands import AT_ONCE, one_gpu
 from balpoe.data import load_data, validation_data
-from balpoe.errors import unknown_name
+from balpoe.errors import UserError, unknown_name
 from balpoe.figures import write_figures
 from balpoe.files import write_json, write_text
 from balpoe.interrupts import Interrupt
@@ -74,6 +74,8 @@ def missing_cells(names: Sequence[str], results: Path) -> list[Missing]:
 
 def reproduce(names: Sequence[str], *, minutes: float | None, results: Path, runs: Path, data_root: str) -> None:
     """Train what is missing, side by side on a GPU, and write a record for each; stop in time, go on next time."""
+    if minutes is not None and not 0 <= minutes < 1e6:
+        raise UserError(f"--minutes must be a number from 0, but is {minutes:g}")
     out, started = console(), time.monotonic()
     waiting = missing_cells(names, results)
     cost = sum(each.steps for each in waiting) * SECONDS_A_STEP / AT_ONCE / 60
@@ -81,7 +83,7 @@ def reproduce(names: Sequence[str], *, minutes: float | None, results: Path, run
     if not waiting:
         _write_tables(results)
         return
-    deadline = started + 60 * minutes if minutes else float("inf")
+    deadline = float("inf") if minutes is None else started + 60 * minutes
     at_once = AT_ONCE if one_gpu(waiting[0].cell.recipe(1)) else 1
 
     def works(interrupt: Interrupt) -> Iterator[Work[str]]:
@@ -93,19 +95,19 @@ def reproduce(names: Sequence[str], *, minutes: float | None, results: Path, run
                 yield _measure(each, results, runs, data_root, interrupt)
 
     with Interrupt() as interrupt:
-        timer = threading.Timer(max(0.0, deadline - started), interrupt.request) if minutes else None
-        if timer is not None:
-            timer.daemon = True
-            timer.start()
+        timer = threading.Timer(threading.TIMEOUT_MAX if minutes is None else 60 * minutes, interrupt.request)
+        timer.daemon = True
+        timer.start()
         try:
             for line in side_by_side(works(interrupt), at_once):
                 out.print(f"{(time.monotonic() - started) / 60:5.1f} min  {line}")
         except KeyboardInterrupt:
+            if time.monotonic() < deadline:
+                raise  # somebody's Ctrl-C
             out.print("time is up: what is unfinished goes on with the same command")
         finally:
-            if timer is not None:
-                timer.cancel()
-    _write_tables(results)
+            timer.cancel()
+            _write_tables(results)
     left = len(missing_cells(names, results))
     out.print(f"{len(waiting) - left} records written to {results}, {left} are still missing")
 
@@ -142,7 +144,9 @@ def _measure(missing: Missing, results: Path, runs: Path, data_root: str, interr
     step = "compiled" if recipe.step == "auto" and one_gpu(recipe) else recipe.step  # pays when there are many
     recipe = updated(recipe, {"data_root": data_root, "checkpoint_seconds": 30.0, "step": step})
     folder = runs / missing.cell.folder / f"seed-{missing.seed}"
-    run = yield from train_run_by_step(recipe, folder, progress=False, interrupt=interrupt)
+    # What an earlier version of the cell has left there is not this cell.
+    other = Run(folder).exists and Run(folder).recipe().identity() != recipe.identity()
+    run = yield from train_run_by_step(recipe, folder, fresh=other, progress=False, interrupt=interrupt)
     yield functools.partial(_record, run, missing, results, data_root)
     scores = run.evaluation()
     return (

@@ -51,7 +51,8 @@ def side_by_side(works: "Iterable[Work[Result]]", at_once: int) -> Iterator[Resu
                 try:
                     ended = turn.take(pool)
                 except BaseException as raised:  # a KeyboardInterrupt is how an interrupted training ends
-                    error = error or raised
+                    # A real error tells more than the interrupt that came before it.
+                    error = raised if error is None or isinstance(error, KeyboardInterrupt) else error
                     active.remove(turn)
                     continue
                 if ended:

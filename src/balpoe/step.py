@@ -7,6 +7,7 @@ own. A recorded step is launched as one. Nothing but this file knows which of th
 import threading
 import warnings
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, NamedTuple, Protocol
 
 import torch
@@ -45,11 +46,10 @@ def training_step(fabric: Fabric, network: nn.Module, loss: Loss, optimizer: tor
     if kind not in KINDS:
         raise unknown_name("step", kind, KINDS)
     # A scaler of float16 gradients decides on the CPU whether to step; several processes wait for each other.
-    able = (
-        fabric.device.type == "cuda" and fabric.world_size == 1 and getattr(fabric._precision, "scaler", None) is None
-    )
+    precise = fabric._precision.precision in ("32-true", "bf16-mixed")
+    able = fabric.device.type == "cuda" and fabric.world_size == 1 and precise
     if kind in ("captured", "compiled") and not able:
-        raise UserError(f"step {kind!r} needs one CUDA device and a precision other than 16-mixed; use 'auto'")
+        raise UserError(f"step {kind!r} needs one CUDA device and precision 32-true or bf16-mixed; use 'auto'")
     if kind == "eager" or not able:
         return EagerStep(fabric, network, loss, optimizer)
     return CapturedStep(fabric, network, loss, optimizer, compiled=kind == "compiled")
@@ -115,6 +115,8 @@ class CapturedStep:
                 before = _State(self.network, self.optimizer)
                 try:
                     self.recordings[shape] = self._record(batch.clone())
+                except torch.OutOfMemoryError:
+                    raise
                 except RuntimeError as error:
                     reason = str(error).strip().partition("\n")[0]
                     warnings.warn(f"the training step cannot be captured and runs eagerly: {reason}", stacklevel=2)
@@ -127,20 +129,22 @@ class CapturedStep:
         for group in self.optimizer.param_groups:
             group["lr"] = self.lr
         device = self.fabric.device
-        aside = torch.cuda.Stream(device)
+        aside, graph = torch.cuda.Stream(device), torch.cuda.CUDAGraph()
         aside.wait_stream(torch.cuda.current_stream(device))
-        with torch.cuda.stream(aside), torch.backends.cudnn.flags(enabled=True, benchmark=True):
-            # The first shape is that of almost all batches; an epoch's last one is not worth the time to compile.
-            batch_loss = _batch_loss if self.compiled is None or self.recordings else self.compiled
-            for _ in range(3):  # choose algorithms, compile, allocate: none of this belongs into the graph
-                self._work(inputs, batch_loss)
-            torch.cuda.current_stream(device).synchronize()
-            self.optimizer.zero_grad()  # gradients are to live in the graph's own memory
-            graph = torch.cuda.CUDAGraph()
-            # Other threads may go on with their own work meanwhile.
-            with torch.cuda.graph(graph, pool=self.pool, stream=aside, capture_error_mode="thread_local"):
-                value = self._work(inputs, batch_loss)
-        torch.cuda.current_stream(device).wait_stream(aside)
+        # The first shape is that of almost all batches; an epoch's last one is not worth the time to compile.
+        batch_loss = _batch_loss if self.compiled is None or self.recordings else self.compiled
+        try:
+            fast = torch.backends.cudnn.flags(enabled=True, benchmark=True)
+            with torch.cuda.stream(aside), fast, _many_networks() if self.compiled else nullcontext():
+                for _ in range(3):  # choose algorithms, compile, allocate: none of this belongs into the graph
+                    self._work(inputs, batch_loss)
+                torch.cuda.current_stream(device).synchronize()
+                self.optimizer.zero_grad()  # gradients are to live in the graph's own memory
+                # Other threads may go on with their own work meanwhile.
+                with torch.cuda.graph(graph, pool=self.pool, stream=aside, capture_error_mode="thread_local"):
+                    value = self._work(inputs, batch_loss)
+        finally:  # also after an error: what was begun aside is not to write into what is then restored
+            torch.cuda.current_stream(device).wait_stream(aside)
         self.pool = graph.pool()
         return _Recording(graph, inputs, value)
 
@@ -151,6 +155,14 @@ class CapturedStep:
         value.backward()
         self.optimizer.step()
         return value.detach()
+
+
+def _many_networks() -> "AbstractContextManager[None]":
+    """Let torch compile the step of many networks in one process; by default it gives up, silently, after eight."""
+    import torch._dynamo
+
+    patch: AbstractContextManager[None] = torch._dynamo.config.patch(recompile_limit=256)
+    return patch
 
 
 class _Recording(NamedTuple):
