@@ -13,7 +13,9 @@ import torch
 from balpoe import BalPoELoss, Dataset, UserError, expert_network, fit, load_data
 from balpoe.checkpoints import load_checkpoint, save_checkpoint
 from balpoe.data.augment import AUGMENTATIONS, Rotate
+from balpoe.interrupts import Interrupt
 from balpoe.schedules import Constant, Cosine
+from balpoe.training import fit_by_step
 
 
 def tiny_data(samples=60, size=(3, 8, 8), classes=4):
@@ -362,6 +364,24 @@ def test_two_processes_train_as_one(tmp_path):
     assert len((tmp_path / "history.jsonl").read_text().splitlines()) == 10
     with pytest.raises(UserError, match="belongs to a training with"):  # a sentence from another process
         train(data, mlp(data), devices=2, run=tmp_path, **{**settings, "lr": 0.3})
+
+
+@pytest.mark.slow
+def test_an_epoch_begun_alone_is_ended_by_two_processes(tmp_path):
+    """Losses that are already known count once, not once for each process."""
+    data = features()
+    settings = {"epochs": 2, "batch_size": 16, "schedule": Constant()}
+    whole = train(data, mlp(data), **settings)
+    loss, interrupt = BalPoELoss(data.class_counts, (1, 0, -1)), Interrupt()
+    given = {"lr": 0.05, "device": "cpu", "progress": False, "run": tmp_path, **settings}
+    steps = fit_by_step(mlp(data), loss, data, interrupt, **given)
+    for _ in range(3):
+        next(steps)
+    interrupt.request()
+    with pytest.raises(KeyboardInterrupt, match="epoch 1 of 2"):
+        list(steps)
+    rest = train(data, mlp(data), run=tmp_path, devices=2, **settings)
+    assert [entry["loss"] for entry in rest] == pytest.approx([entry["loss"] for entry in whole], abs=1e-5)
 
 
 @pytest.mark.slow
