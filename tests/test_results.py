@@ -12,7 +12,7 @@ from balpoe.cells import ITEMS
 from balpoe.presets import preset
 from balpoe.recipes import FIELDS, updated
 from balpoe.records import records as records_of
-from balpoe.reproduce import _write_tables
+from balpoe.reproduce import write_tables
 
 ROOT = Path(__file__).parents[1]
 TEXT = (ROOT / "docs" / "results.md").read_text(encoding="utf-8")
@@ -32,7 +32,7 @@ def test_every_table_is_made_from_the_records(tmp_path):
     tables = sorted(path.name for path in (ROOT / "results" / "tables").iterdir())
     shutil.copytree(ROOT / "results", tmp_path / "results")
     shutil.rmtree(tmp_path / "results" / "tables")
-    _write_tables(tmp_path / "results")
+    write_tables(tmp_path / "results")
     assert sorted(path.name for path in (tmp_path / "results" / "tables").iterdir()) == tables
     for name in tables:
         again = (tmp_path / "results" / "tables" / name).read_text(encoding="utf-8")

@@ -22,19 +22,19 @@ Measured = tuple[Cell, list[dict[str, Any]]]
 
 DIAGRAMS = {
     "cifar100-lt": ("cross-entropy", "cross-entropy-mixup", "logit-adjusted-no-mixup", "balpoe-no-mixup", "balpoe"),
-    "cifar10-lt-100": ("cross-entropy", "balpoe"),
-    "cifar10-lt-calibration": ("cross-entropy-mixup", "balpoe-no-mixup"),
+    "cifar10-lt-100": ("cross-entropy", "cross-entropy-mixup", "balpoe-no-mixup", "balpoe"),
 }
-"""Item and cells of the reliability diagrams (Figures 1, 7 and 8)."""
+"""Folders of results, and the cells in them, of the reliability diagrams (Figures 1 and 7, and 8)."""
 
 
 def write_figures(results: Path) -> None:
     """Draw what the records allow."""
     _save(_margins(), results / "figures" / "figure2.png")
-    for item, names in DIAGRAMS.items():
-        found = [each for each in _measured(item, results) if each[0].folder.split("/")[1] in names]
-        if found:
-            _save(_reliability(found), results / "figures" / f"reliability-{item}.png")
+    cells = {cell.folder: cell for item in ITEMS.values() for cell in item.cells}
+    for folder, names in DIAGRAMS.items():
+        wanted = [cells[f"{folder}/{name}"] for name in names]
+        if found := _with_records(wanted, results):
+            _save(_reliability(found), results / "figures" / f"reliability-{folder}.png")
     if measured := _measured("cifar100-lt", results):
         _save(_cost(measured), results / "figures" / "cost-cifar100-lt.png")
     for name, draw in (("experts", _experts), ("mean-lambda", _mean_lambda), ("alpha", _alpha)):
@@ -46,7 +46,11 @@ def write_figures(results: Path) -> None:
 
 
 def _measured(item: str, results: Path) -> list[Measured]:
-    found = [(cell, records(cell, results)) for cell in ITEMS[item].cells]
+    return _with_records(ITEMS[item].cells, results)
+
+
+def _with_records(cells: Sequence[Cell], results: Path) -> list[Measured]:
+    found = [(cell, records(cell, results)) for cell in cells]
     return [each for each in found if each[1]]
 
 

@@ -15,7 +15,7 @@ from balpoe.ensemble import product_of_experts, shift_prior, source_prior
 from balpoe.errors import UserError
 from balpoe.files import write_file
 from balpoe.networks import ExpertNetwork
-from balpoe.predictions import Predictions, predict
+from balpoe.predictions import Predictions, forward_in_blocks, predict
 from balpoe.recipes import Recipe, recipe_toml, toml_values, updated
 
 __all__ = ["Model", "load", "save_model"]
@@ -56,14 +56,8 @@ class Model:
             images: uint8 pictures (samples, channels, height, width), or float features.
             target_prior: Of the place of use; by default the one that the ensemble is made for.
         """
-        device = next(self.network.parameters()).device
         self.network.eval()
-        with torch.inference_mode():
-            blocks = [
-                product_of_experts(self.network(self.preprocessing.normalise(block.to(device)))).cpu()
-                for block in images.split(500)
-            ]
-        logits = torch.cat(blocks)
+        logits = product_of_experts(forward_in_blocks(self.network, self.preprocessing, images))
         if target_prior is not None:
             logits = shift_prior(logits, target_prior, self.source_prior)
         return logits.softmax(dim=1)

@@ -9,14 +9,14 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from balpoe.data.datasets import Dataset
+from balpoe.data.datasets import Dataset, Preprocessing
 from balpoe.ensemble import product_of_experts, source_prior
 from balpoe.errors import UserError
 from balpoe.files import read_json, write_file, write_json
 from balpoe.networks.experts import multiply_adds, num_parameters
 from balpoe.priors import Lambdas, checked_lambdas, checked_prior, class_prior, tempered_prior
 
-__all__ = ["Predictions", "predict"]
+__all__ = ["Predictions", "forward_in_blocks", "predict"]
 
 HALF_PRECISION_ABOVE = 256 * 2**20  # bytes; beyond that the logits are saved as float16
 BLOCK_VALUES = 2**21  # logits looked at together when a large table is read row by row
@@ -190,18 +190,15 @@ def predict(
     """
     if batch_size < 1:
         raise UserError(f"batch_size must be at least 1, but is {batch_size}")
-    device = next((parameter.device for parameter in network.parameters()), torch.device("cpu"))
-    training = network.training
+    device, training = _device(network), network.training
     network.eval()
     try:
-        with torch.inference_mode():
-            batches = [_forward(network, test, batch.to(device)) for batch in test.images.split(batch_size)]
-            example = test.preprocessing.normalise(test.images[:1].to(device))
-        cost = multiply_adds(network, example)
+        expert_logits = forward_in_blocks(network, test.preprocessing, test.images, batch_size)
+        cost = multiply_adds(network, test.preprocessing.normalise(test.images[:1].to(device)))
     finally:
         network.train(training)
     return Predictions(
-        torch.cat(batches),
+        expert_logits,
         test.targets,
         torch.as_tensor(class_counts),
         checked_lambdas(lambdas),
@@ -212,9 +209,18 @@ def predict(
     )
 
 
-def _forward(network: nn.Module, test: Dataset, batch: Tensor) -> Tensor:
-    logits: Tensor = network(test.preprocessing.normalise(batch))
-    return logits.float().cpu()
+def forward_in_blocks(
+    network: nn.Module, preprocessing: Preprocessing, images: Tensor, batch_size: int = 500
+) -> Tensor:
+    """Return the float32 expert logits of raw samples, on the CPU, computed on the network's device."""
+    device = _device(network)
+    with torch.inference_mode():
+        blocks = [network(preprocessing.normalise(block.to(device))) for block in images.split(batch_size)]
+        return torch.cat([block.float().cpu() for block in blocks])
+
+
+def _device(network: nn.Module) -> torch.device:
+    return next((parameter.device for parameter in network.parameters()), torch.device("cpu"))
 
 
 def _load_array(path: Path, mapped: bool = False) -> Tensor:

@@ -26,7 +26,7 @@ from balpoe.shifted import estimated_test_sets
 from balpoe.side_by_side import Work, side_by_side
 from balpoe.tables import console
 
-__all__ = ["Missing", "missing_cells", "reproduce"]
+__all__ = ["Missing", "missing_cells", "reproduce", "write_tables"]
 
 SECONDS_A_STEP = 0.0135  # of one of five trainings that share an H200
 SECONDS_ALONE = 0.0038
@@ -81,7 +81,7 @@ def reproduce(names: Sequence[str], *, minutes: float | None, results: Path, run
     cost = sum(each.steps for each in waiting) * SECONDS_A_STEP / AT_ONCE / 60
     out.print(f"{len(waiting)} trainings are missing: about {cost:.0f} minutes on one H200")
     if not waiting:
-        _write_tables(results)
+        write_tables(results)
         return
     deadline = float("inf") if minutes is None else started + 60 * minutes
     at_once = AT_ONCE if one_gpu(waiting[0].cell.recipe(1)) else 1
@@ -90,7 +90,7 @@ def reproduce(names: Sequence[str], *, minutes: float | None, results: Path, run
         begun: list[tuple[int, float]] = []
         for each in waiting:
             now = time.monotonic()
-            if fits(each.steps, [left_of(*one, now) for one in begun], deadline - now):
+            if _fits(each.steps, [_left_of(*one, now) for one in begun], deadline - now):
                 begun.append((each.steps, now))
                 yield _measure(each, results, runs, data_root, interrupt)
 
@@ -107,27 +107,27 @@ def reproduce(names: Sequence[str], *, minutes: float | None, results: Path, run
             out.print("time is up: what is unfinished goes on with the same command")
         finally:
             timer.cancel()
-            _write_tables(results)
+            write_tables(results)
     left = len(missing_cells(names, results))
     out.print(f"{len(waiting) - left} records written to {results}, {left} are still missing")
 
 
-def fits(steps: int, others: Sequence[float], seconds: float) -> bool:
+def _fits(steps: int, others: Sequence[float], seconds: float) -> bool:
     """Whether a training of so many steps ends in time, beside others with so many steps left.
 
-    >>> fits(17_000, [], seconds=70), fits(17_000, [17_000] * 4, seconds=70), fits(17_000, [17_000] * 4, seconds=240)
+    >>> _fits(17_000, [], seconds=70), _fits(17_000, [17_000] * 4, 70), _fits(17_000, [17_000] * 4, seconds=240)
     (True, False, True)
     """
     alone, together = steps * SECONDS_ALONE, (steps + sum(others)) * SECONDS_A_STEP / AT_ONCE
     return max(alone, together) <= seconds
 
 
-def left_of(steps: int, begun: float, now: float) -> float:
+def _left_of(steps: int, begun: float, now: float) -> float:
     """About how many steps of a training are left that has run beside four others since `begun`."""
     return max(0.0, steps - (now - begun) / SECONDS_A_STEP)
 
 
-def _write_tables(results: Path) -> None:
+def write_tables(results: Path) -> None:
     """All that the records give: tables and figures."""
     for name, item in ITEMS.items():
         if any(records(cell, results) for cell in item.cells):
@@ -178,9 +178,5 @@ def _without_duplicates(run: Run, data_root: str) -> dict[str, float]:
     )
     seen = {picture.numpy().tobytes() for picture in train.images}
     twice = torch.tensor([picture.numpy().tobytes() in seen for picture in test.images])
-    return {"duplicates": int(twice.sum()), "accuracy_without": _accuracy(predictions, ~twice)}
-
-
-def _accuracy(predictions: Predictions, kept: torch.Tensor) -> float:
     right = predictions.logits.argmax(dim=1) == predictions.targets
-    return float(right[kept].double().mean())
+    return {"duplicates": int(twice.sum()), "accuracy_without": float(right[~twice].double().mean())}

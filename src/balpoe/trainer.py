@@ -177,7 +177,8 @@ class Trainer:
 
     def save(self) -> None:
         """Write checkpoint, history and timing, of weights that are finite: the losses do not see the last update."""
-        if not all(bool(torch.isfinite(parameter).all()) for parameter in self.network.parameters()):
+        finite = [torch.isfinite(parameter).all() for parameter in self.network.parameters()]
+        if finite and not bool(torch.stack(finite).all()):  # one read from the device
             raise self._diverged(f"the weights stopped being finite by epoch {self.epoch} of {self.settings.epochs}")
         if self.folder is None or not self.fabric.is_global_zero:
             return
