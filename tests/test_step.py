@@ -135,3 +135,33 @@ def test_what_cannot_be_captured_runs_eagerly():
             history = train(data, network, device="cuda", precision="32-true", step=kind)
         losses.append([entry["loss"] for entry in history])
     assert losses[1] == pytest.approx(losses[0], rel=1e-4)
+
+
+@pytest.mark.gpu
+@cuda
+def test_nothing_is_read_from_the_device_within_an_epoch(monkeypatch):
+    """Torch raises where the CPU would wait for the GPU, except where losses are read and checkpoints made."""
+    from balpoe.trainer import Trainer
+
+    reads = []
+
+    def allowed(function):
+        def reads_from_the_device(*args):
+            reads.append(function.__name__)
+            torch.cuda.set_sync_debug_mode("default")
+            function(*args)
+            torch.cuda.set_sync_debug_mode("error")
+
+        return reads_from_the_device
+
+    for name in ("_read", "save"):
+        monkeypatch.setattr(Trainer, name, allowed(getattr(Trainer, name)))
+    augmentation = AUGMENTATIONS["autoaugment-cutout"]
+    settings = {"device": "cuda", "epochs": 3, "augmentation": augmentation, "cutmix_probability": 0.5}
+    try:
+        train(tiny_data(), resnet(tiny_data()), step="captured", **settings)
+        with pytest.raises(RuntimeError):
+            torch.zeros(1, device="cuda").item()
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+    assert reads == ["_read", "_read", "_read", "save"]  # the first epoch also prepares, and is not watched

@@ -4,11 +4,13 @@ A small network leaves most of a GPU idle, even when its step is replayed as one
 One thread launches the steps of all: threads that launch for themselves wait for each other in the driver.
 
 Work is a generator. It yields None where another may have its turn, or a function, which is called in a thread
-meanwhile (what takes long on the CPU); what it returns is its result.
+meanwhile, on the same stream (what takes long, or waits for the GPU); what it returns is its result.
 """
 
+import sys
 from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import contextmanager
 from typing import Any, Generic, TypeVar
 
 import torch
@@ -39,7 +41,7 @@ def side_by_side(works: "Iterable[Work[Result]]", at_once: int) -> Iterator[Resu
     """
     waiting, error = iter(works), None
     active: list[_Turn[Result]] = []
-    with ThreadPoolExecutor(at_once) as pool:
+    with _short_turns(), ThreadPoolExecutor(at_once) as pool:
         while True:
             while error is None and len(active) < at_once and (work := next(waiting, None)) is not None:
                 active.append(_Turn(work))
@@ -60,6 +62,17 @@ def side_by_side(works: "Iterable[Work[Result]]", at_once: int) -> Iterator[Resu
                     yield turn.result
     if error is not None:
         raise error
+
+
+@contextmanager
+def _short_turns() -> Iterator[None]:
+    """Let a thread that computes in Python (it compiles, say) hold up the one that launches by less than a step."""
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(0.0002)
+    try:
+        yield
+    finally:
+        sys.setswitchinterval(before)
 
 
 class _Turn(Generic[Result]):
@@ -86,5 +99,9 @@ class _Turn(Generic[Result]):
             self.result = end.value
             return True
         if aside is not None:
-            self.future = pool.submit(aside)
+            self.future = pool.submit(self._do, aside)
         return False
+
+    def _do(self, aside: Callable[[], object]) -> None:
+        with torch.cuda.stream(self.stream):
+            aside()

@@ -4,10 +4,11 @@ An eager step of a small network keeps a GPU waiting for Python: of a thousand k
 own. A recorded step is launched as one. Nothing but this file knows which of the two is at work.
 """
 
+import functools
 import threading
 import warnings
-from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, NamedTuple, Protocol
 
 import torch
@@ -22,7 +23,8 @@ __all__ = ["CapturedStep", "EagerStep", "Step", "training_step"]
 
 KINDS = ("auto", "eager", "captured", "compiled")
 Loss = Callable[..., Tensor]
-RECORDING = threading.Lock()  # one thread at a time compiles and records
+BatchLoss = Callable[[nn.Module, Loss, Batch, float | Tensor], Tensor]
+PREPARING = threading.Lock()  # one thread at a time compiles
 
 
 class Step(Protocol):
@@ -30,6 +32,10 @@ class Step(Protocol):
 
     def __call__(self, batch: Batch, lr: float, progress: float) -> Tensor:
         """Return this process's share of the batch's loss, still on the device, valid until the next call."""
+        ...
+
+    def preparation(self, batch: Batch) -> Callable[[], object] | None:
+        """Return what may be done, also in another thread, before the first batch of this shape; None: nothing."""
         ...
 
 
@@ -74,6 +80,9 @@ class EagerStep:
         self.optimizer.step()
         return value.detach()
 
+    def preparation(self, batch: Batch) -> None:
+        """Return nothing: every batch is as good as the first."""
+
 
 class CapturedStep:
     """A CUDA graph per shape of batch, recorded at the first batch of that shape.
@@ -90,16 +99,22 @@ class CapturedStep:
         network.to(fabric.device)
         self.lr, self.progress = torch.zeros(2, device=fabric.device).unbind()
         self.pool: Any = None
+        self.prepared: dict[Any, BatchLoss] = {}
         self.recordings: dict[Any, _Recording] = {}
         self.eager: EagerStep | None = None
         self.compiled = torch.compile(_batch_loss, dynamic=False) if compiled else None
 
     def __call__(self, batch: Batch, lr: float, progress: float) -> Tensor:
         """Change the weights by one batch."""
-        recording = None if self.eager else self._recording(batch)
-        if self.eager or recording is None:
-            self.eager = self.eager or EagerStep(self.fabric, self.network, self.loss, self.optimizer)
+        shape = _shape(batch)
+        if (prepare := self.preparation(batch)) is not None:
+            prepare()
+        if self.eager is None and shape not in self.recordings:
+            with self._or_eagerly():
+                self.recordings[shape] = self._record(batch.clone(), self.prepared[shape])
+        if self.eager is not None:
             return self.eager(batch, lr, progress)
+        recording = self.recordings[shape]
         self.lr.fill_(lr)
         self.progress.fill_(progress)
         for place, tensor in zip(recording.inputs.tensors(), batch.tensors(), strict=True):
@@ -107,48 +122,63 @@ class CapturedStep:
         recording.graph.replay()
         return recording.loss
 
-    def _recording(self, batch: Batch) -> "_Recording | None":
-        """The graph for batches of this shape, made if need be; None where one cannot be made."""
-        shape = tuple(tensor.shape for tensor in batch.tensors())
-        if shape not in self.recordings:
-            with RECORDING:
-                before = _State(self.network, self.optimizer)
-                try:
-                    self.recordings[shape] = self._record(batch.clone())
-                except torch.OutOfMemoryError:
-                    raise
-                except RuntimeError as error:
-                    reason = str(error).strip().partition("\n")[0]
-                    warnings.warn(f"the training step cannot be captured and runs eagerly: {reason}", stacklevel=2)
-                    return None
-                finally:
-                    before.restore()
-        return self.recordings[shape]
+    def preparation(self, batch: Batch) -> Callable[[], object] | None:
+        """Return what compiles and chooses algorithms for batches of this shape, which takes long; None: it is done."""
+        done = self.eager is not None or _shape(batch) in self.prepared
+        return None if done else functools.partial(self._prepare, batch)
 
-    def _record(self, inputs: Batch) -> "_Recording":
-        for group in self.optimizer.param_groups:
-            group["lr"] = self.lr
-        device = self.fabric.device
-        aside, graph = torch.cuda.Stream(device), torch.cuda.CUDAGraph()
-        aside.wait_stream(torch.cuda.current_stream(device))
+    def _prepare(self, batch: Batch) -> None:
         # The first shape is that of almost all batches; an epoch's last one is not worth the time to compile.
-        batch_loss = _batch_loss if self.compiled is None or self.recordings else self.compiled
-        try:
-            fast = torch.backends.cudnn.flags(enabled=True, benchmark=True)
-            with torch.cuda.stream(aside), fast, _many_networks() if self.compiled else nullcontext():
-                for _ in range(3):  # choose algorithms, compile, allocate: none of this belongs into the graph
-                    self._work(inputs, batch_loss)
-                torch.cuda.current_stream(device).synchronize()
-                self.optimizer.zero_grad()  # gradients are to live in the graph's own memory
-                # Other threads may go on with their own work meanwhile.
-                with torch.cuda.graph(graph, pool=self.pool, stream=aside, capture_error_mode="thread_local"):
-                    value = self._work(inputs, batch_loss)
-        finally:  # also after an error: what was begun aside is not to write into what is then restored
-            torch.cuda.current_stream(device).wait_stream(aside)
+        batch_loss = _batch_loss if self.compiled is None or self.prepared else self.compiled
+        with PREPARING, self._or_eagerly():
+            before = _State(self.network, self.optimizer)
+            try:
+                with self._aside(), _many_networks() if self.compiled else nullcontext():
+                    for _ in range(3):
+                        self._work(batch, batch_loss)
+            finally:
+                before.restore()
+            self.prepared[_shape(batch)] = batch_loss
+
+    def _record(self, inputs: Batch, batch_loss: "BatchLoss") -> "_Recording":
+        graph = torch.cuda.CUDAGraph()
+        with self._aside():
+            self.optimizer.zero_grad()  # gradients are to live in the graph's own memory
+            # Not `torch.cuda.graph`, which waits for all that the GPU has to do, for other trainings as well.
+            graph.capture_begin(self.pool, capture_error_mode="thread_local")
+            try:
+                value = self._work(inputs, batch_loss)
+            finally:
+                graph.capture_end()
         self.pool = graph.pool()
         return _Recording(graph, inputs, value)
 
-    def _work(self, batch: Batch, batch_loss: Callable[..., Tensor]) -> Tensor:
+    @contextmanager
+    def _aside(self) -> Iterator[None]:
+        """A stream of its own, where algorithms are chosen by trial; also after an error it is over at the end."""
+        for group in self.optimizer.param_groups:
+            group["lr"] = self.lr
+        stream = torch.cuda.Stream(self.fabric.device)
+        stream.wait_stream(torch.cuda.current_stream(self.fabric.device))
+        try:
+            with torch.cuda.stream(stream), torch.backends.cudnn.flags(enabled=True, benchmark=True):
+                yield
+        finally:
+            torch.cuda.current_stream(self.fabric.device).wait_stream(stream)
+
+    @contextmanager
+    def _or_eagerly(self) -> Iterator[None]:
+        """Take the eager step from now on if this cannot be done."""
+        try:
+            yield
+        except torch.OutOfMemoryError:
+            raise
+        except RuntimeError as error:
+            reason = str(error).strip().partition("\n")[0]
+            warnings.warn(f"the training step cannot be captured and runs eagerly: {reason}", stacklevel=2)
+            self.eager = EagerStep(self.fabric, self.network, self.loss, self.optimizer)
+
+    def _work(self, batch: Batch, batch_loss: BatchLoss) -> Tensor:
         self.optimizer.zero_grad()
         with self.fabric.autocast():
             value = batch_loss(self.network, self.loss, batch, self.progress)
@@ -194,6 +224,10 @@ class _State:
 
     def _network_tensors(self) -> list[Tensor]:
         return [*self.network.parameters(), *self.network.buffers()]
+
+
+def _shape(batch: Batch) -> tuple[torch.Size, ...]:
+    return tuple(tensor.shape for tensor in batch.tensors())
 
 
 def _batch_loss(network: nn.Module, loss: Loss, batch: Batch, progress: float | Tensor) -> Tensor:

@@ -1,6 +1,7 @@
 """A training under way: the one loop, what a checkpoint holds of it, and how it goes on."""
 
 import contextlib
+import functools
 import json
 import time
 import zlib
@@ -108,9 +109,9 @@ class Trainer:
         while self.epoch < self.settings.epochs and not self._agreed(interrupt):
             yield from self._run_epoch(interrupt, display)
             if time.monotonic() - saved >= checkpoint_seconds and self.epoch < self.settings.epochs:
-                self.save()
+                yield self.save
                 saved = time.monotonic()
-        self.save()
+        yield self.save
 
     def _run_epoch(self, interrupt: Interrupt, display: TrainingProgress) -> "Work[None]":
         """Train an epoch, or what an interrupted one has left; alone, an interrupt ends it after any step."""
@@ -123,15 +124,15 @@ class Trainer:
         started, first, steps = time.monotonic(), len(self.losses), len(plan.batches)
         losses, done = torch.zeros(steps, device=self.fabric.device), first
         for batch in self.data.batches(plan, self.epoch, first=first, rank=rank, world=world):
+            yield self.step.preparation(batch)
             _seed_torch(self.fabric.device, settings.seed, self.epoch, done, rank)
             losses[done] = self.step(batch, lr, (self.epoch + done / steps) / settings.epochs)
             display.advance(plan.batches[done].stop - plan.batches[done].start, lr)
             done += 1
-            yield None
             if interrupt.requested and world == 1:
                 break
         # The only moment at which anything is read from the device.
-        self.losses = torch.cat([self.losses, self._checked(losses[first:done], first, steps)])
+        yield functools.partial(self._read, losses[first:done], first, steps)
         self.seconds += time.monotonic() - started
         if done == steps:
             sizes = torch.tensor([batch.stop - batch.start for batch in plan.batches], dtype=torch.float64)
@@ -144,8 +145,8 @@ class Trainer:
         self.timing.append({"epoch": self.epoch, "seconds": self.seconds, "images_per_second": rate})
         self.epoch, self.losses, self.seconds = self.epoch + 1, torch.zeros(0), 0.0
 
-    def _checked(self, losses: Tensor, first: int, steps: int) -> Tensor:
-        """The losses of all processes together, from step `first` on, or the first one that is not finite."""
+    def _read(self, losses: Tensor, first: int, steps: int) -> None:
+        """Keep the losses of all processes together, from step `first` on, unless one is not finite."""
         if self.fabric.world_size > 1:
             losses = self.fabric.all_reduce(losses, reduce_op="sum")  # type: ignore[assignment]
         losses = losses.cpu()
@@ -155,7 +156,7 @@ class Trainer:
                 f"the loss became {float(losses[wrong[0]])} in epoch {self.epoch + 1} of {self.settings.epochs}, "
                 f"step {first + int(wrong[0]) + 1} of {steps}"
             )
-        return losses
+        self.losses = torch.cat([self.losses, losses])
 
     def _diverged(self, what: str) -> UserError:
         checkpoint = self.folder / "checkpoint.pt" if self.folder else None
