@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test lint bench env clean
+.PHONY: demo test lint bench results env clean
 
 demo: env
 	$(BIN)/balpoe demo
@@ -18,6 +18,9 @@ lint: env
 
 bench: env
 	$(BIN)/python benchmarks/cpu_experts.py
+
+results: env
+	$(BIN)/python docs/tables.py
 
 env: $(VENV)/ready
 

@@ -49,7 +49,7 @@ def test_a_failure_at_any_step_keeps_the_old_file(tmp_path, monkeypatch, step):
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no /dev/full")
 def test_a_full_device(tmp_path):
     """A real full disk: the file beside is a link to the device that is always full."""
-    (tmp_path / ".a.txt.part").symlink_to("/dev/full")
+    (tmp_path / f".a.txt.{os.getpid()}.part").symlink_to("/dev/full")
     with pytest.raises(UserError, match="no space left on device"):
         write_text(tmp_path / "a.txt", "new")
     assert not (tmp_path / "a.txt").exists()

@@ -7,6 +7,7 @@ import pytest
 from balpoe import UserError
 from balpoe.cells import ITEMS, Cell, Item
 from balpoe.cli import main
+from balpoe.files import locked
 from balpoe.presets import preset
 from balpoe.reproduce import missing_cells
 
@@ -53,6 +54,15 @@ def test_a_run_of_an_earlier_version_of_the_cell_is_set_aside(items, tmp_path, m
     assert main(["reproduce"]) == 0
     assert json.loads(path.read_text())["recipe"]["epochs"] == 2
     assert (tmp_path / "runs" / "reproduce" / "digits" / "plain" / "seed-1.before-1").is_dir()
+
+
+def test_two_processes_share_the_work(items, tmp_path, capsys):
+    """What another process is training is left to it, and what it has written meanwhile is not done again."""
+    with locked(tmp_path / "runs" / "reproduce" / "digits" / "plain" / "seed-1"):
+        assert main(["reproduce"]) == 0
+    out = capsys.readouterr().out
+    assert "digits/plain/seed-1.json: left to the process that trains it" in out
+    assert "2 records written to results, 1 are still missing" in out
 
 
 def test_a_ctrl_c_is_not_the_end_of_the_time(items, monkeypatch, capsys):

@@ -9,12 +9,16 @@ from typing import IO, Any
 
 from balpoe.errors import UserError
 
-__all__ = ["locked", "read_json", "read_text", "write_file", "write_json", "write_text"]
+__all__ = ["InUseError", "locked", "read_json", "read_text", "write_file", "write_json", "write_text"]
+
+
+class InUseError(UserError):
+    """Another process works in a folder."""
 
 
 def write_file(path: Path, write: Callable[[IO[bytes]], object]) -> None:
     """Write a file through `write(stream)` so that a crash at any moment leaves the old one or the new one."""
-    beside = path.with_name(f".{path.name}.part")
+    beside = path.with_name(f".{path.name}.{os.getpid()}.part")  # two processes may write the same file
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with open(beside, "wb") as stream:
@@ -82,7 +86,7 @@ def locked(folder: Path) -> Iterator[None]:
         try:
             fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
-            raise UserError(f"{folder} is in use by another process; wait for it, or choose another --name") from error
+            raise InUseError(f"{folder} is in use by another process; wait for it, or choose another --name") from error
         yield
 
 

@@ -4,11 +4,11 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from balpoe.cells import Cell, Item
+from balpoe.cells import Cell, Elsewhere, Item
 from balpoe.files import read_json
 from balpoe.tables import mean_and_deviation
 
-__all__ = ["item_table", "records", "shifted_records_table"]
+__all__ = ["elsewhere_table", "item_table", "records", "shifted_records_table"]
 
 COLUMNS = {"accuracy": "accuracy", "many": "many", "medium": "medium", "few": "few", "ece": "ECE", "mce": "MCE"}
 
@@ -38,19 +38,40 @@ def item_table(item: Item, results: Path) -> str:
 
 
 def shifted_records_table(cell: Cell, results: Path) -> str:
-    """Return accuracy under the shifted test sets: prior not told, told, and, where it is recorded, estimated."""
+    """Return accuracy under the shifted test sets beside the paper's: prior not told, told, or estimated."""
     found = records(cell, results)
-    evaluations = [record["evaluation"]["shifted"] for record in found]
-    estimates = [record["estimated"] for record in found if "estimated" in record]
-    seeds = f"estimated ({len(estimates)} seeds)"
-    lines = [_row(["test set", "samples", "not told", "told", seeds]), _row(["---"] * 5)]
-    for number, first in enumerate(evaluations[0]):
-        told = [mean_and_deviation([rows[number][key] for rows in evaluations], True) for key in ("not_told", "told")]
-        estimated = mean_and_deviation([rows[number]["estimated"] for rows in estimates], per_cent=True)
-        lines.append(_row([first["name"], f"{first['samples']:,}", *told, estimated]))
-    columns = [[fmean(row[key] for row in rows) for rows in evaluations] for key in ("not_told", "told")]
-    columns.append([fmean(row["estimated"] for row in rows) for rows in estimates])
-    lines.append(_row(["*mean of the eleven*", "", *(mean_and_deviation(values, per_cent=True) for values in columns)]))
+    columns = {
+        "not told": [_accuracies(record["evaluation"]["shifted"], "not_told") for record in found],
+        "told": [_accuracies(record["evaluation"]["shifted"], "told") for record in found],
+        "estimated": [_accuracies(record["estimated"], "estimated") for record in found if "estimated" in record],
+    }
+    paper = {"not told": cell.shifted.not_told, "told": cell.shifted.told} if cell.shifted else {}
+    headings, cells = ["test set", "samples"], []
+    first = found[0]["evaluation"]["shifted"]
+    cells.append([*(row["name"] for row in first), "*mean of the eleven*"])
+    cells.append([*(f"{row['samples']:,}" for row in first), ""])
+    for name, seeds in columns.items():
+        if seeds:
+            headings.append(f"{name} ({_seeds(cell, len(seeds))} seeds)")
+            each = [*zip(*seeds, strict=True), [fmean(values) for values in seeds]]
+            cells.append([mean_and_deviation(list(values), per_cent=True) for values in each])
+        if name in paper:
+            headings.append("paper")
+            cells.append([f"{value:.1f}" for value in (*paper[name], fmean(paper[name]))])
+    lines = [_row(headings), _row(["---"] * len(headings)), *(_row(list(row)) for row in zip(*cells, strict=True))]
+    return "\n".join(lines) + "\n"
+
+
+def _accuracies(rows: list[dict[str, Any]], key: str) -> list[float]:
+    return [row[key] for row in rows]
+
+
+def elsewhere_table(rows: tuple[Elsewhere, ...]) -> str:
+    """Return what is not measured, with its command and what it would take."""
+    lines = [_row(["", "seeds", "accuracy", "command", "GPU hours a training"]), _row(["---"] * 5)]
+    for row in rows:
+        lines.append(_row([row.title, "0", "not measured", f"`balpoe train {row.command}`", f"{row.hours:.1f}"]))
+        lines.append(_row(["*paper*", "", f"{row.paper}", "", ""]))
     return "\n".join(lines) + "\n"
 
 

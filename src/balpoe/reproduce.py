@@ -10,17 +10,17 @@ from typing import NamedTuple
 
 import torch
 
-from balpoe.cells import ITEMS, PAPER, Cell
+from balpoe.cells import ELSEWHERE, ITEMS, PAPER, Cell
 from balpoe.commands import AT_ONCE, one_gpu
 from balpoe.data import load_data, validation_data
 from balpoe.errors import UserError, unknown_name
 from balpoe.figures import write_figures
-from balpoe.files import write_json, write_text
+from balpoe.files import InUseError, write_json, write_text
 from balpoe.interrupts import Interrupt
 from balpoe.models import load
 from balpoe.predictions import Predictions
 from balpoe.recipes import updated
-from balpoe.records import item_table, records, shifted_records_table
+from balpoe.records import elsewhere_table, item_table, records, shifted_records_table
 from balpoe.runs import Run, train_run_by_step
 from balpoe.shifted import estimated_test_sets
 from balpoe.side_by_side import Work, side_by_side
@@ -55,7 +55,7 @@ class Missing(NamedTuple):
 
 def _items(names: Sequence[str]) -> list[str]:
     """Items by name; a table or figure of the paper stands for the items it needs, nothing for all."""
-    known = {**{name: (name,) for name in ITEMS}, **PAPER, "all": tuple(ITEMS)}
+    known = {**{name: (name,) for name in (*ITEMS, *ELSEWHERE)}, **PAPER, "all": (*ITEMS, *ELSEWHERE)}
     for name in names:
         if name not in known:
             raise unknown_name("item", name, known)
@@ -66,6 +66,8 @@ def missing_cells(names: Sequence[str], results: Path) -> list[Missing]:
     """Return what is to be trained for some items, in order: of each item the first seeds, then the second ones."""
     found = []
     for name in _items(names):
+        if name in ELSEWHERE:
+            continue
         cells = ITEMS[name].cells
         for seed in range(1, max(cell.seeds for cell in cells) + 1):
             found += [Missing(cell, seed) for cell in cells if seed <= cell.seeds]
@@ -80,6 +82,8 @@ def reproduce(names: Sequence[str], *, minutes: float | None, results: Path, run
     waiting = missing_cells(names, results)
     cost = sum(each.steps for each in waiting) * SECONDS_A_STEP / AT_ONCE / 60
     out.print(f"{len(waiting)} trainings are missing: about {cost:.0f} minutes on one H200")
+    for row in (row for name in _items(names) for row in ELSEWHERE.get(name, ())):
+        out.print(f"{row.title}: not measured, needs pictures that are not here and about {row.hours:.0f} GPU hours")
     if not waiting:
         write_tables(results)
         return
@@ -90,6 +94,8 @@ def reproduce(names: Sequence[str], *, minutes: float | None, results: Path, run
         begun: list[tuple[int, float]] = []
         for each in waiting:
             now = time.monotonic()
+            if (results / each.path).exists():  # written meanwhile by another process
+                continue
             if _fits(each.steps, [_left_of(*one, now) for one in begun], deadline - now):
                 begun.append((each.steps, now))
                 yield _measure(each, results, runs, data_root, interrupt)
@@ -133,8 +139,10 @@ def write_tables(results: Path) -> None:
         if any(records(cell, results) for cell in item.cells):
             write_text(results / "tables" / f"{name}.md", item_table(item, results))
         for cell in item.cells:
-            if cell.folder == VALIDATED and records(cell, results):
+            if cell.shifted and records(cell, results):
                 write_text(results / "tables" / f"{name}-shifted.md", shifted_records_table(cell, results))
+    for name, rows in ELSEWHERE.items():
+        write_text(results / "tables" / f"{name}.md", elsewhere_table(rows))
     write_figures(results)
 
 
@@ -146,7 +154,10 @@ def _measure(missing: Missing, results: Path, runs: Path, data_root: str, interr
     folder = runs / missing.cell.folder / f"seed-{missing.seed}"
     # What an earlier version of the cell has left there is not this cell.
     other = Run(folder).exists and Run(folder).recipe().identity() != recipe.identity()
-    run = yield from train_run_by_step(recipe, folder, fresh=other, progress=False, interrupt=interrupt)
+    try:
+        run = yield from train_run_by_step(recipe, folder, fresh=other, progress=False, interrupt=interrupt)
+    except InUseError:
+        return f"{missing.path}: left to the process that trains it"
     yield functools.partial(_record, run, missing, results, data_root)
     scores = run.evaluation()
     return (

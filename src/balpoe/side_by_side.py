@@ -41,25 +41,28 @@ def side_by_side(works: "Iterable[Work[Result]]", at_once: int) -> Iterator[Resu
     """
     waiting, error = iter(works), None
     active: list[_Turn[Result]] = []
+    # Made once: torch has 32 streams in all, and gives them out again and again.
+    streams = [torch.cuda.Stream() if torch.cuda.is_available() else None for _ in range(at_once)]
     with _short_turns(), ThreadPoolExecutor(at_once) as pool:
         while True:
             while error is None and len(active) < at_once and (work := next(waiting, None)) is not None:
-                active.append(_Turn(work))
+                active.append(_Turn(work, streams.pop()))
             if not active:
                 break
             if all(turn.future is not None for turn in active):
                 wait([turn.future for turn in active if turn.future], return_when="FIRST_COMPLETED")
             for turn in list(active):
+                results = []
                 try:
-                    ended = turn.take(pool)
+                    if not turn.take(pool):
+                        continue
+                    results.append(turn.result)
                 except BaseException as raised:  # a KeyboardInterrupt is how an interrupted training ends
                     # A real error tells more than the interrupt that came before it.
                     error = raised if error is None or isinstance(error, KeyboardInterrupt) else error
-                    active.remove(turn)
-                    continue
-                if ended:
-                    active.remove(turn)
-                    yield turn.result
+                active.remove(turn)
+                streams.append(turn.stream)
+                yield from results
     if error is not None:
         raise error
 
@@ -80,10 +83,9 @@ class _Turn(Generic[Result]):
 
     result: Result
 
-    def __init__(self, work: "Work[Result]") -> None:
-        self.work = work
+    def __init__(self, work: "Work[Result]", stream: torch.cuda.Stream | None) -> None:
+        self.work, self.stream = work, stream
         self.future: Future[Any] | None = None
-        self.stream = torch.cuda.Stream() if torch.cuda.is_available() else None
 
     def take(self, pool: ThreadPoolExecutor) -> bool:
         """Go on to the next yield, unless something is being done aside; return whether the work has ended."""

@@ -7,8 +7,8 @@ own. A recorded step is launched as one. Nothing but this file knows which of th
 import functools
 import threading
 import warnings
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, NamedTuple, Protocol
 
 import torch
@@ -24,7 +24,7 @@ __all__ = ["CapturedStep", "EagerStep", "Step", "training_step"]
 KINDS = ("auto", "eager", "captured", "compiled")
 Loss = Callable[..., Tensor]
 BatchLoss = Callable[[nn.Module, Loss, Batch, float | Tensor], Tensor]
-PREPARING = threading.Lock()  # one thread at a time compiles
+PREPARING = threading.Lock()  # one thread at a time compiles and records
 
 
 class Step(Protocol):
@@ -99,22 +99,17 @@ class CapturedStep:
         network.to(fabric.device)
         self.lr, self.progress = torch.zeros(2, device=fabric.device).unbind()
         self.pool: Any = None
-        self.prepared: dict[Any, BatchLoss] = {}
         self.recordings: dict[Any, _Recording] = {}
         self.eager: EagerStep | None = None
         self.compiled = torch.compile(_batch_loss, dynamic=False) if compiled else None
 
     def __call__(self, batch: Batch, lr: float, progress: float) -> Tensor:
         """Change the weights by one batch."""
-        shape = _shape(batch)
         if (prepare := self.preparation(batch)) is not None:
             prepare()
-        if self.eager is None and shape not in self.recordings:
-            with self._or_eagerly():
-                self.recordings[shape] = self._record(batch.clone(), self.prepared[shape])
         if self.eager is not None:
             return self.eager(batch, lr, progress)
-        recording = self.recordings[shape]
+        recording = self.recordings[_shape(batch)]
         self.lr.fill_(lr)
         self.progress.fill_(progress)
         for place, tensor in zip(recording.inputs.tensors(), batch.tensors(), strict=True):
@@ -123,60 +118,48 @@ class CapturedStep:
         return recording.loss
 
     def preparation(self, batch: Batch) -> Callable[[], object] | None:
-        """Return what compiles and chooses algorithms for batches of this shape, which takes long; None: it is done."""
-        done = self.eager is not None or _shape(batch) in self.prepared
+        """Return what compiles and records for batches of this shape; None if that is done."""
+        done = self.eager is not None or _shape(batch) in self.recordings
         return None if done else functools.partial(self._prepare, batch)
 
     def _prepare(self, batch: Batch) -> None:
-        # The first shape is that of almost all batches; an epoch's last one is not worth the time to compile.
-        batch_loss = _batch_loss if self.compiled is None or self.prepared else self.compiled
-        with PREPARING, self._or_eagerly():
+        with PREPARING:
             before = _State(self.network, self.optimizer)
             try:
-                with self._aside(), _many_networks() if self.compiled else nullcontext():
-                    for _ in range(3):
-                        self._work(batch, batch_loss)
+                self.recordings[_shape(batch)] = self._record(batch.clone())
+            except torch.OutOfMemoryError:
+                raise
+            except RuntimeError as error:
+                reason = str(error).strip().partition("\n")[0]
+                warnings.warn(f"the training step cannot be captured and runs eagerly: {reason}", stacklevel=2)
+                self.eager = EagerStep(self.fabric, self.network, self.loss, self.optimizer)
             finally:
                 before.restore()
-            self.prepared[_shape(batch)] = batch_loss
 
-    def _record(self, inputs: Batch, batch_loss: "BatchLoss") -> "_Recording":
-        graph = torch.cuda.CUDAGraph()
-        with self._aside():
-            self.optimizer.zero_grad()  # gradients are to live in the graph's own memory
-            # Not `torch.cuda.graph`, which waits for all that the GPU has to do, for other trainings as well.
-            graph.capture_begin(self.pool, capture_error_mode="thread_local")
-            try:
-                value = self._work(inputs, batch_loss)
-            finally:
-                graph.capture_end()
-        self.pool = graph.pool()
-        return _Recording(graph, inputs, value)
-
-    @contextmanager
-    def _aside(self) -> Iterator[None]:
-        """A stream of its own, where algorithms are chosen by trial; also after an error it is over at the end."""
+    def _record(self, inputs: Batch) -> "_Recording":
         for group in self.optimizer.param_groups:
             group["lr"] = self.lr
-        stream = torch.cuda.Stream(self.fabric.device)
-        stream.wait_stream(torch.cuda.current_stream(self.fabric.device))
+        device = self.fabric.device
+        aside, graph = _recording_stream(device), torch.cuda.CUDAGraph()
+        aside.wait_stream(torch.cuda.current_stream(device))
+        # The first shape is that of almost all batches; an epoch's last one is not worth the time to compile.
+        batch_loss = _batch_loss if self.compiled is None or self.recordings else self.compiled
         try:
-            with torch.cuda.stream(stream), torch.backends.cudnn.flags(enabled=True, benchmark=True):
-                yield
-        finally:
-            torch.cuda.current_stream(self.fabric.device).wait_stream(stream)
-
-    @contextmanager
-    def _or_eagerly(self) -> Iterator[None]:
-        """Take the eager step from now on if this cannot be done."""
-        try:
-            yield
-        except torch.OutOfMemoryError:
-            raise
-        except RuntimeError as error:
-            reason = str(error).strip().partition("\n")[0]
-            warnings.warn(f"the training step cannot be captured and runs eagerly: {reason}", stacklevel=2)
-            self.eager = EagerStep(self.fabric, self.network, self.loss, self.optimizer)
+            with torch.cuda.stream(aside), _fastest_algorithms(), _many_networks() if self.compiled else nullcontext():
+                for _ in range(3):  # choose algorithms, compile, allocate: none of this belongs into the graph
+                    self._work(inputs, batch_loss)
+                aside.synchronize()
+                self.optimizer.zero_grad()  # gradients are to live in the graph's own memory
+                # Not `torch.cuda.graph`, which waits for all that the GPU has to do, for other trainings as well.
+                graph.capture_begin(self.pool, capture_error_mode="thread_local")
+                try:
+                    value = self._work(inputs, batch_loss)
+                finally:
+                    graph.capture_end()
+        finally:  # also after an error: what was begun aside is not to write into what is then restored
+            torch.cuda.current_stream(device).wait_stream(aside)
+        self.pool = graph.pool()
+        return _Recording(graph, inputs, value)
 
     def _work(self, batch: Batch, batch_loss: BatchLoss) -> Tensor:
         self.optimizer.zero_grad()
@@ -185,6 +168,18 @@ class CapturedStep:
         value.backward()
         self.optimizer.step()
         return value.detach()
+
+
+@functools.cache
+def _recording_stream(device: torch.device) -> torch.cuda.Stream:
+    """One for all: torch gives its 32 streams out again and again, also one that another training is using."""
+    return torch.cuda.Stream(device)
+
+
+def _fastest_algorithms() -> "AbstractContextManager[None]":
+    """Let cuDNN try its algorithms; None leaves its other settings (TF32, say) as the user has them."""
+    flags: AbstractContextManager[None] = torch.backends.cudnn.flags(None, True, None, None, None, None)
+    return flags
 
 
 def _many_networks() -> "AbstractContextManager[None]":
