@@ -1,6 +1,7 @@
 """What all tests share."""
 
 import os
+import shutil
 from pathlib import Path
 
 import pytest
@@ -24,3 +25,16 @@ def cifar_root() -> Path:
     if not root:
         pytest.skip("BALPOE_DATA does not point at the official CIFAR files")
     return Path(root)
+
+
+@pytest.fixture(scope="session")
+def browser():
+    """A Chromium that is installed on this machine; none is downloaded."""
+    playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+    path = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+    if path is None:
+        pytest.skip("no Chromium on the path")
+    with playwright.sync_playwright() as driver:
+        browser = driver.chromium.launch(executable_path=path, args=["--no-sandbox"])
+        yield browser
+        browser.close()

@@ -6,9 +6,11 @@ import sys
 import time
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
+from balpoe import Predictions, evaluate, load_predictions
 from balpoe.cli import main
 
 QUICK = ["train", "digits-lt", "--epochs", "2", "--width", "8", "--threads", "1"]
@@ -171,6 +173,10 @@ MISTAKES = {
     "no GPU": ([*QUICK, "--device", "cuda"], "torch sees no GPU here"),
     "no Apple GPU": ([*QUICK, "--device", "mps"], "torch sees none here"),
     "option that is a word": (["evaluate", "x", "--rum", "1"], "unknown option '--rum'; known are --help, --baseline"),
+    "estimate alone": (["evaluate", "x", "--prior", "estimate"], "give --validation PATH"),
+    "validation alone": (["evaluate", "x", "--validation", "y"], "--validation serves --prior estimate alone"),
+    "prior and baseline": (["evaluate", "x", "--prior", "train", "--baseline", "y"], "leave out --prior"),
+    "missing predictions": (["evaluate", "x.npz"], "cannot read x.npz: no such file or directory; check the path"),
     "seed twice": ([*QUICK, "--seeds", "1,2,1"], "--seeds names a seed twice: 1,2,1"),
     "hole in a list": ([*QUICK, "--lambdas=1,,-1"], "lambdas must be numbers with commas between, but is '1,,-1'"),
     "name with a slash": ([*QUICK, "--name", "../evil"], "--name wants the name of a folder, without slashes"),
@@ -408,3 +414,61 @@ def test_seeds_side_by_side_as_on_a_gpu(run, monkeypatch, tmp_path):
         for name in ("history.jsonl", "evaluation.json", "model.safetensors"):
             paths = [tmp_path / "runs" / kind / f"seed-{seed}" / name for kind in ("apart", "together")]
             assert paths[0].read_bytes() == paths[1].read_bytes(), name
+
+
+def saved(folder, samples=300, shift=0.0):
+    """Predictions of three classes whose logits know something, in a folder."""
+    generator = torch.Generator().manual_seed(samples)
+    targets = torch.arange(samples) % 3
+    logits = torch.randn(samples, 3, 3, generator=generator) + 2 * torch.nn.functional.one_hot(targets, 3)[:, None]
+    names = ("cat", "dog, small", "🦊")
+    predictions = Predictions(logits + shift, targets, torch.tensor([80, 15, 5]), torch.tensor([1.0, 0.0, -1.0]), names)
+    predictions.save(folder)
+    return predictions
+
+
+def test_evaluate_at_a_place_of_use(run, tmp_path):
+    predictions = saved(tmp_path / "theirs")
+    code, out, _ = run("evaluate", "theirs")
+    assert code == 0
+    assert "expert, lambda -1" in out
+    (tmp_path / "place.csv").write_text('cat,1\n"dog, small",1\n🦊,8\n', encoding="utf-8")
+    code, out, _ = run("evaluate", "theirs", "--prior", "place.csv")
+    assert code == 0
+    told = evaluate(predictions, [0.1, 0.1, 0.8], num_resamples=0)
+    not_told = evaluate(predictions, [0.1, 0.1, 0.8], told=False, num_resamples=0)
+    rows = {line.split("│")[1].strip(): line for line in out.splitlines() if line.startswith("│")}
+    assert list(rows) == ["not told", "told"]
+    for name, evaluation in (("told", told), ("not told", not_told)):
+        assert f" {100 * evaluation.accuracy:.1f} " in rows[name]
+        assert f" {evaluation.nll:.3f} " in rows[name]
+    assert f"300 samples are worth {told.effective_samples:,.0f}." in out
+    saved(tmp_path / "known", samples=120)
+    code, out, _ = run("evaluate", "theirs", "--prior", "estimate", "--validation", "known")
+    assert code == 0
+    assert re.search(r"lambda -?\d\.\d\d \(95 % interval -?\d\.\d\d to -?\d\.\d\d\), p = \d\.\d\d\d: ", out)
+    assert "A shift of the labels alone can explain" in out
+
+
+def test_evaluate_several_seeds_and_an_archive_at_a_place_of_use(run, tmp_path):
+    code, _, _ = run(*QUICK, "--seeds", "0,1", "--name", "two")
+    assert code == 0
+    code, out, _ = run("evaluate", "runs/two", "--prior", "backward-10")
+    assert code == 0
+    assert re.search(r"│ told +│ +\d+\.\d ± \d+\.\d │", out)
+    assert "weighted to the prior backward-10" in out
+    code, _, err = run("evaluate", "runs/two", "--prior", "estimate", "--validation", "runs/two/seed-0")
+    assert code == 2
+    assert "each with validation predictions of its own" in sentence(err)
+    code, _, err = run("evaluate", "runs/two/seed-0", "--prior", "estimate", "--validation", "runs/two/seed-0")
+    assert code == 2
+    assert "validation are the predictions themselves" in sentence(err)
+    predictions = load_predictions("runs/two/seed-0")
+    np.savez("x.npz", logits=predictions.logits, targets=predictions.targets, class_counts=predictions.class_counts)
+    code, out, _ = run("evaluate", "x.npz", "--prior", "train", "--shot-groups", "5,50")
+    assert code == 0
+    code, _, err = run("evaluate", "x.npz", "--prior", "uniforme")
+    assert code == 2
+    assert "unknown prior 'uniforme'; did you mean 'uniform'?" in sentence(err)
+    code, _, err = run("evaluate", "x.npz", "--baseline", "runs/two/seed-1")
+    assert code == 0

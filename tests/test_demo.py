@@ -32,7 +32,8 @@ def test_the_demo_as_a_newcomer_sees_it(tmp_path, monkeypatch, capsys):
     lead = re.search(r"BalPoE is ([+-][\d.]+) ahead", out)
     assert lead
     assert float(lead[1]) >= 5.0
-    for text in (*ROWS, "parameters", "seconds", "runs/demo-balpoe", "Next: balpoe evaluate"):
+    assert "demo-cross-entropy has" in (tmp_path / "runs" / "demo.html").read_text(encoding="utf-8")
+    for text in (*ROWS, "parameters", "seconds", "runs/demo-balpoe", "runs/demo.html", "Next: balpoe evaluate"):
         assert text in out
     assert (tmp_path / "runs" / "demo.png").read_bytes().startswith(b"\x89PNG")
     assert len(list(tmp_path.glob("runs/demo-*/seed-*/evaluation.json"))) == 12

@@ -266,3 +266,54 @@ def test_a_class_that_the_target_prior_excludes_has_no_part_in_any_mean():
     for name in ("accuracy", "balanced_accuracy", "ece", "nll", "brier"):
         assert getattr(whole, name) == pytest.approx(getattr(alone, name), abs=1e-6), name
     assert whole.per_class[2:] == (None, None)
+
+
+def test_not_told_weights_the_samples_and_leaves_the_logits(predictions):
+    target = [0.1, 0.2, 0.3, 0.4]
+    evaluation = evaluate(predictions, target, told=False, num_resamples=0)
+    targets = predictions.targets.tolist()
+    weights = [target[t] / targets.count(t) for t in targets]
+    check(evaluation, naive(predictions.expert_logits.double().mean(dim=1), targets, weights))
+    for expert in range(3):
+        check(evaluation.experts[expert], naive(predictions.expert_logits[:, expert].double(), targets, weights))
+    told = evaluate(predictions, target, num_resamples=0)
+    assert evaluation.effective_samples == told.effective_samples
+    assert evaluation.check == told.check
+
+
+def test_words_and_names_are_the_priors_they_stand_for(predictions):
+    def scores(target):
+        found = evaluate(predictions, target, num_resamples=0)
+        return [found.accuracy, found.ece, found.mce, found.nll, found.effective_samples, found.experts[2].brier]
+
+    profile = torch.tensor([16 ** (-rank / 3) for rank in range(4)], dtype=torch.float64)
+    for word, prior in (
+        ("uniform", [0.25] * 4),
+        ("train", (COUNTS / COUNTS.sum()).double()),
+        ({"3": 4, "2": 3, "1": 2, "0": 1}, [0.1, 0.2, 0.3, 0.4]),
+        ("forward-16", profile / profile.sum()),
+        ("backward-16", (profile / profile.sum()).flip(0)),
+    ):
+        assert scores(word) == pytest.approx(scores(prior), rel=1e-6)
+    with pytest.raises(UserError, match="did you mean 'uniform'"):
+        scores("unifrm")
+    with pytest.raises(UserError, match="sums to 10, not to 1"):
+        scores([1, 2, 3, 4])
+
+
+def test_weighted_and_subsampled_accuracy_agree_for_a_cross_entropy_model():
+    """Posteriors of the training prior, told a backward one: weights against a test set cut to that prior."""
+    problem, train = Gaussians(classes=6, separation=0.7), long_tail(6, 20)
+    counts = (10_000 * train).round().long()
+    labels = torch.arange(30_000) % 6
+    logits = problem.posterior(problem.sample_of(labels), counts.double() / counts.sum()).log()
+    predictions = Predictions(logits[:, None], labels, counts, torch.ones(1))
+    weighted = evaluate(predictions, "backward-20", num_resamples=0)
+    target = long_tail(6, 20).flip(0)
+    kept = [(labels == label).nonzero()[: int(5000 * target[label] / target.max()), 0] for label in range(6)]
+    cut = predictions.subset(torch.cat(kept))
+    direct = evaluate(cut, "backward-20", num_resamples=0)
+    deviation = math.sqrt(direct.accuracy * (1 - direct.accuracy) / len(cut))
+    assert weighted.accuracy == pytest.approx(direct.accuracy, abs=3 * deviation)
+    assert weighted.accuracy > evaluate(predictions, "backward-20", told=False, num_resamples=0).accuracy + 0.02
+    assert weighted.ece < 0.02  # exact posteriors, rightly moved, are calibrated

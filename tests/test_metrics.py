@@ -12,6 +12,7 @@ from balpoe.metrics import (
     accuracy_per_class,
     brier_scores,
     calibration_bins,
+    classwise_bins,
     expected_calibration_error,
     maximum_calibration_error,
     negative_log_likelihoods,
@@ -88,7 +89,7 @@ def test_classwise_bins_are_the_bins_of_each_column(seed, weighted):
     p = torch.rand(30, 4, generator=generator).softmax(dim=1)
     targets = torch.randint(4, (30,), generator=generator)
     weights = torch.rand(30, generator=generator) if weighted else None
-    together = expected_calibration_error(calibration_bins(p, torch.nn.functional.one_hot(targets, 4), 15, weights))
+    together = expected_calibration_error(classwise_bins(p, targets, 15, weights))
     for label in range(4):
         alone = expected_calibration_error(calibration_bins(p[:, label], targets == label, 15, weights))
         assert float(together[label]) == pytest.approx(float(alone))

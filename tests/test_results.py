@@ -135,3 +135,17 @@ def test_duplicates_are_stated():
     *first, last = (f"{100 * record['duplicates']['accuracy_without']:.1f}" for record in records("balpoe"))
     assert all(record["duplicates"]["duplicates"] == 4 for record in records("balpoe"))
     assert f"Without them the BalPoE runs of the table have {', '.join(first)} and {last} %" in TEXT
+
+
+def test_what_the_page_on_the_report_says():
+    text = (ROOT / "docs" / "report.md").read_text(encoding="utf-8")
+    rows = json.loads((ROOT / "results" / "report_page.json").read_text())["rows"]
+    for row in rows:
+        line = f"| {row['samples']:,} | {row['classes']:,} | {row['seconds']:.0f} | {row['mib']:.0f} |"
+        assert f"{line} {row['page_mb']:.1f} | {row['ms_a_move']:.0f} |" in text
+    large = next(row for row in rows if row["classes"] == 8142)
+    assert large["samples"] == 24000
+    assert large["seconds"] <= 120
+    assert large["mib"] <= 2048
+    assert max(row["ms_a_move"] for row in rows) <= 100
+    assert all(row["page_mb"] < 4 for row in rows)

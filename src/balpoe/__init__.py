@@ -29,12 +29,17 @@ if TYPE_CHECKING:
     from balpoe.networks import ExpertNetwork as ExpertNetwork
     from balpoe.networks import expert_network as expert_network
     from balpoe.predictions import Predictions as Predictions
+    from balpoe.predictions import load_predictions as load_predictions
     from balpoe.predictions import predict as predict
     from balpoe.priors import class_counts as class_counts
     from balpoe.priors import class_prior as class_prior
     from balpoe.priors import equidistant_lambdas as equidistant_lambdas
     from balpoe.priors import logit_offsets as logit_offsets
     from balpoe.priors import tempered_prior as tempered_prior
+    from balpoe.target_estimates import TargetEstimate as TargetEstimate
+    from balpoe.target_estimates import estimate_target as estimate_target
+    from balpoe.target_priors import read_prior as read_prior
+    from balpoe.target_priors import target_prior as target_prior
     from balpoe.training import fit as fit
 
 __version__ = "0.1.0"
@@ -49,8 +54,10 @@ _HOMES = {
     "models": ("Model", "load"),
     "mixing": ("Mixed", "cutmix", "mixed_loss", "mixup"),
     "networks": ("CosineClassifier", "ExpertNetwork", "expert_network"),
-    "predictions": ("Predictions", "predict"),
+    "predictions": ("Predictions", "load_predictions", "predict"),
     "priors": ("class_counts", "class_prior", "equidistant_lambdas", "logit_offsets", "tempered_prior"),
+    "target_estimates": ("TargetEstimate", "estimate_target"),
+    "target_priors": ("read_prior", "target_prior"),
     "training": ("fit",),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}

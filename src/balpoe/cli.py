@@ -20,7 +20,7 @@ from balpoe.recipes import FIELDS, TYPES, Recipe, parse, recipe_toml, updated
 
 __all__ = ["main"]
 
-COMMANDS = ("demo", "recipes", "data", "train", "evaluate", "reproduce")
+COMMANDS = ("demo", "recipes", "data", "train", "evaluate", "report", "reproduce")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -114,14 +114,33 @@ def _parser() -> argparse.ArgumentParser:
     command.set_defaults(command=_train)
 
     command = commands.add_parser("evaluate", help="the metrics of a run, or of all seeds of one")
-    command.add_argument("run", metavar="RUN", help="runs/NAME/seed-N, runs/NAME for all its seeds, or a model's file")
+    command.add_argument(
+        "run",
+        metavar="RUN",
+        help="runs/NAME/seed-N, runs/NAME for all its seeds, a model's file, or predictions (a folder or .npz)",
+    )
     command.add_argument(
         "--baseline",
         metavar="RUN",
         help="print the difference to this run: intervals for one seed, mean and deviation for several",
     )
+    _add_prior(command)
     _add_fields(command, ("shot_groups", "data_root"))
     command.set_defaults(command=_evaluate)
+
+    command = commands.add_parser("report", help="runs, or anybody's saved predictions, as a page to show")
+    command.add_argument(
+        "runs_or_predictions",
+        nargs="+",
+        metavar="RUN|PREDICTIONS",
+        help="runs/NAME/seed-N, runs/NAME for all its seeds, or a file .npz of logits; the first is looked at closely",
+    )
+    command.add_argument("--out", metavar="FILE", help="to write (default: report.html, or report.md)")
+    command.add_argument("--baseline", metavar="RUN", help="compare with this, test sample by test sample")
+    command.add_argument("--format", choices=("html", "md"), default="html", help="a page, or tables as Markdown")
+    _add_prior(command)
+    _add_fields(command, ("shot_groups", "data_root"))
+    command.set_defaults(command=_report)
 
     command = commands.add_parser(
         "reproduce", help="the paper's tables: trains what is missing, goes on where it stopped"
@@ -141,6 +160,17 @@ def _parser() -> argparse.ArgumentParser:
 
 def _add_runs_root(command: argparse.ArgumentParser) -> None:
     command.add_argument("--runs", default="runs", metavar="FOLDER", help="where runs are kept (default: runs)")
+
+
+def _add_prior(command: argparse.ArgumentParser) -> None:
+    command.add_argument(
+        "--prior",
+        metavar="PRIOR",
+        help="labels at the place of use: uniform, train, forward-R, backward-R, estimate, or a .csv or .json file",
+    )
+    command.add_argument(
+        "--validation", metavar="PATH", help="labelled predictions of the same model, for --prior estimate"
+    )
 
 
 def _add_fields(command: argparse.ArgumentParser, names: Collection[str]) -> None:
@@ -298,11 +328,58 @@ def _reproduce(arguments: argparse.Namespace) -> None:
     )
 
 
+def _check_prior(arguments: argparse.Namespace) -> None:
+    estimated = arguments.prior == "estimate"
+    if estimated and arguments.validation is None:
+        raise UserError(
+            "--prior estimate needs labelled predictions of the same model on other samples; give --validation PATH"
+        )
+    if arguments.validation is not None and not estimated:
+        raise UserError("--validation serves --prior estimate alone; give both, or leave it out")
+
+
+def _report(arguments: argparse.Namespace) -> None:
+    _check_prior(arguments)
+    from balpoe.report import write_report
+    from balpoe.tables import console
+
+    changes = _changes(arguments)
+    thresholds = changes.get("shot_groups")
+    if thresholds is not None:
+        few, many = updated(Recipe(), {"shot_groups": thresholds}).shot_groups
+        thresholds = (few, many)
+    out = Path(arguments.out or f"report.{arguments.format}")
+    files = write_report(
+        arguments.runs_or_predictions,
+        out,
+        baseline=arguments.baseline,
+        thresholds=thresholds,
+        markdown=arguments.format == "md",
+        data_root=changes.get("data_root", ""),
+        prior=arguments.prior,
+        validation=arguments.validation,
+    )
+    size = out.stat().st_size / 1e6
+    console().print(f"{out}: {size:.1f} MB; open it in a browser" if len(files) > 1 else f"{out}: written")
+    if len(files) > 1:
+        console().print(f"Its figures, as PNG and SVG: {files[1].parent}")
+
+
 def _evaluate(arguments: argparse.Namespace) -> None:
+    _check_prior(arguments)
+    if arguments.baseline is not None and arguments.prior is not None:
+        raise UserError("--baseline compares logits as trained; leave out --prior, or evaluate each run with it")
     from balpoe.commands import evaluate
 
     changes = _changes(arguments)
     thresholds = changes.get("shot_groups")
     if thresholds is not None:
         thresholds = updated(Recipe(), {"shot_groups": thresholds}).shot_groups
-    evaluate(arguments.run, baseline=arguments.baseline, thresholds=thresholds, data_root=changes.get("data_root", ""))
+    evaluate(
+        arguments.run,
+        baseline=arguments.baseline,
+        thresholds=thresholds,
+        data_root=changes.get("data_root", ""),
+        prior=arguments.prior,
+        validation=arguments.validation,
+    )

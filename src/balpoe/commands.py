@@ -9,9 +9,11 @@ import torch
 from rich.console import Console
 
 from balpoe.errors import UserError
-from balpoe.evaluation import compare
+from balpoe.evaluation import SHOT_GROUPS, compare
 from balpoe.evaluation import evaluate as evaluate_predictions
 from balpoe.interrupts import Interrupt
+from balpoe.place_of_use import print_at_place
+from balpoe.predictions import Predictions, load_predictions
 from balpoe.recipes import Recipe, updated
 from balpoe.runs import Run, changed_name, evaluate_model, run_folder, runs_of, train_run, train_run_by_step
 from balpoe.shifted import shifted_test_sets
@@ -60,16 +62,47 @@ def one_gpu(recipe: Recipe) -> bool:
     return recipe.device in ("auto", "cuda") and recipe.devices == 1 and torch.cuda.is_available()
 
 
-def evaluate(path: str, *, baseline: str | None, thresholds: tuple[int, ...] | None, data_root: str = "") -> None:
-    """Print the metrics of a run, of all seeds of one, or of a model's file, and the difference to a baseline."""
+def evaluate(
+    path: str,
+    *,
+    baseline: str | None,
+    thresholds: tuple[int, ...] | None,
+    data_root: str = "",
+    prior: str | None = None,
+    validation: str | None = None,
+) -> None:
+    """Print the metrics of a run, of all seeds of one, of a model's file or of predictions.
+
+    Args:
+        path: What to evaluate.
+        baseline: Print the difference to it, too.
+        thresholds: Of the shot groups; by default the run's.
+        data_root: Where a model's file finds its test set.
+        prior: Of the place of use: print the scores there instead, not told and told.
+        validation: Labelled predictions, for the prior "estimate".
+    """
     out = console()
-    if Path(path).is_file():
-        out.print(f"{path}: predicting its test set")
-        with tempfile.TemporaryDirectory() as folder:
-            run = evaluate_model(path, Path(folder) / "model" / "seed-0", data_root)
-            _print_evaluation(out, path, [run], baseline, thresholds)
+    if Path(path).suffix == ".npz" or (Path(path) / "predictions.json").is_file():
+        predictions = load_predictions(path)
+        groups = SHOT_GROUPS if thresholds is None else (thresholds[0], thresholds[1])
+        if prior is None:
+            _print_predictions(out, path, predictions, baseline, groups)
+        else:
+            print_at_place(out, path, {"seed-0": predictions}, prior, validation, groups)
         return
-    _print_evaluation(out, path, runs_of(path), baseline, thresholds)
+    with tempfile.TemporaryDirectory() as folder:
+        if Path(path).is_file():
+            out.print(f"{path}: predicting its test set")
+            runs = [evaluate_model(path, Path(folder) / "model" / "seed-0", data_root)]
+        else:
+            runs = runs_of(path)
+        if prior is None:
+            _print_evaluation(out, path, runs, baseline, thresholds)
+        else:
+            _expert_names(runs)
+            few, many = thresholds or runs[0].recipe().shot_groups
+            seeds = {run.folder.name: run.predictions() for run in runs}
+            print_at_place(out, path, seeds, prior, validation, (few, many))
 
 
 def _print_evaluation(
@@ -77,27 +110,53 @@ def _print_evaluation(
 ) -> None:
     pairs = None if baseline is None else _pairs(runs, runs_of(baseline))
     evaluations = [_evaluation(run, thresholds) for run in runs]
-    rows: dict[str, list[dict[str, Any]]] = {"ensemble": evaluations}
+    where = (
+        "" if Path(path).is_file() else "; accuracy of each class, with Wilson's interval: evaluation.json in the run"
+    )
+    _print_measured(out, path, evaluations, _expert_names(runs), where)
+    if pairs is not None:
+        out.print(_difference(pairs, thresholds))
+
+
+def _expert_names(runs: list[Run]) -> list[str]:
     lambdas = runs[0].recipe().expert_lambdas
     other = next((run for run in runs if run.recipe().expert_lambdas != lambdas), None)
     if other is not None:
         raise UserError(f"{runs[0].folder} and {other.folder} have different lambdas; evaluate them one by one")
-    for expert, lambda_ in enumerate(lambdas):
-        rows[f"expert, lambda {lambda_:g}"] = [e["experts"][expert] for e in evaluations]
+    return [f"expert, lambda {lambda_:g}" for lambda_ in lambdas]
+
+
+def _print_measured(
+    out: Console, path: str, evaluations: list[dict[str, Any]], experts: list[str], where: str = ""
+) -> None:
+    rows: dict[str, list[dict[str, Any]]] = {"ensemble": evaluations}
+    for expert, name in enumerate(experts):
+        rows[name] = [e["experts"][expert] for e in evaluations]
     print_scores(out, rows, title=f"{path}: {evaluations[0]['samples']:,} test samples")
-    if len(runs) == 1:
+    if len(evaluations) == 1:
         out.print(_intervals(evaluations[0]))
     out.print(shifted_table(evaluations))
-    out.print(_checks(list(rows), evaluations))
+    out.print(_checks(["ensemble", *experts], evaluations))
     first = evaluations[0]
-    out.print(f"{first['parameters']:,} parameters, {first['multiply_adds'] / 1e6:,.1f} million multiply-adds a sample")
+    if first["parameters"] is not None:
+        cost = f"{first['multiply_adds'] / 1e6:,.1f} million multiply-adds a sample"
+        out.print(f"{first['parameters']:,} parameters, {cost}")
     classwise = mean_and_deviation([e["classwise_ece"] for e in evaluations], per_cent=True)
-    where = (
-        "" if Path(path).is_file() else "; accuracy of each class, with Wilson's interval: evaluation.json in the run"
-    )
     out.print(f"Classwise ECE {classwise} %{where}")
-    if pairs is not None:
-        out.print(_difference(pairs, thresholds))
+
+
+def _print_predictions(
+    out: Console, path: str, predictions: Predictions, baseline: str | None, groups: tuple[int, int]
+) -> None:
+    """The same for predictions that belong to no run."""
+    experts = [f"expert {expert + 1}" for expert in range(predictions.num_experts)]
+    if predictions.lambdas.ndim == 1 and len(predictions.lambdas.unique()) == len(experts):
+        experts = [f"expert, lambda {lambda_:g}" for lambda_ in predictions.lambdas.tolist()]
+    _print_measured(out, path, [_fresh(predictions, groups)], experts)
+    if baseline is not None:
+        found = compare(predictions, load_predictions(baseline), shot_groups=groups)
+        parts = [_range(name, *values, sign="+") for name, values in found.items()]
+        out.print(f"{path} minus {baseline}, 95 % paired intervals: " + ", ".join(parts))
 
 
 def _evaluation(run: Run, thresholds: tuple[int, ...] | None) -> dict[str, Any]:
@@ -105,8 +164,11 @@ def _evaluation(run: Run, thresholds: tuple[int, ...] | None) -> dict[str, Any]:
     saved = run.evaluation()
     if thresholds is None or thresholds == run.recipe().shot_groups:
         return saved
-    predictions = run.predictions()
-    fresh = evaluate_predictions(predictions, shot_groups=(thresholds[0], thresholds[1])).to_dict()
+    return _fresh(run.predictions(), (thresholds[0], thresholds[1]))
+
+
+def _fresh(predictions: Predictions, groups: tuple[int, int]) -> dict[str, Any]:
+    fresh = evaluate_predictions(predictions, shot_groups=groups).to_dict()
     return {**fresh, "shifted": [asdict(scores) for scores in shifted_test_sets(predictions)]}
 
 

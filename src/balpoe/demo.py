@@ -10,6 +10,7 @@ from typing import Any
 from balpoe.files import write_file
 from balpoe.presets import preset
 from balpoe.recipes import updated
+from balpoe.report import write_report
 from balpoe.runs import Run, run_folder, train_run
 from balpoe.tables import console, print_scores, program
 
@@ -55,7 +56,11 @@ def demo(root: Path, *, fresh: bool = False) -> dict[str, list[Run]]:
     figure = root / "demo.png"
     _draw(runs, evaluations, figure)
     out.print(f"Runs: {', '.join(str(runs[row][0].folder.parent) for row in ROWS)} (seed-0 to seed-2 in each)")
+    page = root / "demo.html"
+    plain, *others, ours = (str(several[0].folder.parent) for several in runs.values())
+    write_report([ours, *others], page, baseline=plain)
     out.print(f"Picture: {figure}    Time: {time.monotonic() - started:.0f} s")
+    out.print(f"Report, to open in a browser and to show: {page}")
     out.print(f"Next: {program()} evaluate {runs[list(ROWS)[-1]][0].folder}")
     return runs
 

@@ -5,6 +5,8 @@ from difflib import get_close_matches
 
 __all__ = ["UserError", "unknown_name"]
 
+MOST_LISTED = 50
+
 
 class UserError(ValueError):
     """A mistake that the user can mend: the message says what, where and what to do.
@@ -20,7 +22,7 @@ class UserError(ValueError):
 
 
 def unknown_name(kind: str, name: str, known: Iterable[str]) -> UserError:
-    """Return the error for a misspelt name: the nearest known one, or all of them.
+    """Return the error for a misspelt name: the nearest known one, or all of them if they are few.
 
     >>> print(unknown_name("recipe", "cifar100lt", ["digits-lt", "cifar100-lt"]))
     unknown recipe 'cifar100lt'; did you mean 'cifar100-lt'?
@@ -29,6 +31,8 @@ def unknown_name(kind: str, name: str, known: Iterable[str]) -> UserError:
     """
     known = list(known)
     near = get_close_matches(name, known, n=1)
+    if len(known) > MOST_LISTED:
+        known = [*known[:MOST_LISTED], f"... ({len(known)} in all)"]
     return UserError(
         f"unknown {kind} {name!r}; " + (f"did you mean {near[0]!r}?" if near else f"known are {', '.join(known)}")
     )

@@ -1,11 +1,14 @@
 """Every number about saved predictions: evaluate() for one run, compare() for two."""
 
+import functools
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from balpoe import target_priors
 from balpoe.ensemble import product_of_experts, shift_prior
 from balpoe.errors import UserError
 from balpoe.intervals import bootstrap, wilson_interval
@@ -14,6 +17,7 @@ from balpoe.metrics import (
     accuracy_per_class,
     brier_scores,
     calibration_bins,
+    classwise_bins,
     expected_calibration_error,
     maximum_calibration_error,
     negative_log_likelihoods,
@@ -98,6 +102,7 @@ def evaluate(
     predictions: Predictions,
     target_prior: Any = None,
     *,
+    told: bool = True,
     shot_groups: tuple[int, int] = SHOT_GROUPS,
     num_bins: int = 15,
     num_resamples: int = 1000,
@@ -108,7 +113,9 @@ def evaluate(
     Args:
         predictions: From `predict`, or loaded.
         target_prior: None takes the logits as trained. A prior of the place of use moves them there from
-            their own, and weights the test samples so that they stand for that prior.
+            their own, and weights the test samples so that they stand for that prior. Shares that sum to 1, a mapping
+            from class names to weights, or a word: "uniform", "train", "forward-R" or "backward-R".
+        told: False weights the samples to the prior but leaves the logits as trained: what not telling them costs.
         shot_groups: A class is few-shot below the first and many-shot above the second number.
         num_bins: Of the calibration errors.
         num_resamples: Of the bootstrap; 0 for no intervals.
@@ -119,9 +126,13 @@ def evaluate(
     >>> evaluation = evaluate(predictions, num_resamples=0)
     >>> evaluation.balanced_accuracy, evaluation.few, evaluation.many
     (0.75, 0.5, None)
+    >>> round(evaluate(predictions, {"0": 9, "1": 1}, num_resamples=0).effective_samples, 2)
+    1.23
     """
+    if isinstance(target_prior, str | Mapping):
+        target_prior = target_priors.target_prior(target_prior, predictions)
     weights = None if target_prior is None else _weights(predictions, target_prior)
-    summaries = _summaries(predictions, target_prior, num_bins, weights)
+    summaries = _summaries(predictions, target_prior if told else None, num_bins, weights)
     ensemble, *experts = summaries
     measure = _Measure(predictions, shot_groups, num_bins, weights)
     scores = measure.scores(ensemble)
@@ -195,6 +206,8 @@ class _Summary:
     brier: Tensor
     classwise: CalibrationBins
     marginal: Tensor
+    own_marginal: Tensor
+    """The same, of samples weighted to the prior that the predictor is made for."""
 
 
 HEADLINE = ("accuracy", "balanced_accuracy", "many", "medium", "few", "ece", "mce", "nll", "brier")
@@ -256,12 +269,21 @@ class _Measure:
 
 def _summaries(predictions: Predictions, target_prior: Any, num_bins: int, weights: Tensor | None) -> list[_Summary]:
     """Of the ensemble, then of each expert, in one pass over blocks of rows."""
-    blocks = [_block_summaries(predictions, rows, target_prior, num_bins, weights) for rows in predictions.blocks()]
-    return [_joined(parts) for parts in zip(*blocks, strict=True)]
+    own = _own_weights(predictions)
+    blocks = (
+        _block_summaries(predictions, rows, target_prior, num_bins, weights, own) for rows in predictions.blocks()
+    )
+    # One after the other: the bins of all classes in all blocks would not fit into memory.
+    return functools.reduce(lambda done, new: [_joined(*pair) for pair in zip(done, new, strict=True)], blocks)
 
 
 def _block_summaries(
-    predictions: Predictions, rows: slice, target_prior: Any, num_bins: int, weights: Tensor | None
+    predictions: Predictions,
+    rows: slice,
+    target_prior: Any,
+    num_bins: int,
+    weights: Tensor | None,
+    own_weights: list[Tensor],
 ) -> list[_Summary]:
     tables, targets = _tables(predictions, rows), predictions.targets[rows]
     if bool(tables[0].isnan().any()):
@@ -270,7 +292,8 @@ def _block_summaries(
     if target_prior is not None:
         sources = _own_priors(predictions)
         tables = [shift_prior(table, target_prior, source) for table, source in zip(tables, sources, strict=True)]
-    return [_summary(table, targets, num_bins, None if weights is None else weights[rows]) for table in tables]
+    used = None if weights is None else weights[rows]
+    return [_summary(table, targets, num_bins, used, own[rows]) for table, own in zip(tables, own_weights, strict=True)]
 
 
 def _tables(predictions: Predictions, rows: slice) -> list[Tensor]:
@@ -284,27 +307,31 @@ def _own_priors(predictions: Predictions) -> list[Tensor]:
     return [predictions.source_prior.double(), *predictions.expert_priors.double()]
 
 
-def _summary(logits: Tensor, targets: Tensor, num_bins: int, weights: Tensor | None) -> _Summary:
+def _summary(logits: Tensor, targets: Tensor, num_bins: int, weights: Tensor | None, own: Tensor) -> _Summary:
     log_probabilities = logits.log_softmax(dim=1)
     probabilities = log_probabilities.exp()
     confidence, answer = probabilities.max(dim=1)
-    one_hot = torch.nn.functional.one_hot(targets, logits.shape[1])
     return _Summary(
         answer == targets,
         confidence,
         negative_log_likelihoods(log_probabilities, targets),
         brier_scores(probabilities, targets),
-        calibration_bins(probabilities, one_hot, num_bins, weights),
+        classwise_bins(probabilities, targets, num_bins, weights),
         probabilities.sum(dim=0),
+        own @ probabilities,
     )
 
 
-def _joined(parts: tuple[_Summary, ...]) -> _Summary:
-    whole = {
-        name: torch.cat([getattr(part, name) for part in parts]) for name in ("correct", "confidence", "nll", "brier")
-    }
-    sums = (torch.stack(values).sum(dim=0) for values in zip(*(part.classwise for part in parts), strict=True))
-    return _Summary(**whole, classwise=CalibrationBins(*sums), marginal=sum(part.marginal for part in parts))  # type: ignore[arg-type]
+def _joined(first: _Summary, second: _Summary) -> _Summary:
+    return _Summary(
+        torch.cat([first.correct, second.correct]),
+        torch.cat([first.confidence, second.confidence]),
+        torch.cat([first.nll, second.nll]),
+        torch.cat([first.brier, second.brier]),
+        CalibrationBins(*(a + b for a, b in zip(first.classwise, second.classwise, strict=True))),
+        first.marginal + second.marginal,
+        first.own_marginal + second.own_marginal,
+    )
 
 
 def _weights(predictions: Predictions, target_prior: Any) -> Tensor:
@@ -318,6 +345,14 @@ def _weights(predictions: Predictions, target_prior: Any) -> Tensor:
     return (target / counts.clamp(min=1) * len(predictions))[predictions.targets]
 
 
+def _own_weights(predictions: Predictions) -> list[Tensor]:
+    """Weights of the samples to the prior of the ensemble, then of each expert; all zero if a class has no sample."""
+    priors = _own_priors(predictions)
+    if int(torch.bincount(predictions.targets, minlength=predictions.num_classes).min()) == 0:
+        return [torch.zeros(len(predictions), dtype=torch.float64)] * len(priors)
+    return [_weights(predictions, prior) for prior in priors]
+
+
 def _checks(predictions: Predictions, as_trained: list[_Summary], num_bins: int) -> list[PriorCheck]:
     """The paper's Figure 3 for ensemble and experts, and the same weighted to the prior that each was made for."""
     priors = _own_priors(predictions)
@@ -325,18 +360,12 @@ def _checks(predictions: Predictions, as_trained: list[_Summary], num_bins: int)
     if int(torch.bincount(predictions.targets, minlength=predictions.num_classes).min()) == 0:
         pairs = zip(marginals, priors, strict=True)
         return [PriorCheck(tuple(m.tolist()), _divergence(m, prior), None, None) for m, prior in pairs]
-    weights = [_weights(predictions, prior) for prior in priors]
-    weighted = [torch.zeros_like(prior) for prior in priors]
-    for rows in predictions.blocks():
-        for total, table, weight in zip(weighted, _tables(predictions, rows), weights, strict=True):
-            total += weight[rows] @ table.softmax(dim=1) / len(predictions)
     checks = []
-    for summary, prior, marginal, total, weight in zip(as_trained, priors, marginals, weighted, weights, strict=True):
+    for summary, prior, marginal, weight in zip(as_trained, priors, marginals, _own_weights(predictions), strict=True):
         bins = calibration_bins(summary.confidence, summary.correct, num_bins, weight)
+        weighted = _divergence(summary.own_marginal / len(predictions), prior)
         ece = float(expected_calibration_error(bins))
-        checks.append(
-            PriorCheck(tuple(marginal.tolist()), _divergence(marginal, prior), _divergence(total, prior), ece)
-        )
+        checks.append(PriorCheck(tuple(marginal.tolist()), _divergence(marginal, prior), weighted, ece))
     return checks
 
 

@@ -15,11 +15,21 @@ def stratified_resample(targets: Tensor, generator: torch.Generator) -> Tensor:
     >>> targets[stratified_resample(targets, torch.Generator().manual_seed(0))]
     tensor([0, 0, 1, 1])
     """
-    order = torch.argsort(targets, stable=True)
-    counts = torch.bincount(targets)
-    start = (counts.cumsum(0) - counts)[targets[order]]
-    drawn = torch.rand(len(targets), generator=generator, dtype=torch.float64) * counts[targets[order]]
-    return order[start + drawn.long()]
+    return _Strata(targets).draw(generator)
+
+
+class _Strata:
+    """The samples class by class, sorted once for many resamples."""
+
+    def __init__(self, targets: Tensor) -> None:
+        self.order = torch.argsort(targets, stable=True)
+        counts = torch.bincount(targets)
+        self.start = (counts.cumsum(0) - counts)[targets[self.order]]
+        self.size = counts[targets[self.order]]
+
+    def draw(self, generator: torch.Generator) -> Tensor:
+        drawn = torch.rand(len(self.order), generator=generator, dtype=torch.float64) * self.size
+        return self.order[self.start + drawn.long()]
 
 
 def bootstrap(
@@ -45,8 +55,8 @@ def bootstrap(
     >>> low[0] < 49.5 < high[0]
     True
     """
-    generator = torch.Generator().manual_seed(seed)
-    draws = torch.stack([statistic(stratified_resample(targets, generator)) for _ in range(num_resamples)])
+    generator, strata = torch.Generator().manual_seed(seed), _Strata(targets)
+    draws = torch.stack([statistic(strata.draw(generator)) for _ in range(num_resamples)])
     tail = (1 - level) / 2
     return torch.nanquantile(draws.double(), torch.tensor([tail, 1 - tail], dtype=torch.float64), dim=0)
 

@@ -16,6 +16,7 @@ __all__ = [
     "accuracy_per_class",
     "brier_scores",
     "calibration_bins",
+    "classwise_bins",
     "expected_calibration_error",
     "maximum_calibration_error",
     "negative_log_likelihoods",
@@ -102,8 +103,8 @@ def calibration_bins(
     """Return the reliability diagram's numbers: right-closed bins, 1.0 in the last one and 0 in the first.
 
     Args:
-        confidence: The probability given to the answer, (samples,), or of each class, (samples, classes).
-        correct: Whether it was right, in the same shape.
+        confidence: The probability given to the answer, (samples,).
+        correct: Whether it was right, (samples,).
         num_bins: How many bins.
         weights: One per sample.
 
@@ -111,20 +112,49 @@ def calibration_bins(
     >>> round(float(expected_calibration_error(bins)), 4)
     0.485
     """
-    columns = 1 if confidence.ndim == 1 else confidence.shape[1]
-    probability = confidence.double().reshape(-1, columns)
-    weight = torch.ones(1, dtype=torch.float64) if weights is None else weights.double()
-    weight = weight.to(probability)[:, None].expand_as(probability)
-    edges = torch.linspace(0, 1, num_bins + 1, dtype=torch.float64)[1:-1].to(probability)
-    index = torch.bucketize(probability.contiguous(), edges)
-    index = (index + num_bins * torch.arange(columns, device=index.device)).flatten()
+    probability = confidence.double()
+    weight = _sample_weights(probability, weights)
+    index = torch.bucketize(probability, _inner_edges(num_bins, probability))
+    masses = (weight, weight * probability, weight * correct)
+    return CalibrationBins(*(torch.bincount(index, weights=mass, minlength=num_bins) for mass in masses))
 
-    def total(values: Tensor) -> Tensor:
-        sums = torch.bincount(index, weights=values.flatten(), minlength=columns * num_bins)
-        return sums if confidence.ndim == 1 else sums.view(columns, num_bins)
 
-    hits = weight * correct.reshape(-1, columns)
-    return CalibrationBins(total(weight), total(weight * probability), total(hits))
+def classwise_bins(
+    probabilities: Tensor, targets: Tensor, num_bins: int = 15, weights: Tensor | None = None
+) -> CalibrationBins:
+    """Return the same for each class by itself: its probability against whether it is the label, (classes, bins).
+
+    Where there are many classes almost all probabilities lie in the first bin, which gets what the others leave.
+
+    >>> bins = classwise_bins(torch.tensor([[0.97, 0.03], [1.0, 0.0]]), torch.tensor([0, 1]))
+    >>> bins.mass[:, [0, 14]].tolist()
+    [[0.0, 2.0], [2.0, 0.0]]
+    """
+    probability, classes = probabilities.double(), probabilities.shape[1]
+    weight, edges = _sample_weights(probability, weights), _inner_edges(num_bins, probability)
+    rows, columns = (probability > (edges[0] if num_bins > 1 else 1)).nonzero(as_tuple=True)
+    values, own = probability[rows, columns], probability.gather(1, targets[:, None]).squeeze(1)
+
+    def total(labels: Tensor, values: Tensor, masses: Tensor) -> Tensor:
+        index = labels * num_bins + torch.bucketize(values, edges)
+        return torch.bincount(index, weights=masses, minlength=classes * num_bins).view(classes, num_bins)
+
+    mass, confidence = total(columns, values, weight[rows]), total(columns, values, weight[rows] * values)
+    rest = weight.sum() - mass.sum(dim=1)
+    empty = rest <= 1e-12 * weight.sum()  # but for rounding
+    mass[:, 0] = rest.masked_fill(empty, 0)
+    confidence[:, 0] = (weight @ probability - confidence.sum(dim=1)).clamp(min=0).masked_fill(empty, 0)
+    return CalibrationBins(mass, confidence, total(targets, own, weight))
+
+
+def _sample_weights(probability: Tensor, weights: Tensor | None) -> Tensor:
+    if weights is None:
+        return torch.ones(len(probability), dtype=torch.float64, device=probability.device)
+    return weights.to(probability)
+
+
+def _inner_edges(num_bins: int, like: Tensor) -> Tensor:
+    return torch.linspace(0, 1, num_bins + 1, dtype=torch.float64)[1:-1].to(like)
 
 
 def expected_calibration_error(bins: CalibrationBins) -> Tensor:

@@ -1,15 +1,135 @@
 """Figures of saved numbers; each function takes numbers and axes, and saves nothing."""
 
+import io
 import math
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
+from matplotlib import rc_context
 from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 
-__all__ = ["plot_accuracy_by_class", "plot_boundaries", "plot_cost", "plot_curves", "plot_priors", "plot_reliability"]
+__all__ = [
+    "figure_bytes",
+    "inline_svg",
+    "plot_accuracy_by_class",
+    "plot_accuracy_by_count",
+    "plot_boundaries",
+    "plot_class_counts",
+    "plot_cost",
+    "plot_curves",
+    "plot_groups",
+    "plot_marginal",
+    "plot_priors",
+    "plot_reliability",
+    "plot_shifted",
+]
 
 # Okabe and Ito's colours, told apart by all kinds of colour vision.
 COLOURS = ("#999999", "#E69F00", "#56B4E9", "#0072B2", "#D55E00", "#009E73", "#CC79A7")
 MARKERS = "osD^vP*"
+GROUP_COLOURS = {"many": "#0072B2", "medium": "#E69F00", "few": "#D55E00"}
+INK = "#010203"  # stands for the page's own text colour in an inline drawing
+MANY_POINTS = 1000  # from here on points are drawn as a bitmap inside the drawing
+Drawing = Callable[[Figure], None]
+
+
+def inline_svg(draw: Drawing, size: tuple[float, float], name: str) -> str:
+    """Return a figure as an SVG element for a page: transparent, its text real text in the page's own colour."""
+    colours: dict[Any, str] = dict.fromkeys(
+        ("text.color", "axes.labelcolor", "axes.edgecolor", "xtick.color", "ytick.color"), INK
+    )
+    with rc_context({**colours, "svg.fonttype": "none", "svg.hashsalt": name, "font.family": "sans-serif"}):
+        text = figure_bytes(draw, size, "svg").decode()
+    text = re.sub(r"^.*?(?=<svg )|<metadata>.*?</metadata>", "", text, flags=re.DOTALL)
+    width, height = (round(72 * side) for side in size)
+    text = re.sub(
+        r"<svg [^>]*>",
+        f'<svg xmlns="http://www.w3.org/2000/svg" xmlns:xlink="http://www.w3.org/1999/xlink" '
+        f'viewBox="0 0 {width} {height}" aria-hidden="true" focusable="false">',
+        text,
+        count=1,
+    )
+    return text.replace(INK, "currentColor")
+
+
+def figure_bytes(draw: Drawing, size: tuple[float, float], kind: str) -> bytes:
+    """Return a figure as a file: "png", or "svg"."""
+    figure = Figure(figsize=size, layout="constrained")
+    draw(figure)
+    stream = io.BytesIO()
+    options = {"metadata": {"Date": None, "Creator": None}} if kind == "svg" else {"dpi": 120}
+    figure.savefig(stream, format=kind, transparent=kind == "svg", **options)
+    return stream.getvalue()
+
+
+def plot_class_counts(class_counts: Sequence[int], groups: Mapping[str, Sequence[bool]], axes: Axes) -> None:
+    """Draw the training samples of each class, most frequent first, in the colour of its shot group."""
+    order = sorted(range(len(class_counts)), key=lambda label: -class_counts[label])
+    for name, members in groups.items():
+        places = [place for place, label in enumerate(order) if members[label]]
+        if places:
+            heights = [class_counts[order[place]] for place in places]
+            axes.fill_between(
+                [places[0], *(place + 1 for place in places)], [heights[0], *heights], step="pre", linewidth=0,
+                color=GROUP_COLOURS[name], label=f"{name}: {len(places):,} classes",
+            )  # fmt: skip
+    axes.set(xlabel="classes, most frequent first", ylabel="training samples", xlim=(0, len(order)))
+    axes.set_yscale("log") if min(class_counts) > 0 and max(class_counts) > 20 * min(class_counts) else None
+    axes.legend(frameon=False)
+
+
+def plot_groups(methods: Mapping[str, Sequence[float | None]], axes: Axes) -> None:
+    """Draw the accuracy (fractions) on all, many-, medium- and few-shot classes as bars, one colour per method."""
+    width = 0.8 / len(methods)
+    for number, (name, values) in enumerate(methods.items()):
+        places = [place + (number - (len(methods) - 1) / 2) * width for place in range(len(values))]
+        heights = [0 if value is None else 100 * value for value in values]
+        colour = COLOURS[3] if number == 0 else COLOURS[(number + 3) % len(COLOURS)] if number > 1 else COLOURS[0]
+        bars = axes.bar(places, heights, width=0.92 * width, color=colour, label=name)
+        axes.bar_label(bars, ["-" if v is None else f"{100 * v:.1f}" for v in values], fontsize=8, padding=2)
+    axes.set_xticks(range(4), ["all", "many", "medium", "few"])
+    axes.set(ylabel="accuracy, %", ylim=(0, 108))
+    axes.legend(frameon=False, fontsize=8, loc="lower left", bbox_to_anchor=(0, 1), ncols=3)
+
+
+def plot_accuracy_by_count(
+    class_counts: Sequence[int], methods: Mapping[str, Sequence[float | None]], axes: Axes
+) -> None:
+    """Draw the accuracy (fractions) of each class against its training samples, one kind of marker per method."""
+    for number, (name, values) in enumerate(methods.items()):
+        shown = [label for label, value in enumerate(values) if value is not None]
+        colour, marker = (COLOURS[3], "o") if number == 0 else (COLOURS[4], "x")
+        axes.scatter(
+            [class_counts[label] for label in shown], [100 * (values[label] or 0) for label in shown], s=18, alpha=0.7,
+            color=colour, marker=marker, label=name, rasterized=len(shown) > MANY_POINTS,
+        )  # fmt: skip
+    axes.set(xlabel="training samples of the class", ylabel="accuracy, %", ylim=(-3, 103))
+    axes.set_xscale("log") if min(class_counts) > 0 else None
+    axes.grid(alpha=0.3)
+    axes.legend(frameon=False, fontsize=8)
+
+
+def plot_marginal(prior: Sequence[float], marginal: Sequence[float], axes: Axes) -> None:
+    """Draw an average prediction over the prior it should follow; classes most frequent in training first."""
+    places = range(1, len(prior) + 1)
+    axes.plot(places, marginal, color=COLOURS[1], linewidth=1, label="average prediction")
+    axes.plot(places, prior, color=COLOURS[3], linewidth=1.8, linestyle="--", label="its prior")
+    axes.set(xlabel="class, most frequent first", yscale="log")
+    axes.grid(alpha=0.3)
+    axes.legend(frameon=False, fontsize=8)
+
+
+def plot_shifted(names: Sequence[str], curves: Mapping[str, Sequence[float]], axes: Axes) -> None:
+    """Draw accuracies (fractions) on test sets of several label distributions, one line per way to predict."""
+    for number, (name, values) in enumerate(curves.items()):
+        heights = [100 * value for value in values]
+        axes.plot(names, heights, color=COLOURS[(4, 3)[number % 2]], marker=MARKERS[number], label=name)
+    axes.tick_params("x", rotation=35)
+    axes.set(ylabel="accuracy, %")
+    axes.grid(alpha=0.3)
+    axes.legend(frameon=False)
 
 
 def plot_accuracy_by_class(
@@ -54,7 +174,7 @@ def plot_reliability(bins: Mapping[str, Sequence[float]], axes: Axes) -> None:
     axes.bar(
         places, gaps, bottom=accuracy, width=0.55 / number, color=COLOURS[4], alpha=0.6, label="confidence - accuracy"
     )
-    axes.plot([0, 1], [0, 1], color="#444444", linestyle="--", linewidth=1)
+    axes.plot([0, 1], [0, 1], color=INK, linestyle="--", linewidth=1)
     axes.set(xlim=(0, 1), ylim=(0, 1), xlabel="confidence", ylabel="accuracy", aspect="equal")
 
 

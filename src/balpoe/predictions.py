@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from balpoe.archives import read_archive
 from balpoe.data.datasets import Dataset, Preprocessing
 from balpoe.ensemble import product_of_experts, source_prior
 from balpoe.errors import UserError
@@ -16,10 +17,12 @@ from balpoe.files import read_json, write_file, write_json
 from balpoe.networks.experts import multiply_adds, num_parameters
 from balpoe.priors import Lambdas, checked_lambdas, checked_prior, class_prior, tempered_prior
 
-__all__ = ["Predictions", "forward_in_blocks", "predict"]
+__all__ = ["Predictions", "forward_in_blocks", "load_predictions", "predict"]
 
 HALF_PRECISION_ABOVE = 256 * 2**20  # bytes; beyond that the logits are saved as float16
 BLOCK_VALUES = 2**21  # logits looked at together when a large table is read row by row
+# What a .npz may hold; the last two are known in order to be refused.
+ARRAYS = ("logits", "log_probabilities", "targets", "class_counts", "class_names", "lambdas", "probabilities", "probs")
 
 
 @dataclass(frozen=True, eq=False)
@@ -101,14 +104,16 @@ class Predictions:
     @property
     def source_prior(self) -> Tensor:
         """The prior under which `logits` are posteriors: uniform for lambdas that average to 0."""
-        return source_prior(self._prior(), self.lambdas)
+        return source_prior(self.prior, self.lambdas)
 
     @property
     def expert_priors(self) -> Tensor:
         """The prior that each expert was trained for, (experts, classes)."""
-        return tempered_prior(self._prior(), self.lambdas)
+        return tempered_prior(self.prior, self.lambdas)
 
-    def _prior(self) -> Tensor:
+    @property
+    def prior(self) -> Tensor:
+        """The training prior that the lambdas bend: `train_prior`, or else the class counts' share."""
         return class_prior(self.class_counts) if self.train_prior is None else self.train_prior
 
     def subset(self, indices: Tensor) -> "Predictions":
@@ -161,6 +166,36 @@ class Predictions:
             raise
         except (KeyError, TypeError, ValueError, RuntimeError) as error:
             raise UserError(f"{folder / 'predictions.json'} lacks or garbles {error}; predict again") from error
+
+
+def load_predictions(path: str | Path) -> Predictions:
+    """Return predictions of this or any other program.
+
+    Args:
+        path: The folder of a run, a folder of `Predictions.save`, or a .npz with the arrays
+            `logits` or `log_probabilities`, (samples, classes) or (samples, experts, classes);
+            `targets`, (samples,); `class_counts` of the training set, (classes,); and, if wanted, `class_names` (text)
+            and `lambdas`, (experts,), by default 1 for each: trained with plain cross-entropy.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     np.savez(f"{folder}/theirs.npz", logits=np.eye(2), targets=[0, 1], class_counts=[90, 10])
+    ...     load_predictions(f"{folder}/theirs.npz").source_prior
+    tensor([0.9000, 0.1000])
+    """
+    path = Path(path)
+    for folder in (path, path / "predictions"):
+        if (folder / "predictions.json").is_file():
+            return Predictions.load(folder)
+    if path.suffix != ".npz" or path.is_dir():
+        raise UserError(
+            f"there are no predictions in {path}; give the folder of a finished run, one of Predictions.save, or a .npz"
+        )
+    arrays = read_archive(path, ARRAYS)
+    try:
+        return _from_arrays(arrays)
+    except UserError as error:
+        raise UserError(f"{path}: {error}") from error
 
 
 def predict(
@@ -217,6 +252,59 @@ def forward_in_blocks(
     with torch.inference_mode():
         blocks = [network(preprocessing.normalise(block.to(device))) for block in images.split(batch_size)]
         return torch.cat([block.float().cpu() for block in blocks])
+
+
+def _from_arrays(arrays: dict[str, np.ndarray]) -> Predictions:
+    logits = _expert_logits(arrays)
+    if "targets" not in arrays:
+        raise UserError("there is no array targets; save the label of each sample")
+    if "class_counts" not in arrays:
+        raise UserError("there is no array class_counts; save the training samples of each class")
+    names = arrays.get("class_names", np.array([], dtype=str))
+    if names.dtype.kind != "U" or names.ndim != 1:
+        raise UserError("class_names must be one row of text; save numpy.array(names)")
+    lambdas = _whole_or_float(arrays, "lambdas") if "lambdas" in arrays else torch.ones(logits.shape[1])
+    counts = _whole_or_float(arrays, "class_counts")
+    if counts.ndim != 1 or counts.is_floating_point():
+        raise UserError("class_counts must be one row of whole numbers; save the training samples of each class")
+    class_prior(counts)  # a class without samples is told now
+    return Predictions(logits, _whole_or_float(arrays, "targets"), counts, lambdas, tuple(names.tolist()))
+
+
+def _expert_logits(arrays: dict[str, np.ndarray]) -> Tensor:
+    """Of shape (samples, experts, classes), each row with a finite sum of exponentials."""
+    if "probabilities" in arrays or "probs" in arrays:
+        raise UserError("probabilities lose what is close to 0 and 1; save their logarithm as log_probabilities")
+    given = [name for name in ("logits", "log_probabilities") if name in arrays]
+    if len(given) != 1:
+        raise UserError(f"there are {len(given)} arrays named logits or log_probabilities; save one of them")
+    values = _whole_or_float(arrays, given[0])
+    if values.ndim not in (2, 3) or not values.numel():
+        raise UserError(
+            f"{given[0]} must have shape (samples, classes) or (samples, experts, classes), "
+            f"but has {tuple(values.shape)}"
+        )
+    values = values if values.is_floating_point() else values.float()
+    expert_logits = values[:, None] if values.ndim == 2 else values
+    log_sums = torch.cat([block.double().logsumexp(dim=2) for block in expert_logits.split(1024)])
+    wrong = ~log_sums.isfinite().all(dim=1)
+    if bool(wrong.any()):
+        raise UserError(f"{given[0]} of sample {int(wrong.nonzero()[0])} are not all numbers; look at what gave them")
+    wrong = (log_sums.abs() > 0.01).any(dim=1)  # as far as float16 gets over many classes
+    if given == ["log_probabilities"] and bool(wrong.any()):
+        row = int(wrong.nonzero()[0])
+        total = float(log_sums[row].exp().max())
+        raise UserError(
+            f"probabilities of sample {row} sum to {total:g}, not to 1; if log_probabilities are logits, call them so"
+        )
+    return expert_logits
+
+
+def _whole_or_float(arrays: dict[str, np.ndarray], name: str) -> Tensor:
+    array = arrays[name]
+    if array.dtype.kind not in "fiu":
+        raise UserError(f"{name} must be numbers, but is text")
+    return torch.from_numpy(array if array.dtype.kind == "f" else array.astype(np.int64))
 
 
 def _device(network: nn.Module) -> torch.device:

@@ -7,10 +7,10 @@ import torch
 from torch import Tensor
 
 from balpoe.data.longtail import long_tailed_indices, shifted_test_counts
-from balpoe.ensemble import shift_prior
+from balpoe.ensemble import product_of_experts, shift_prior
 from balpoe.label_shift import estimate_prior
 from balpoe.predictions import Predictions
-from balpoe.priors import class_prior
+from balpoe.priors import class_counts, class_prior
 
 __all__ = ["EstimatedScores", "ShiftedScores", "estimated_test_sets", "shifted_test_sets"]
 
@@ -49,7 +49,15 @@ def shifted_test_sets(
     rare ones; the samples are those that the reference's rule keeps. Ratios for which a class would
     keep no sample are left out.
     """
-    return [_told_and_not(*each) for each in _test_sets(predictions, ratios, seed)]
+    sets = list(_test_sets(predictions, ratios, seed))
+    counts = (class_counts(predictions.targets[rows], predictions.num_classes) for _, _, rows in sets)
+    priors = [count / count.sum() for count in counts]
+    answers = _answers(predictions, priors)
+    results = []
+    for (name, ratio, rows), answer in zip(sets, answers[1:], strict=True):
+        right = [float((each[rows] == predictions.targets[rows]).double().mean()) for each in (answers[0], answer)]
+        results.append(ShiftedScores(name, ratio, len(rows), *right))
+    return results
 
 
 def estimated_test_sets(
@@ -64,7 +72,8 @@ def estimated_test_sets(
         seed: As for `shifted_test_sets`.
     """
     results = []
-    for name, _, subset in _test_sets(predictions, ratios, seed):
+    for name, _, rows in _test_sets(predictions, ratios, seed):
+        subset = predictions.subset(rows)
         found = estimate_prior(
             subset.logits, source_prior=predictions.source_prior, validation=validation,
             family="tempered", train_prior=class_prior(predictions.class_counts),
@@ -74,29 +83,26 @@ def estimated_test_sets(
     return results
 
 
-def _test_sets(
-    predictions: Predictions, ratios: Sequence[float], seed: int
-) -> Iterator[tuple[str, float, Predictions]]:
-    counts = _label_counts(predictions)
+def _test_sets(predictions: Predictions, ratios: Sequence[float], seed: int) -> Iterator[tuple[str, float, Tensor]]:
+    """Name, ratio and samples of each test set."""
+    counts = class_counts(predictions.targets, predictions.num_classes)
     usable = [ratio for ratio in sorted(ratios, reverse=True) if ratio <= int(counts.min())]
     forward, backward = [("forward", ratio) for ratio in usable], [("backward", ratio) for ratio in reversed(usable)]
     whole = "uniform" if counts.min() == counts.max() else "test set"
     for direction, ratio in [*forward, (whole, 1), *backward]:
         if direction == whole:
-            yield whole, 1, predictions
+            yield whole, 1, torch.arange(len(predictions))
         else:
             kept = shifted_test_counts(predictions.class_counts, counts, ratio, direction)
-            subset = predictions.subset(long_tailed_indices(predictions.targets, kept, seed))
-            yield f"{direction}-{ratio:g}", ratio, subset
+            yield f"{direction}-{ratio:g}", ratio, long_tailed_indices(predictions.targets, kept, seed)
 
 
-def _told_and_not(name: str, ratio: float, predictions: Predictions) -> ShiftedScores:
-    counts = _label_counts(predictions)
-    logits = predictions.logits
-    told = shift_prior(logits, counts / counts.sum(), predictions.source_prior)
-    right = [float((row.argmax(dim=1) == predictions.targets).double().mean()) for row in (logits, told)]
-    return ShiftedScores(name, ratio, len(predictions), *right)
-
-
-def _label_counts(predictions: Predictions) -> Tensor:
-    return torch.bincount(predictions.targets, minlength=predictions.num_classes)
+def _answers(predictions: Predictions, priors: Sequence[Tensor]) -> Tensor:
+    """What is answered to each sample, (1 + priors, samples): as trained, then told of each prior; block by block."""
+    nothing = torch.zeros(predictions.num_classes)
+    moves = [nothing, *(shift_prior(nothing, prior, predictions.source_prior) for prior in priors)]
+    blocks = []
+    for rows in predictions.blocks():
+        logits = product_of_experts(predictions.expert_logits[rows])
+        blocks.append(torch.stack([(logits + move).argmax(dim=1) for move in moves]))
+    return torch.cat(blocks, dim=1)

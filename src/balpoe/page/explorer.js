@@ -1,0 +1,402 @@
+// The prior explorer: recomputes accuracy and calibration for another label prior, from the predictions in the page.
+// The arithmetic is that of balpoe.evaluate(predictions, target_prior=...). Names of classes are data: textContent only.
+(() => {
+  "use strict";
+
+  // How many times as frequent the first class is as the last one: about equal steps on a log scale.
+  const RATIOS = [1, 1.25, 1.6, 2, 2.5, 3.2, 4, 5, 6.5, 8, 10, 13, 16, 20, 25, 32, 40, 50, 65, 80, 100];
+  const METRICS = ["accuracy", "many", "medium", "few", "balanced", "ece", "mce"];
+  const MOST_CHANGES = 10;
+  const NUMBER = /^[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?$/i;
+
+  // ---- the data ----
+
+  function unpack(text, Kind) {
+    const letters = atob(text);
+    const bytes = new Uint8Array(letters.length);
+    for (let i = 0; i < letters.length; i++) bytes[i] = letters.charCodeAt(i);
+    return new Kind(bytes.buffer);
+  }
+
+  function load(json) {
+    const raw = JSON.parse(json);
+    const Wide = raw.wide ? Uint32Array : Uint16Array;
+    const classes = raw.names.length;
+    const levels = new Float64Array(256); // probability of each code, in units of the row's largest
+    for (let code = 0; code < 256; code++) levels[code] = Math.exp(-raw.deepest * (code / 255) ** 2);
+    const data = {
+      classes, levels, names: raw.names, counts: raw.counts, tested: raw.tested, bins: raw.bins, kept: raw.kept,
+      train: unpack(raw.train, Float64Array), source: unpack(raw.source, Float64Array),
+      targets: unpack(raw.targets, Wide), codes: unpack(raw.codes, Uint8Array),
+      labels: raw.labels === undefined ? null : unpack(raw.labels, Wide),
+      rest: raw.rest === undefined ? null : unpack(raw.rest, Float32Array),
+      spread: raw.spread === undefined ? null : unpack(raw.spread, Float32Array),
+    };
+    data.held = new Float64Array(classes); // rows of each class in this page
+    for (const label of data.targets) data.held[label]++;
+    const [few, many] = raw.groups;
+    data.group = raw.counts.map((count) => (count > many ? "many" : count < few ? "few" : "medium"));
+    const order = raw.counts.map((_, label) => label).sort((a, b) => raw.counts[b] - raw.counts[a] || a - b);
+    data.rank = new Float64Array(classes);
+    order.forEach((label, rank) => { data.rank[label] = rank; });
+    return data;
+  }
+
+  // ---- priors: positive weights that sum to 1 ----
+
+  function normalised(weights) {
+    const largest = weights.reduce((a, b) => Math.max(a, b), 0); // the sum of huge weights would be infinite
+    const scaled = Float64Array.from(weights, (weight) => weight / largest);
+    const total = scaled.reduce((a, b) => a + b, 0);
+    return scaled.map((weight) => weight / total);
+  }
+
+  function sliderPrior(data, step) {
+    const ratio = RATIOS[Math.abs(step)];
+    const place = Float64Array.from(data.rank, (rank) => rank / Math.max(1, data.classes - 1));
+    const values = normalised(place.map((x) => ratio ** (step < 0 ? -x : x - 1)));
+    if (step === 0) return { name: "uniform", words: "uniform: all classes are equally frequent", values };
+    const name = `${step < 0 ? "forward" : "backward"}-${ratio}`;
+    const [first, last] = step < 0 ? ["most common", "rarest"] : ["rarest", "most common"];
+    return { name, words: `${name}: the ${first} training class is ${ratio} times as frequent as the ${last}`, values };
+  }
+
+  function trainingPrior(data) {
+    const words = "training prior: classes are as frequent as in training";
+    return { name: "the training prior", words, values: data.train };
+  }
+
+  function quoted(name) { return `\u201c\u2068${name}\u2069\u201d`; } // isolated: may be written from right to left
+
+  function someNames(names) {
+    const shown = names.slice(0, 3).map(quoted).join(", ");
+    return names.length > 3 ? `${shown} and ${names.length - 3} more` : shown;
+  }
+
+  function weightIn(text, where) {
+    if (!NUMBER.test(text)) throw new Error(`${where}: ${quoted(text)} is not a number; write a weight such as 0.25.`);
+    const weight = Number(text);
+    if (weight < 0) throw new Error(`${where}: the weight ${text} is negative; give 0 or more.`);
+    if (!Number.isFinite(weight)) throw new Error(`${where}: the weight ${text} is too large; weights need not sum to 1.`);
+    return weight;
+  }
+
+  // Weights from pasted text; a mistake is thrown as a sentence for the reader.
+  function parseWeights(data, text) {
+    const lines = text.split(/\r\n|\r|\n/).map((line, index) => ({ text: line.trim(), where: `Line ${index + 1}` }))
+      .filter((line) => line.text !== "");
+    if (!lines.length) throw new Error("The box is empty; give a weight for each class.");
+    const named = lines.some((line) => /[,\t]/.test(line.text));
+    const weights = named ? namedWeights(data, lines) : lines.map((line) => weightIn(line.text, line.where));
+    if (weights.length !== data.classes) {
+      throw new Error(`There are ${weights.length} numbers for ${data.classes} classes; give one for each, in order.`);
+    }
+    if (!weights.some((weight) => weight > 0)) throw new Error("All weights are 0; give at least one class more.");
+    return { name: "your weights", words: "your own weights", values: normalised(weights) };
+  }
+
+  // A name as it is, or in the quotes in which a .csv file puts one with commas.
+  function written(name, labels) {
+    return labels.has(name) || !/^".*"$/.test(name) ? name : name.slice(1, -1).replaceAll('""', '"');
+  }
+
+  function namedWeights(data, lines) {
+    const labels = new Map();
+    data.names.forEach((name, label) => { labels.set(name.trim(), labels.has(name.trim()) ? -1 : label); });
+    const weights = new Array(data.classes).fill(null);
+    for (const line of lines) {
+      const cut = line.text.includes("\t") ? line.text.lastIndexOf("\t") : line.text.lastIndexOf(",");
+      if (cut < 0) throw new Error(`${line.where} has no comma or tab; write a name, a comma and a weight.`);
+      const name = written(line.text.slice(0, cut).trim(), labels);
+      const label = labels.get(name);
+      const weight = line.text.slice(cut + 1).trim();
+      if (label === undefined && line === lines[0] && !NUMBER.test(weight)) continue; // the headings
+      if (label === undefined) throw new Error(`${line.where}: no class is called ${quoted(name)}.`);
+      if (label < 0) throw new Error(`Several classes are called ${quoted(name)}; give one number for each class, in order.`);
+      if (weights[label] !== null) throw new Error(`${line.where}: the class ${quoted(name)} has a weight already.`);
+      weights[label] = weightIn(weight, line.where);
+    }
+    const missing = data.names.filter((_, label) => weights[label] === null);
+    if (missing.length) throw new Error(`No weight for ${someNames(missing)}; give 0 to leave a class out.`);
+    return weights;
+  }
+
+  // ---- the numbers ----
+
+  // Each row's answer and confidence when its probabilities are multiplied by ratio = target / source prior.
+  function predict(data, ratio) {
+    const { codes, labels, levels, kept, targets, rest } = data;
+    const correct = new Uint8Array(targets.length);
+    const confidence = new Float64Array(targets.length);
+    let beyond = 0; // what the classes left out of a row are multiplied by, on average
+    if (labels) data.spread.forEach((share, label) => { beyond += share * ratio[label]; });
+    for (let row = 0, place = 0; row < targets.length; row++) {
+      let sum = labels ? rest[row] * beyond : 0;
+      let largest = -1;
+      let answer = 0;
+      for (let column = 0; column < kept; column++, place++) {
+        const label = labels ? labels[place] : column;
+        const value = levels[codes[place]] * ratio[label];
+        sum += value;
+        if (value > largest) {
+          largest = value;
+          answer = label;
+        }
+      }
+      correct[row] = answer === targets[row] ? 1 : 0;
+      confidence[row] = sum > 0 ? largest / sum : 0;
+    }
+    return { correct, confidence };
+  }
+
+  function mean(values) {
+    return values.length ? values.reduce((a, b) => a + b, 0) / values.length : NaN;
+  }
+
+  // All metrics as fractions under a prior; NaN where there is nothing to measure.
+  function measure(data, prediction, prior) {
+    const hits = new Float64Array(data.classes);
+    data.targets.forEach((label, row) => { hits[label] += prediction.correct[row]; });
+    const perClass = hits.map((hit, label) => (prior[label] > 0 ? hit / data.held[label] : NaN));
+    const members = { many: [], medium: [], few: [], balanced: [] };
+    let accuracy = 0;
+    let covered = 0;
+    perClass.forEach((value, label) => {
+      if (Number.isNaN(value)) return;
+      accuracy += prior[label] * value;
+      covered += prior[label];
+      members.balanced.push(value);
+      members[data.group[label]].push(value);
+    });
+    const bins = reliability(data, prediction, prior);
+    const gaps = bins.map((bin) => (bin.share > 0 ? Math.abs(bin.accuracy - bin.confidence) : 0));
+    return {
+      accuracy: accuracy / covered, many: mean(members.many), medium: mean(members.medium), few: mean(members.few),
+      balanced: mean(members.balanced), ece: gaps.reduce((total, gap, place) => total + gap * bins[place].share, 0),
+      mce: Math.max(...gaps), perClass, bins,
+    };
+  }
+
+  // Right-closed bins of confidence, each sample with the weight that makes the test set stand for the prior.
+  function reliability(data, prediction, prior) {
+    const bins = Array.from({ length: data.bins }, () => ({ mass: 0, confidence: 0, accuracy: 0, share: 0 }));
+    let total = 0;
+    data.targets.forEach((label, row) => {
+      const weight = prior[label] / data.held[label];
+      const confidence = prediction.confidence[row];
+      const bin = bins[Math.min(data.bins - 1, Math.max(0, Math.ceil(confidence * data.bins) - 1))];
+      bin.mass += weight;
+      bin.confidence += weight * confidence;
+      bin.accuracy += weight * prediction.correct[row];
+      total += weight;
+    });
+    for (const bin of bins.filter(({ mass }) => mass > 0)) {
+      bin.share = bin.mass / total;
+      bin.confidence /= bin.mass;
+      bin.accuracy /= bin.mass;
+    }
+    return bins;
+  }
+
+  // How many equally weighted samples the whole weighted test set is worth.
+  function effectiveSamples(data, prior) {
+    return 1 / prior.reduce((sum, share, label) => (share > 0 ? sum + (share * share) / data.tested[label] : sum), 0);
+  }
+
+  // ---- the page ----
+
+  function percent(value) { return Number.isFinite(value) ? (100 * value).toFixed(1) : "-"; }
+
+  // The difference of two numbers as they are shown, in points.
+  function change(after, before) { return Number(percent(after)) - Number(percent(before)); }
+
+  function signed(points) {
+    if (!Number.isFinite(points)) return "-";
+    const text = Math.abs(points).toFixed(1);
+    return text === "0.0" ? text : `${points < 0 ? "\u2212" : "+"}${text}`;
+  }
+
+  function element(tag, text, attributes = {}) {
+    const made = document.createElement(tag);
+    if (text !== undefined) made.textContent = text;
+    for (const [name, value] of Object.entries(attributes)) made.setAttribute(name, value);
+    return made;
+  }
+
+  function row(cells) {
+    const made = element("tr");
+    made.append(...cells);
+    return made;
+  }
+
+  function drawn(tag, attributes, text) {
+    const made = document.createElementNS("http://www.w3.org/2000/svg", tag);
+    for (const [name, value] of Object.entries(attributes)) made.setAttribute(name, value);
+    if (text !== undefined) made.textContent = text;
+    return made;
+  }
+
+  function diagram(title, bins, ece) {
+    const [left, top, size] = [38, 28, 230];
+    const x = (value) => left + size * value;
+    const y = (value) => top + size * (1 - value);
+    const svg = drawn("svg", { viewBox: "0 0 280 300", role: "img" });
+    const words = Number.isFinite(ece) ? `ECE ${percent(ece)} %` : "no numbers";
+    svg.setAttribute("aria-label", `Reliability diagram, ${title}: ${words}`);
+    svg.append(drawn("text", { x: left, y: 16, class: "explorer-title" }, `${title}: ${words}`));
+    const width = 1 / bins.length;
+    bins.forEach((bin, place) => {
+      if (!(bin.share > 0)) return;
+      const start = x(place * width);
+      const bar = { x: start + 0.5, width: size * width - 1, y: y(bin.accuracy), height: size * bin.accuracy };
+      const high = Math.max(bin.accuracy, bin.confidence);
+      const gap = size * Math.abs(bin.accuracy - bin.confidence);
+      const narrow = { x: start + size * width * 0.22, width: size * width * 0.56, y: y(high), height: gap };
+      svg.append(drawn("rect", { class: "explorer-accuracy", ...bar }), drawn("rect", { class: "explorer-gap", ...narrow }));
+    });
+    svg.append(drawn("path", { class: "explorer-axis", d: `M${x(0)} ${y(1)}V${y(0)}H${x(1)}` }));
+    for (const name of ["explorer-under", "explorer-diagonal"]) {
+      svg.append(drawn("line", { class: name, x1: x(0), y1: y(0), x2: x(1), y2: y(1) }));
+    }
+    for (const tick of [0, 0.5, 1]) {
+      svg.append(drawn("text", { x: x(tick), y: y(0) + 15, "text-anchor": "middle" }, String(100 * tick)));
+      svg.append(drawn("text", { x: left - 6, y: y(tick) + 4, "text-anchor": "end" }, String(100 * tick)));
+    }
+    svg.append(drawn("text", { x: x(0.5), y: y(0) + 32, "text-anchor": "middle" }, "confidence, %"));
+    const side = { x: 0, y: 0, "text-anchor": "middle", transform: `translate(10 ${y(0.5)}) rotate(-90)` };
+    svg.append(drawn("text", side, "accuracy, %"));
+    return svg;
+  }
+
+  function start(root) {
+    const part = (selector) => root.querySelector(selector);
+    const data = load(part(".explorer-data").textContent);
+    const slider = part("input[type=range]");
+    const box = part("textarea");
+    const asTrained = predict(data, new Float64Array(data.classes).fill(1));
+    let current = sliderPrior(data, Number(slider.value));
+    let waiting = false;
+
+    function choose(prior, onSlider) {
+      current = prior;
+      root.querySelectorAll("[data-prior]").forEach((button) => {
+        const chosen = button.dataset.prior === "train" ? prior.name === "the training prior" : prior.name === "uniform";
+        button.setAttribute("aria-pressed", String(chosen));
+      });
+      slider.setAttribute("aria-valuetext", onSlider ? prior.words : `${prior.words}; not from this slider`);
+      part(".explorer-mistake").textContent = "";
+      if (waiting) return;
+      waiting = true;
+      requestAnimationFrame(() => {
+        waiting = false;
+        const begin = performance.now();
+        show();
+        window.balpoeExplorer.lastMilliseconds = performance.now() - begin;
+        window.balpoeExplorer.moves++;
+      });
+    }
+
+    function show() {
+      const prior = current.values;
+      const missing = data.names.filter((_, label) => prior[label] > 0 && data.tested[label] === 0);
+      const ratio = prior.map((share, label) => share / data.source[label]);
+      const nothing = Object.fromEntries([...METRICS.map((name) => [name, NaN]), ["bins", []]]);
+      const told = missing.length ? nothing : measure(data, predict(data, ratio), prior);
+      const notTold = missing.length ? nothing : measure(data, asTrained, prior);
+      part(".explorer-prior").textContent = current.words[0].toUpperCase() + current.words.slice(1);
+      part(".explorer-problem").textContent = missing.length
+        ? `The test set has no sample of ${someNames(missing)}, so nothing can be said about this prior.` : "";
+      showSummary(told.accuracy, notTold.accuracy);
+      showTable(told, notTold);
+      const effective = missing.length ? NaN : effectiveSamples(data, prior);
+      showEffective(effective);
+      showDiagrams(told, notTold);
+      showChanges(told, notTold);
+      window.balpoeExplorer.result = { prior: current.name, told, notTold, effective };
+    }
+
+    function showSummary(told, notTold) {
+      const gain = change(told, notTold);
+      const size = `${Math.abs(gain).toFixed(1)} points`;
+      const effect = size === "0.0 points" ? "telling changes nothing" : `telling ${gain > 0 ? "gains" : "costs"} ${size}`;
+      part(".explorer-summary").textContent = Number.isNaN(gain) ? ""
+        : `Under ${current.name}, accuracy is ${percent(told)} % told and ${percent(notTold)} % not told: ${effect}.`;
+    }
+
+    function showTable(told, notTold) {
+      for (const name of METRICS) {
+        const cells = part(`[data-metric="${name}"]`).querySelectorAll("td");
+        [percent(notTold[name]), percent(told[name]), signed(change(told[name], notTold[name]))].forEach((text, place) => {
+          cells[place].textContent = text;
+        });
+      }
+      for (const name of ["many", "medium", "few"]) {
+        const members = data.names.map((_, label) => label).filter((label) => data.group[label] === name);
+        const share = members.reduce((sum, label) => sum + current.values[label], 0);
+        const noun = members.length === 1 ? "class" : "classes";
+        part(`[data-metric="${name}"] small`).textContent = `${members.length} ${noun}, ${percent(share)} % of the cases`;
+      }
+    }
+
+    function showEffective(effective) {
+      const samples = data.tested.reduce((a, b) => a + b, 0).toLocaleString("en");
+      const worth = Math.round(effective).toLocaleString("en");
+      part(".explorer-effective").textContent = Number.isFinite(effective)
+        ? `The ${samples} test samples, weighted to these frequencies, are worth ${worth} equally weighted ones.` : "";
+    }
+
+    function showDiagrams(told, notTold) {
+      part('[data-diagram="notTold"]').replaceChildren(diagram("Not told", notTold.bins, notTold.ece));
+      part('[data-diagram="told"]').replaceChildren(diagram("Told", told.bins, told.ece));
+      const numbers = (bin) => (bin.share > 0 ? [bin.share, bin.confidence, bin.accuracy] : [0, NaN, NaN]);
+      part(".explorer-bins tbody").replaceChildren(...told.bins.map((bin, place) => {
+        const range = `${percent(place / data.bins)} to ${percent((place + 1) / data.bins)}`;
+        const cells = [...numbers(notTold.bins[place]), ...numbers(bin)].map((value) => element("td", percent(value)));
+        return row([element("th", range, { scope: "row" }), ...cells]);
+      }));
+    }
+
+    function showChanges(told, notTold) {
+      const changes = Array.from(told.perClass || [], (after, label) => ({ label, after, before: notTold.perClass[label] }))
+        .filter(({ after, before }) => after !== before && !Number.isNaN(after))
+        .sort((a, b) => Math.abs(b.after - b.before) - Math.abs(a.after - a.before) || a.label - b.label);
+      part(".explorer-unchanged").hidden = changes.length > 0 || !told.perClass;
+      part(".explorer-changes table").hidden = changes.length === 0;
+      part(".explorer-changes tbody").replaceChildren(...changes.slice(0, MOST_CHANGES).map(({ label, before, after }) => {
+        const name = element("th", undefined, { scope: "row" });
+        name.append(element("bdi", data.names[label]));
+        const count = element("td", data.counts[label].toLocaleString("en"));
+        return row([name, count, element("td", percent(before)), element("td", percent(after))]);
+      }));
+    }
+
+    function useBox() {
+      try {
+        choose(parseWeights(data, box.value), false);
+      } catch (mistake) {
+        part(".explorer-mistake").textContent = mistake.message;
+      }
+    }
+
+    slider.addEventListener("input", () => choose(sliderPrior(data, Number(slider.value)), true));
+    part('[data-prior="train"]').addEventListener("click", () => choose(trainingPrior(data), false));
+    part('[data-prior="uniform"]').addEventListener("click", () => {
+      slider.value = "0";
+      choose(sliderPrior(data, 0), true);
+    });
+    part('[data-do="use"]').addEventListener("click", useBox);
+    part('[data-do="fill"]').addEventListener("click", () => {
+      const digits = (share) => Number(share.toPrecision(6));
+      box.value = data.names.map((name, label) => `${name}\t${digits(current.values[label])}`).join("\n");
+    });
+    box.placeholder = data.names.slice(0, 2).map((name, place) => `${name}, ${3 - 2 * place}`).join("\n");
+    part(".explorer-body").hidden = false;
+    choose(current, true);
+  }
+
+  function startAll() { document.querySelectorAll(".explorer").forEach(start); }
+
+  window.balpoeExplorer = { lastMilliseconds: 0, moves: 0, result: null };
+  if (document.readyState === "loading") document.addEventListener("DOMContentLoaded", startAll);
+  else startAll();
+})();

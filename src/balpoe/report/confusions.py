@@ -1,0 +1,103 @@
+"""What rare classes are mistaken for."""
+
+import base64
+import html
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from balpoe.data import load_data
+from balpoe.data.pictures import png
+from balpoe.ensemble import product_of_experts
+from balpoe.errors import UserError
+from balpoe.predictions import Predictions
+from balpoe.recipes import updated
+from balpoe.report.numbers import group_masks
+from balpoe.report.page import Block, Fragment, Part, Table
+from balpoe.report.subjects import Subject
+
+__all__ = ["confused_pairs", "confusions_part"]
+
+EXAMPLES = 4  # pictures of a confused pair
+
+
+def confused_pairs(predictions: Predictions, rare: Tensor, most: int = 10) -> list[tuple[int, int, Tensor]]:
+    """Return the most frequent mistakes about rare classes: true class, answer, and which samples.
+
+    Args:
+        predictions: Looked at in blocks; no table of classes by classes is made.
+        rare: Which classes are, (classes,).
+        most: How many pairs.
+
+    >>> logits = torch.eye(3)[[0, 2, 2, 2]][:, None]
+    >>> wrong = Predictions(logits, torch.tensor([0, 1, 1, 2]), [50, 5, 5], [0.0])
+    >>> [(true, answer, rows.tolist()) for true, answer, rows in confused_pairs(wrong, torch.arange(3) > 0)]
+    [(1, 2, [1, 2])]
+    """
+    answers = torch.cat([_logits(predictions, rows).argmax(dim=1) for rows in predictions.blocks()])
+    wrong = ((answers != predictions.targets) & rare[predictions.targets]).nonzero().flatten()
+    keys = predictions.targets[wrong] * predictions.num_classes + answers[wrong]
+    pairs, counts = keys.unique(return_counts=True)
+    first = torch.argsort(counts, descending=True, stable=True)[:most]
+    return [(int(key) // predictions.num_classes, int(key) % predictions.num_classes, wrong[keys == key])
+            for key in pairs[first]]  # fmt: skip
+
+
+def confusions_part(subject: Subject, data_root: str) -> Part:
+    """What rare classes are taken for, with pictures where they are at hand."""
+    predictions = subject.predictions[0]
+    few = group_masks(subject)["few"]
+    who = "few-shot classes"
+    if not bool(few.any()):
+        order = torch.argsort(predictions.class_counts, stable=True)
+        few = torch.zeros_like(few).index_fill(0, order[: max(1, len(order) // 3)], True)
+        who = "the rarest third of the classes"
+    pairs = confused_pairs(predictions, few)
+    if not pairs:
+        return Part("What rare classes are taken for", [f"No test sample of {who} is mistaken."])
+    totals = torch.bincount(predictions.targets, minlength=predictions.num_classes)
+    names, counts = predictions.class_names, predictions.class_counts
+    rows = [
+        [names[true], names[answer], f"{len(samples):,} of {int(totals[true]):,}", f"{int(counts[true]):,}",
+         f"{int(counts[answer]):,}"]
+        for true, answer, samples in pairs
+    ]  # fmt: skip
+    true, answer, samples = pairs[0]
+    text = (
+        f"The most frequent mistakes about {who}: {names[true]} is taken for {names[answer]} in {len(samples)} of "
+        f"{int(totals[true])} test samples."
+    )
+    headings = ["true class", "taken for", "test samples", "training samples", "of the other"]
+    blocks: list[Block] = [Table(headings, rows), *_pictures(subject, pairs[:6], data_root)]
+    return Part("What rare classes are taken for", [text], blocks)
+
+
+def _pictures(subject: Subject, pairs: Sequence[tuple[int, int, Tensor]], data_root: str) -> list[Fragment]:
+    """Test pictures of the pairs, where the data set is at hand and is made of pictures."""
+    if not subject.runs:
+        return []
+    recipe = updated(subject.runs[0].recipe(), {"data_root": data_root} if data_root else {})
+    try:
+        _, test = load_data(
+            recipe.dataset, recipe.data_root or None, imbalance_ratio=recipe.imbalance_ratio, profile=recipe.profile,
+            validation=recipe.validation,
+        )  # fmt: skip
+    except UserError:
+        return [Fragment("<p>The pictures are not at hand; --data-root says where they are.</p>")]
+    predictions = subject.predictions[0]
+    if test.images.ndim != 4 or not torch.equal(test.targets, predictions.targets):
+        return []
+    items = []
+    for true, answer, samples in pairs:
+        names = html.escape(f"{predictions.class_names[true]}, taken for {predictions.class_names[answer]}")
+        images = "".join(
+            f'<img src="data:image/png;base64,{base64.b64encode(png(test.images[row])).decode()}" alt="{names}">'
+            for row in samples[:EXAMPLES].tolist()
+        )
+        items.append(f"<li>{images}<br><bdi>{names}</bdi></li>")
+    return [Fragment(f'<ul class="pictures">{"".join(items)}</ul>')]
+
+
+def _logits(predictions: Predictions, rows: slice) -> Tensor:
+    return product_of_experts(predictions.expert_logits[rows].float())

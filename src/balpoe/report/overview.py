@@ -1,0 +1,195 @@
+"""The parts of a report that say what there is: data, result, groups of classes, seeds, recipe."""
+
+from collections.abc import Sequence
+from statistics import fmean
+
+from balpoe.evaluation import compare, evaluate
+from balpoe.explorer import explorer
+from balpoe.files import read_json
+from balpoe.place_of_use import scores_at_place
+from balpoe.plots import plot_class_counts, plot_groups
+from balpoe.recipes import recipe_toml, updated
+from balpoe.report.numbers import group_masks, interval_text, mean_score, points, range_text, score_table, score_text
+from balpoe.report.page import Code, Figure, Fragment, Part, Table
+from balpoe.report.subjects import Subject
+from balpoe.tables import COLUMNS
+
+__all__ = [
+    "counts_part",
+    "explorer_part",
+    "groups_part",
+    "place_part",
+    "recipe_part",
+    "result_part",
+    "seeds_part",
+    "what_part",
+]
+
+GROUPS = ("accuracy", "many", "medium", "few")
+
+
+def what_part(subject: Subject) -> Part:
+    """What was trained on what."""
+    predictions, evaluation = subject.predictions[0], subject.evaluations[0]
+    counts = predictions.class_counts
+    largest, smallest = int(counts.max()), int(counts.min())
+    rows = [
+        ["classes", f"{predictions.num_classes:,}"],
+        ["training samples", f"{int(counts.sum()):,}"],
+        ["largest and smallest class", f"{largest:,} and {smallest:,}"],
+        ["test samples", f"{len(predictions):,}"],
+        ["experts", f"{predictions.num_experts}"],
+    ]
+    if predictions.parameters is not None:
+        rows.append(["parameters", f"{predictions.parameters:,}"])
+    if predictions.multiply_adds is not None:
+        rows.append(["multiply-adds a sample", f"{predictions.multiply_adds / 1e6:,.1f} million"])
+    ratio = f", {largest / smallest:,.0f} times as many of the most frequent as of the rarest" if smallest else ""
+    where = "samples"
+    if subject.runs:
+        run, recipe = subject.runs[0], subject.runs[0].recipe()
+        environment = read_json(run.folder / "environment.json")
+        where = f"samples of {recipe.dataset}"
+        lambdas = ", ".join(f"{value:g}" for value in recipe.expert_lambdas)
+        rows[4:5] = [["experts", f"{predictions.num_experts}, with lambda {lambdas}"], ["network", recipe.network]]
+        rows += [
+            ["epochs", f"{recipe.epochs}"],
+            ["training time", f"{fmean(run.seconds() for run in subject.runs):,.0f} s"],
+            ["machine", f"{environment.get('gpu') or environment.get('system', '')}"],
+        ]
+    sentence = (
+        f"Trained on {int(counts.sum()):,} {where} in {predictions.num_classes:,} classes{ratio}; "
+        f"measured on {evaluation['samples']:,} test samples."
+    )
+    return Part("What was trained on what", [sentence], [Table(["", ""], rows)])
+
+
+def result_part(subject: Subject, beside: Sequence[Subject], baseline: Subject | None) -> Part:
+    """The result in one line, the baseline beside it, and all scores."""
+    first = subject.evaluations[0]
+    low, high = first["intervals"].get("accuracy", (None, None))
+    several = len(subject.evaluations) > 1
+    sentences = [
+        f"{score_text(subject, 'accuracy')} % of the test samples are recognised"
+        + (f" (95 % interval of the first seed {range_text(low, high)})" if several and low is not None else "")
+        + (f" (95 % interval {range_text(low, high)})" if not several and low is not None else "")
+        + f"; the mean over the classes is {score_text(subject, 'balanced_accuracy')} %."
+    ]
+    if baseline is not None:
+        found = compare(subject.predictions[0], baseline.predictions[0], shot_groups=subject.shot_groups)
+        parts = [f"{label} {points(*found[key])}" for key, label in BETWEEN.items() if key in found]
+        sentences.append(
+            f"{baseline.name} has {score_text(baseline, 'accuracy')} %. The difference in points, with its 95 % "
+            f"interval over the same test samples: {', '.join(parts)}."
+        )
+    sentences += _posthoc(subject)
+    headings, rows = score_table({each.name: each.evaluations for each in (subject, *beside)})
+    caption = "Mean and deviation over the seeds." if any(len(s.evaluations) > 1 for s in (subject, *beside)) else ""
+    intervals = [[COLUMNS[name], interval_text(name, *bounds)] for name, bounds in first["intervals"].items()]
+    blocks = [Table(headings, rows, caption)]
+    if intervals:
+        blocks.append(Table(["", "95 % interval"], intervals, "Over the test samples, of the first seed."))
+    return Part("The result", sentences, blocks)
+
+
+BETWEEN = {"accuracy": "all classes", "many": "many-shot", "medium": "medium-shot", "few": "few-shot", "ece": "ECE"}
+
+
+def _posthoc(subject: Subject) -> list[str]:
+    """What moving the logits to the uniform prior would give, for a classifier that is made for another one."""
+    predictions = subject.predictions[0]
+    prior = predictions.source_prior
+    if float(prior.max() - prior.min()) < 1e-6:
+        return []
+    moved = evaluate(predictions, "uniform", shot_groups=subject.shot_groups, num_resamples=0)
+    before = subject.evaluations[0]
+    few = (
+        ""
+        if moved.few is None
+        else f", on few-shot classes {100 * moved.few:.1f} instead of {100 * before['few']:.1f} %"
+    )
+    return [
+        "It is made for the training prior. Without retraining, logit adjustment after the fact (the explorer below "
+        f"does it) would give a balanced accuracy of {100 * moved.balanced_accuracy:.1f} instead of "
+        f"{100 * before['balanced_accuracy']:.1f} %{few}."
+    ]
+
+
+def place_part(subject: Subject, prior: str, validation: str | None) -> Part:
+    """The scores at the place of use, its label prior not told and told."""
+    names = [run.folder.name for run in subject.runs] or [subject.name]
+    found = scores_at_place(dict(zip(names, subject.predictions, strict=True)), prior, validation, subject.shot_groups)
+    headings, rows = score_table({name: tuple(scores) for name, scores in found.rows.items()})
+    sentence = f"Measured on {len(subject.predictions[0]):,} test samples{found.what}."
+    return Part("At the place of use", [sentence, *found.sentences], [Table(headings, rows)])
+
+
+def counts_part(subject: Subject) -> Part:
+    """The training samples of each class."""
+    predictions = subject.predictions[0]
+    counts = predictions.class_counts.tolist()
+    groups = {name: mask.tolist() for name, mask in group_masks(subject).items()}
+    few, many = subject.shot_groups
+    sizes = {name: sum(members) for name, members in groups.items()}
+    text = (
+        f"{sizes['many']:,} classes have more than {many} training samples (many-shot), {sizes['few']:,} fewer than "
+        f"{few} (few-shot), and {sizes['medium']:,} lie between."
+    )
+    order = sorted(range(len(counts)), key=lambda label: -counts[label])
+    group = {label: name for name, members in groups.items() for label in range(len(counts)) if members[label]}
+    rows = [[predictions.class_names[label], f"{counts[label]:,}", group[label]] for label in order]
+    figure = Figure(
+        "class-counts", lambda figure: plot_class_counts(counts, groups, figure.subplots()), (8, 3),
+        f"Training samples of each class, from {max(counts):,} down to {min(counts):,}. {text}",
+        Table(["class", "training samples", "group"], rows),
+    )  # fmt: skip
+    return Part("How the training samples are spread", [text], [figure])
+
+
+def groups_part(subject: Subject, beside: Sequence[Subject]) -> Part:
+    """Many-, medium- and few-shot classes."""
+    methods = {each.name: [mean_score(each, name) for name in GROUPS] for each in (subject, *beside)}
+    rows = [
+        [name, *("-" if value is None else f"{100 * value:.1f}" for value in values)]
+        for name, values in methods.items()
+    ]
+    few, many = mean_score(subject, "few"), mean_score(subject, "many")
+    text = "Accuracy on frequent and on rare classes, in per cent."
+    if few is not None and many is not None:
+        text = f"Rare classes are recognised in {100 * few:.1f} % of the cases, frequent ones in {100 * many:.1f} %."
+    figure = Figure(
+        "shot-groups", lambda figure: plot_groups(methods, figure.subplots()), (8, 3.2), text,
+        Table(["", "all", "many", "medium", "few"], rows),
+    )  # fmt: skip
+    return Part("Frequent and rare classes", [text], [figure])
+
+
+def explorer_part(subject: Subject) -> Part:
+    """The prior explorer."""
+    found = explorer(subject.predictions[0], shot_groups=subject.shot_groups)
+    return Part("Try another place of use", [], [Fragment(found.html, "The HTML page has a control for this.")])
+
+
+def seeds_part(subject: Subject) -> Part:
+    """Each seed, and their mean and deviation."""
+    names = [run.folder.name for run in subject.runs]
+    each = {name: (evaluation,) for name, evaluation in zip(names, subject.evaluations, strict=True)}
+    headings, rows = score_table({**each, "mean and deviation": subject.evaluations})
+    text = f"Trained {len(names)} times with different seeds: how much of a difference is chance."
+    return Part("Seed by seed", [text], [Table(headings, rows)])
+
+
+def recipe_part(subject: Subject) -> Part:
+    """Recipe and environment, to copy."""
+    if not subject.runs:
+        text = "The predictions came without a recipe; they were measured as they are."
+        return Part("How to do it again", [text])
+    run = subject.runs[0]
+    recipe = recipe_toml(updated(run.recipe(), {"data_root": ""}))
+    environment = read_json(run.folder / "environment.json")
+    lines = [f"{name}: {value}" for name, value in environment.items() if not isinstance(value, dict)]
+    lines += [f"{name} {version}" for name, version in environment.get("packages", {}).items()]
+    text = "Save the recipe as recipe.toml and train it with the command: balpoe train recipe.toml"
+    return Part(
+        "How to do it again", [text], [Code("recipe.toml", recipe), Code("Where it was trained", "\n".join(lines))]
+    )

@@ -1,0 +1,64 @@
+"""What a report is about: the runs of a recipe, or anybody's saved predictions."""
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from balpoe.errors import UserError
+from balpoe.evaluation import SHOT_GROUPS, evaluate
+from balpoe.predictions import Predictions, load_predictions
+from balpoe.runs import Run, runs_of
+from balpoe.shifted import shifted_test_sets
+
+__all__ = ["Subject", "evaluation_of", "read_subject", "read_subjects"]
+
+
+@dataclass(frozen=True)
+class Subject:
+    """Predictions and evaluations, one per seed."""
+
+    name: str
+    predictions: tuple[Predictions, ...]
+    evaluations: tuple[dict[str, Any], ...]
+    shot_groups: tuple[int, int]
+    runs: tuple[Run, ...] = ()
+    """Empty for predictions from elsewhere."""
+
+
+def read_subject(path: str, shot_groups: tuple[int, int] | None = None) -> Subject:
+    """Read a run, all seeds of one, a folder of predictions, or a file of them (.npz)."""
+    folder = Path(path)
+    if folder.is_file() or (folder / "predictions.json").exists():
+        predictions = load_predictions(folder)
+        groups = shot_groups or SHOT_GROUPS
+        return Subject(folder.stem, (predictions,), (evaluation_of(predictions, groups),), groups)
+    runs = runs_of(path)
+    few, many = shot_groups or runs[0].recipe().shot_groups
+    name = runs[0].name if (folder / "recipe.toml").exists() else folder.name
+    seeds = tuple(run.predictions() for run in runs)
+    evaluations = tuple(
+        run.evaluation() if run.recipe().shot_groups == (few, many) else evaluation_of(each, (few, many))
+        for run, each in zip(runs, seeds, strict=True)
+    )
+    return Subject(name, seeds, evaluations, (few, many), tuple(runs))
+
+
+def read_subjects(paths: Sequence[str], shot_groups: tuple[int, int] | None = None) -> list[Subject]:
+    """Read several, which must tell the same classes apart; all get the shot groups of the first."""
+    first = read_subject(paths[0], shot_groups)
+    subjects = [first, *(read_subject(path, first.shot_groups) for path in paths[1:])]
+    for other in subjects:
+        for predictions in other.predictions:
+            if predictions.class_names != first.predictions[0].class_names:
+                raise UserError(
+                    f"{other.name} and {first.name} tell different classes apart; "
+                    "report on them one by one, or on runs of one data set"
+                )
+    return subjects
+
+
+def evaluation_of(predictions: Predictions, shot_groups: tuple[int, int]) -> dict[str, Any]:
+    """Return what a run saves as its evaluation."""
+    evaluation = evaluate(predictions, shot_groups=shot_groups).to_dict()
+    return {**evaluation, "shifted": [asdict(scores) for scores in shifted_test_sets(predictions)]}
