@@ -152,6 +152,16 @@ def test_the_page_in_a_browser(page, browser, scheme, width):
     tab.context.close()
 
 
+def test_in_print(page, browser):
+    """On a sheet of A4: nothing is cut off, and what can only be clicked is left out."""
+    tab, _, _ = opened(browser, page, viewport={"width": 794, "height": 1123})
+    tab.emulate_media(media="print")
+    assert tab.evaluate("document.documentElement.scrollWidth") <= 794
+    assert not tab.locator("button.copy").first.is_visible()
+    assert tab.pdf(format="A4").startswith(b"%PDF")
+    tab.context.close()
+
+
 def test_with_a_keyboard_and_a_screen_reader(page, browser):
     tab, _, _ = opened(browser, page)
     tab.keyboard.press("Tab")

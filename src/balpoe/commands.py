@@ -1,7 +1,6 @@
 """The work behind `balpoe train` and `balpoe evaluate`, and what they print."""
 
 import tempfile
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -10,13 +9,12 @@ from rich.console import Console
 
 from balpoe.errors import UserError
 from balpoe.evaluation import SHOT_GROUPS, compare
-from balpoe.evaluation import evaluate as evaluate_predictions
 from balpoe.interrupts import Interrupt
 from balpoe.place_of_use import print_at_place
 from balpoe.predictions import Predictions, load_predictions
 from balpoe.recipes import Recipe, updated
 from balpoe.runs import Run, changed_name, evaluate_model, run_folder, runs_of, train_run, train_run_by_step
-from balpoe.shifted import shifted_test_sets
+from balpoe.shifted import full_evaluation
 from balpoe.side_by_side import side_by_side
 from balpoe.tables import COLUMNS, IN_PER_CENT, console, mean_and_deviation, print_scores, program, shifted_table
 
@@ -152,7 +150,7 @@ def _print_predictions(
     experts = [f"expert {expert + 1}" for expert in range(predictions.num_experts)]
     if predictions.lambdas.ndim == 1 and len(predictions.lambdas.unique()) == len(experts):
         experts = [f"expert, lambda {lambda_:g}" for lambda_ in predictions.lambdas.tolist()]
-    _print_measured(out, path, [_fresh(predictions, groups)], experts)
+    _print_measured(out, path, [full_evaluation(predictions, groups)], experts)
     if baseline is not None:
         found = compare(predictions, load_predictions(baseline), shot_groups=groups)
         parts = [_range(name, *values, sign="+") for name, values in found.items()]
@@ -164,12 +162,7 @@ def _evaluation(run: Run, thresholds: tuple[int, ...] | None) -> dict[str, Any]:
     saved = run.evaluation()
     if thresholds is None or thresholds == run.recipe().shot_groups:
         return saved
-    return _fresh(run.predictions(), (thresholds[0], thresholds[1]))
-
-
-def _fresh(predictions: Predictions, groups: tuple[int, int]) -> dict[str, Any]:
-    fresh = evaluate_predictions(predictions, shot_groups=groups).to_dict()
-    return {**fresh, "shifted": [asdict(scores) for scores in shifted_test_sets(predictions)]}
+    return full_evaluation(run.predictions(), (thresholds[0], thresholds[1]))
 
 
 def _intervals(evaluation: dict[str, Any]) -> str:

@@ -3,6 +3,7 @@
 import io
 import math
 import re
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -57,11 +58,19 @@ def inline_svg(draw: Drawing, size: tuple[float, float], name: str) -> str:
 def figure_bytes(draw: Drawing, size: tuple[float, float], kind: str) -> bytes:
     """Return a figure as a file: "png", or "svg"."""
     figure = Figure(figsize=size, layout="constrained")
-    draw(figure)
     stream = io.BytesIO()
     options = {"metadata": {"Date": None, "Creator": None}} if kind == "svg" else {"dpi": 120}
-    figure.savefig(stream, format=kind, transparent=kind == "svg", **options)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Glyph")  # a name in a script that the font does not have
+        draw(figure)
+        figure.savefig(stream, format=kind, transparent=kind == "svg", **options)
     return stream.getvalue()
+
+
+def _label(name: str) -> str:
+    """A name for a legend as it is: no formula between dollars, and not hidden for its underscore."""
+    name = name.replace("$", r"\$")
+    return f"\u200b{name}" if name.startswith("_") else name
 
 
 def plot_class_counts(class_counts: Sequence[int], groups: Mapping[str, Sequence[bool]], axes: Axes) -> None:
@@ -87,7 +96,7 @@ def plot_groups(methods: Mapping[str, Sequence[float | None]], axes: Axes) -> No
         places = [place + (number - (len(methods) - 1) / 2) * width for place in range(len(values))]
         heights = [0 if value is None else 100 * value for value in values]
         colour = COLOURS[3] if number == 0 else COLOURS[(number + 3) % len(COLOURS)] if number > 1 else COLOURS[0]
-        bars = axes.bar(places, heights, width=0.92 * width, color=colour, label=name)
+        bars = axes.bar(places, heights, width=0.92 * width, color=colour, label=_label(name))
         axes.bar_label(bars, ["-" if v is None else f"{100 * v:.1f}" for v in values], fontsize=8, padding=2)
     axes.set_xticks(range(4), ["all", "many", "medium", "few"])
     axes.set(ylabel="accuracy, %", ylim=(0, 108))
@@ -103,7 +112,7 @@ def plot_accuracy_by_count(
         colour, marker = (COLOURS[3], "o") if number == 0 else (COLOURS[4], "x")
         axes.scatter(
             [class_counts[label] for label in shown], [100 * (values[label] or 0) for label in shown], s=18, alpha=0.7,
-            color=colour, marker=marker, label=name, rasterized=len(shown) > MANY_POINTS,
+            color=colour, marker=marker, label=_label(name), rasterized=len(shown) > MANY_POINTS,
         )  # fmt: skip
     axes.set(xlabel="training samples of the class", ylabel="accuracy, %", ylim=(-3, 103))
     axes.set_xscale("log") if min(class_counts) > 0 else None
@@ -148,8 +157,8 @@ def plot_accuracy_by_class(
     for number, (name, values) in enumerate(accuracies.items()):
         heights = [100 * values[label] for label in order]
         colour, marker = COLOURS[number % len(COLOURS)], MARKERS[number % len(MARKERS)]
-        axes.plot(positions, heights, color=colour, marker=marker, label=name, linewidth=1.8)
-    axes.set_xticks(positions, [f"{class_names[label]}\n{class_counts[label]}" for label in order])
+        axes.plot(positions, heights, color=colour, marker=marker, label=_label(name), linewidth=1.8)
+    axes.set_xticks(positions, [f"{_label(class_names[label])}\n{class_counts[label]}" for label in order])
     axes.set_xlabel("class, with its number of training samples below")
     axes.set_ylabel("accuracy on the test set, %")
     axes.set_ylim(0, 102)

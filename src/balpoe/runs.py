@@ -233,17 +233,14 @@ def evaluate_model(file: str | Path, folder: Path, data_root: str = "") -> Run:
 
 def _measure(model: Any, test: Any, folder: Path) -> None:
     """Write what is known when training has ended: the model, its predictions, and last their evaluation."""
-    from balpoe.evaluation import evaluate
     from balpoe.models import save_model
-    from balpoe.shifted import shifted_test_sets
+    from balpoe.shifted import full_evaluation
 
     save_model(folder / "model.safetensors", model)
     predictions = model.predictions(test)
     predictions.save(folder / "predictions")
     few, many = model.recipe.shot_groups
-    evaluation = evaluate(predictions, shot_groups=(few, many)).to_dict()
-    evaluation["shifted"] = [asdict(scores) for scores in shifted_test_sets(predictions)]
-    write_json(folder / "evaluation.json", evaluation)
+    write_json(folder / "evaluation.json", full_evaluation(predictions, (few, many)))
 
 
 def environment() -> dict[str, Any]:

@@ -1,18 +1,20 @@
 """The field's shifted test sets: the same predictions under eleven label distributions."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from balpoe.data.longtail import long_tailed_indices, shifted_test_counts
 from balpoe.ensemble import product_of_experts, shift_prior
+from balpoe.evaluation import evaluate
 from balpoe.label_shift import estimate_prior
 from balpoe.predictions import Predictions
 from balpoe.priors import class_counts, class_prior
 
-__all__ = ["EstimatedScores", "ShiftedScores", "estimated_test_sets", "shifted_test_sets"]
+__all__ = ["EstimatedScores", "ShiftedScores", "estimated_test_sets", "full_evaluation", "shifted_test_sets"]
 
 SHIFT_RATIOS = (50, 25, 10, 5, 2)
 
@@ -38,6 +40,12 @@ class EstimatedScores:
     """The accuracy with calibrated logits, moved to the estimate where it is significant."""
     lambda_: float | None
     significant: bool
+
+
+def full_evaluation(predictions: Predictions, shot_groups: tuple[int, int]) -> dict[str, Any]:
+    """Return what a run saves as its evaluation: all metrics, and the shifted test sets."""
+    evaluation = evaluate(predictions, shot_groups=shot_groups).to_dict()
+    return {**evaluation, "shifted": [asdict(scores) for scores in shifted_test_sets(predictions)]}
 
 
 def shifted_test_sets(

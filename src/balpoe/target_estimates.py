@@ -21,7 +21,7 @@ from balpoe.priors import tempered_prior
 __all__ = ["TargetEstimate", "estimate_target"]
 
 CHANGE_LEVEL = 0.01
-MOST_UNSEEN = 0.01
+MOST_UNSEEN = 0.03
 NULL_DRAWS = 499
 INTERVAL_POINTS = 5
 

@@ -1,17 +1,17 @@
 """What a report is about: the runs of a recipe, or anybody's saved predictions."""
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from balpoe.errors import UserError
-from balpoe.evaluation import SHOT_GROUPS, evaluate
+from balpoe.evaluation import SHOT_GROUPS
 from balpoe.predictions import Predictions, load_predictions
 from balpoe.runs import Run, runs_of
-from balpoe.shifted import shifted_test_sets
+from balpoe.shifted import full_evaluation
 
-__all__ = ["Subject", "evaluation_of", "read_subject", "read_subjects"]
+__all__ = ["Subject", "read_subject", "read_subjects"]
 
 
 @dataclass(frozen=True)
@@ -32,13 +32,13 @@ def read_subject(path: str, shot_groups: tuple[int, int] | None = None) -> Subje
     if folder.is_file() or (folder / "predictions.json").exists():
         predictions = load_predictions(folder)
         groups = shot_groups or SHOT_GROUPS
-        return Subject(folder.stem, (predictions,), (evaluation_of(predictions, groups),), groups)
+        return Subject(folder.stem, (predictions,), (full_evaluation(predictions, groups),), groups)
     runs = runs_of(path)
     few, many = shot_groups or runs[0].recipe().shot_groups
     name = runs[0].name if (folder / "recipe.toml").exists() else folder.name
     seeds = tuple(run.predictions() for run in runs)
     evaluations = tuple(
-        run.evaluation() if run.recipe().shot_groups == (few, many) else evaluation_of(each, (few, many))
+        run.evaluation() if run.recipe().shot_groups == (few, many) else full_evaluation(each, (few, many))
         for run, each in zip(runs, seeds, strict=True)
     )
     return Subject(name, seeds, evaluations, (few, many), tuple(runs))
@@ -56,9 +56,3 @@ def read_subjects(paths: Sequence[str], shot_groups: tuple[int, int] | None = No
                     "report on them one by one, or on runs of one data set"
                 )
     return subjects
-
-
-def evaluation_of(predictions: Predictions, shot_groups: tuple[int, int]) -> dict[str, Any]:
-    """Return what a run saves as its evaluation."""
-    evaluation = evaluate(predictions, shot_groups=shot_groups).to_dict()
-    return {**evaluation, "shifted": [asdict(scores) for scores in shifted_test_sets(predictions)]}
