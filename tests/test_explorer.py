@@ -15,7 +15,7 @@ from PIL import Image
 from balpoe.data.longtail import long_tailed_counts
 from balpoe.errors import UserError
 from balpoe.evaluation import evaluate
-from balpoe.explorer import explorer, explorer_assets
+from balpoe.explorer import MEASURED, explorer, explorer_assets
 from balpoe.predictions import Predictions
 from balpoe.target_priors import target_prior
 from gaussians import Gaussians
@@ -164,8 +164,9 @@ def data_of(made):
 
 def page_holds(made, predictions):
     """The predictions as a page holds them, one expert with the prior of the ensemble."""
-    codes = np.frombuffer(base64.b64decode(data_of(made)["codes"]), np.uint8)
-    logits = torch.from_numpy(-20 * (codes / 255.0) ** 2).view(len(predictions), 1, -1)
+    data = data_of(made)
+    codes = np.frombuffer(base64.b64decode(data["codes"]), np.uint8 if data["levels"] == 255 else np.uint16)
+    logits = torch.from_numpy(-20 * (codes / data["levels"]) ** 2).view(len(predictions), 1, -1)
     return replace(predictions, expert_logits=logits, lambdas=predictions.lambdas.mean(dim=0, keepdim=True))
 
 
@@ -177,18 +178,19 @@ def test_the_data_are_held_whole_and_near():
     made = explorer(predictions)
     assert (made.approximate, made.rows) == (False, 3000)
     assert made.error <= 0.3
-    assert len(data_of(made)["codes"]) == 4 * 3000 * 20 / 3
+    assert len(data_of(made)["codes"]) == 2 * 4 * 3000 * 20 / 3  # a small set in 16 bits
     assert "Accuracy agrees with <code>balpoe evaluate</code>" in made.html
 
 
 @pytest.mark.parametrize("lambdas", [(1, 0, -1), (1,), (0.5, -1)])
-def test_the_stated_error_is_that_of_the_pages_arithmetic(lambdas):
-    """The codes of a page, decoded here by the formula, against `evaluate`."""
-    predictions = make(lambdas=lambdas)
+@pytest.mark.parametrize("samples", [500, 30_000])
+def test_the_stated_error_is_that_of_the_pages_arithmetic(lambdas, samples):
+    """The codes of a page, in 16 or 8 bits, decoded here by the formula, against `evaluate`."""
+    predictions = make(samples, lambdas=lambdas)
     made = explorer(predictions)
     held = page_holds(made, predictions)
     worst = 0.0
-    for word in ("train", "forward-50", "forward-10", "uniform", "backward-10", "backward-50"):
+    for word in MEASURED:
         prior = target_prior(word, predictions)
         for told in (True, False):
             page, exact = (evaluate(each, prior, told=told, num_resamples=0) for each in (held, predictions))
@@ -357,10 +359,14 @@ def test_a_class_without_test_samples(opened):
     predictions = predictions.subset(predictions.targets != 3)
     page = opened(page_of(explorer(replace(predictions, class_names=("a", "b", "c", "<i>", "e")))))
     problem = re.sub("[\u2068\u2069]", "", page.text(".explorer-problem"))
+    assert problem == "Without a test sample, and left out here: “<i>”."
+    prior = target_prior("forward-10", predictions) * torch.tensor([1, 1, 1, 0, 1])
+    agree(page, predictions, prior / prior.sum())
+    page.move(lambda: page.paste("2\n1\n1\n1\n1"))
+    problem = re.sub("[\u2068\u2069]", "", page.text(".explorer-problem"))
     assert problem == "The test set has no sample of “<i>”, so nothing can be said about this prior."
     assert set(page.shown()["told"].values()) == {"-"}
     page.move(lambda: page.paste("2\n1\n1\n0\n1"))
-    assert page.page.locator(".explorer-problem").is_hidden()
     prior = target_prior((2, 1, 1, 0, 1), predictions)
     agree(page, predictions, prior)
 

@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import os
 import re
 from collections import Counter
 from pathlib import Path
@@ -14,13 +15,17 @@ from hypothesis import strategies as st
 
 from balpoe import Predictions, evaluate, load_predictions
 from balpoe.cli import main
+from balpoe.data.longtail import long_tailed_counts
 from balpoe.presets import preset
 from balpoe.recipes import updated
 from balpoe.report import report_parts
 from balpoe.report.confusions import confused_pairs
 from balpoe.report.page import Figure, Part, Table, html_page, markdown_page
-from balpoe.report.subjects import read_subjects
+from balpoe.report.subjects import Subject, read_subjects
+from balpoe.report.trust import CALIBRATED, TOO_FEW, experts_part
 from balpoe.runs import train_run
+from balpoe.shifted import full_evaluation
+from gaussians import Gaussians
 from test_explorer import HOSTILE, make
 
 
@@ -84,7 +89,7 @@ def test_numbers_are_those_of_the_runs(page, runs):
     mean = sum(100 * evaluation["accuracy"] for evaluation in evaluations) / 2
     assert f"{mean:.1f} ±" in text
     low, high = (100 * bound for bound in evaluations[0]["intervals"]["accuracy"])
-    assert f"95 % interval of the first seed {low:.1f} to {high:.1f}" in text
+    assert f"95 % interval (seed-0) {low:.1f} to {high:.1f}" in text
     for evaluation in evaluations:
         assert f"{100 * evaluation['few']:.1f}</bdi>" in text
     assert "61,696" in text  # parameters
@@ -210,14 +215,69 @@ def test_anybody_s_classifier(tmp_path):
     text = (tmp_path / "plain.html").read_text(encoding="utf-8")
     before, after = (evaluate(predictions, prior, num_resamples=0).balanced_accuracy for prior in (None, "uniform"))
     assert after > before + 0.01
-    assert f"a balanced accuracy of {100 * after:.1f} instead of {100 * before:.1f} %" in text
+    assert f"balanced accuracy {100 * after:.1f} % instead of {100 * before:.1f} %" in text
+    assert "the class frequencies of the training set" in text
+    assert "Is it calibrated for its own class frequencies?" in text
     assert 'class="explorer"' in text
     log_probabilities = predictions.expert_logits[:, 0].log_softmax(dim=1).numpy()
     arrays = dict(np.load(path))
     del arrays["logits"]
     np.savez(tmp_path / "log.npz", log_probabilities=log_probabilities, **arrays)
     assert main(["report", str(tmp_path / "log.npz"), "--format", "md", "--out", str(tmp_path / "log.md")]) == 0
-    assert f"{100 * after:.1f} instead of {100 * before:.1f} %" in (tmp_path / "log.md").read_text(encoding="utf-8")
+    assert f"{100 * after:.1f} % instead of {100 * before:.1f} %" in (tmp_path / "log.md").read_text(encoding="utf-8")
+
+
+def test_two_of_one_name_are_told_apart(tmp_path):
+    """Each with its own numbers, and the difference between the two."""
+    scores = []
+    for folder, noise in (("a", 0.1), ("b", 3.0)):
+        (tmp_path / folder).mkdir()
+        predictions = make(1000, 10, noise=noise)
+        save_npz(tmp_path / folder / "p.npz", predictions)
+        scores.append(100 * evaluate(predictions, num_resamples=0).accuracy)
+    paths = [str(tmp_path / folder / "p.npz") for folder in "ab"]
+    arguments = ["--baseline", paths[1], "--format", "md", "--out", str(tmp_path / "r.md")]
+    assert main(["report", paths[0], *arguments]) == 0
+    text = (tmp_path / "r.md").read_text(encoding="utf-8")
+    for folder, score in zip("ab", scores, strict=True):
+        assert f"| {folder}/p.npz | {score:.1f} |" in text
+    assert f"all classes {scores[0] - scores[1]:+.1f} (" in text
+
+
+def test_experts_with_one_lambda_and_a_class_without_test_samples(tmp_path, browser):
+    predictions = make(1000, 10, lambdas=(1, 1))
+    predictions = predictions.subset(predictions.targets != 9)
+    path = save_npz(tmp_path / "p.npz", predictions)
+    assert main(["report", path, "--out", str(tmp_path / "p.html")]) == 0
+    text = (tmp_path / "p.html").read_text(encoding="utf-8")
+    assert "expert 1, lambda 1" in text
+    assert "expert 2, lambda 1" in text
+    assert "over the classes that have a test sample" in text
+    assert "cannot be told: a class has no test sample" in text
+    tab, complaints, _ = opened(browser, tmp_path / "p.html")
+    assert complaints == []
+    assert "Under forward-10, accuracy is" in tab.locator(".explorer").inner_text()
+    tab.context.close()
+
+
+@pytest.mark.parametrize("experts", [1, 3])
+def test_exact_experts_are_called_calibrated_also_on_few_samples(experts):
+    """The check knows what chance does: exact posteriors, a few hundred test samples."""
+    lambdas = (1, 0, -1)[:experts]
+    for samples, seed in ((500, 0), (500, 1), (4000, 2)):
+        problem = Gaussians(10, separation=0.7, seed=seed)
+        targets = torch.arange(samples) % 10
+        counts = torch.as_tensor(long_tailed_counts(10, 500, 50))
+        likelihood = problem.log_likelihood(problem.sample_of(targets))
+        log_prior = (counts / counts.sum()).double().log()
+        logits = torch.stack([likelihood + value * log_prior for value in lambdas], dim=1)
+        exact = Predictions(logits, targets, counts, torch.tensor(lambdas, dtype=torch.float64))
+        wrong = Predictions(3 * logits, targets, counts, torch.tensor(lambdas, dtype=torch.float64))
+        for predictions, calibrated in ((exact, True), (wrong, False)):
+            evaluation = full_evaluation(predictions, (20, 100))
+            part = experts_part(Subject("x", (predictions,), (evaluation,), (20, 100)))
+            verdicts = [row[3] for row in part.blocks[1].rows]
+            assert all(verdict in (CALIBRATED, TOO_FEW) for verdict in verdicts) == calibrated, verdicts
 
 
 def test_the_prior_of_the_place_of_use(runs, tmp_path):
@@ -279,6 +339,10 @@ def test_a_long_table_is_cut_and_says_so():
         (["{runs}/ours/seed-0", "{tmp}/other.npz"], "tell different classes apart"),
         (["{runs}/ours/seed-0", "--out", "{tmp}/file/report.html"], "cannot write"),
         (["{tmp}/garbage.npz"], "garbage.npz"),
+        (["{tmp}/other.npz", "--out", "."], "is a folder"),
+        (["{tmp}/other.npz", "--out", "{tmp}/other.npz"], "is also read, and would be lost"),
+        (["{tmp}/other.npz", "--out", "{tmp}/page.html"], "but that is a file"),
+        (["{tmp}/other.npz", "--out", "{tmp}/pipe"], "is not an ordinary file"),
         (["{runs}/ours/seed-0", "--prior", "estimate"], "give --validation"),
         (["{runs}/ours/seed-0", "--prior", "{tmp}/prior.csv"], "prior.csv"),
         ([], "required"),
@@ -291,6 +355,8 @@ def test_bad_input_is_one_sentence(runs, tmp_path, capsys, arguments, sentence):
     save_npz(tmp_path / "other.npz", make(100, 5))
     (tmp_path / "file").write_text("a file, not a folder")
     (tmp_path / "garbage.npz").write_bytes(b"garbage")
+    (tmp_path / "page_figures").write_text("a file")
+    os.mkfifo(tmp_path / "pipe")
     (tmp_path / "prior.csv").write_text("0,1\nnobody,2\n")
     capsys.readouterr()
     texts = [argument.format(runs=runs, tmp=tmp_path) for argument in arguments]

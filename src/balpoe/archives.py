@@ -37,14 +37,18 @@ def read_archive(path: Path, names: Collection[str]) -> dict[str, np.ndarray]:
             return {name: _array(path, archive, info) for name, info in members.items()}
     except OSError as error:
         raise UserError(f"cannot read {path}: {(error.strerror or str(error)).lower()}; check the path") from error
-    except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError) as error:
+    except UserError:
+        raise
+    except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError, ValueError) as error:
         raise UserError(f"{path} is not a whole .npz ({error}); write it again with numpy.savez") from error
 
 
 def _array(path: Path, archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> np.ndarray:
     try:
         return _parsed(archive, info)
-    except (ValueError, KeyError, OverflowError) as error:
+    except (zipfile.BadZipFile, zlib.error, OSError, EOFError):  # of the archive, not of this array
+        raise
+    except Exception as error:  # numpy's reader of a garbled header knows many
         raise UserError(
             f"{path}: {info.filename} is not an array of numbers or text; write it again with numpy.savez"
         ) from error

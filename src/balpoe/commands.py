@@ -121,7 +121,13 @@ def _expert_names(runs: list[Run]) -> list[str]:
     other = next((run for run in runs if run.recipe().expert_lambdas != lambdas), None)
     if other is not None:
         raise UserError(f"{runs[0].folder} and {other.folder} have different lambdas; evaluate them one by one")
-    return [f"expert, lambda {lambda_:g}" for lambda_ in lambdas]
+    return _named([f"expert, lambda {lambda_:g}" for lambda_ in lambdas])
+
+
+def _named(experts: list[str]) -> list[str]:
+    """Names that tell the experts apart."""
+    alike = len(set(experts)) < len(experts)
+    return [name.replace("expert", f"expert {n + 1}", 1) for n, name in enumerate(experts)] if alike else experts
 
 
 def _print_measured(
@@ -147,12 +153,12 @@ def _print_predictions(
     out: Console, path: str, predictions: Predictions, baseline: str | None, groups: tuple[int, int]
 ) -> None:
     """The same for predictions that belong to no run."""
+    found = None if baseline is None else compare(predictions, load_predictions(baseline), shot_groups=groups)
     experts = [f"expert {expert + 1}" for expert in range(predictions.num_experts)]
-    if predictions.lambdas.ndim == 1 and len(predictions.lambdas.unique()) == len(experts):
-        experts = [f"expert, lambda {lambda_:g}" for lambda_ in predictions.lambdas.tolist()]
+    if predictions.lambdas.ndim == 1:
+        experts = _named([f"expert, lambda {lambda_:g}" for lambda_ in predictions.lambdas.tolist()])
     _print_measured(out, path, [full_evaluation(predictions, groups)], experts)
-    if baseline is not None:
-        found = compare(predictions, load_predictions(baseline), shot_groups=groups)
+    if found is not None:
         parts = [_range(name, *values, sign="+") for name, values in found.items()]
         out.print(f"{path} minus {baseline}, 95 % paired intervals: " + ", ".join(parts))
 

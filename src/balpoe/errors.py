@@ -6,6 +6,7 @@ from difflib import get_close_matches
 __all__ = ["UserError", "unknown_name"]
 
 MOST_LISTED = 50
+LONGEST = 100
 
 
 class UserError(ValueError):
@@ -33,6 +34,17 @@ def unknown_name(kind: str, name: str, known: Iterable[str]) -> UserError:
     near = get_close_matches(name, known, n=1)
     if len(known) > MOST_LISTED:
         known = [*known[:MOST_LISTED], f"... ({len(known)} in all)"]
+    # Names may be somebody's classes: on one line, of a readable length, without a terminal's control characters.
+    listed = ", ".join(_shown(each) for each in known)
     return UserError(
-        f"unknown {kind} {name!r}; " + (f"did you mean {near[0]!r}?" if near else f"known are {', '.join(known)}")
+        f"unknown {kind} {_short(repr(name))}; "
+        + (f"did you mean {_short(repr(near[0]))}?" if near else f"known are {listed}")
     )
+
+
+def _shown(name: str) -> str:
+    return _short(name if name.isprintable() else repr(name))
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= LONGEST else f"{text[:LONGEST]}..."

@@ -129,6 +129,8 @@ def evaluate(
     >>> round(evaluate(predictions, {"0": 9, "1": 1}, num_resamples=0).effective_samples, 2)
     1.23
     """
+    if not len(predictions):
+        raise UserError("there is no test sample to evaluate; predict on a test set that has some")
     if isinstance(target_prior, str | Mapping):
         target_prior = target_priors.target_prior(target_prior, predictions)
     weights = None if target_prior is None else _weights(predictions, target_prior)
@@ -293,7 +295,13 @@ def _block_summaries(
         sources = _own_priors(predictions)
         tables = [shift_prior(table, target_prior, source) for table, source in zip(tables, sources, strict=True)]
     used = None if weights is None else weights[rows]
-    return [_summary(table, targets, num_bins, used, own[rows]) for table, own in zip(tables, own_weights, strict=True)]
+    pairs = zip(tables, own_weights, strict=True)
+    found = [_summary(table, targets, num_bins, used, own[rows]) for table, own in pairs]
+    for summary in found:
+        if bool(summary.confidence.isnan().any()):
+            row = rows.start + int(summary.confidence.isnan().nonzero()[0])
+            raise UserError(f"the logits of sample {row} are infinite, or exclude every class; check the network")
+    return found
 
 
 def _tables(predictions: Predictions, rows: slice) -> list[Tensor]:

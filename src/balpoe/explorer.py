@@ -25,11 +25,12 @@ from balpoe.target_priors import target_prior
 __all__ = ["Explorer", "explorer", "explorer_assets"]
 
 MOST_VALUES = 2_000_000  # samples x classes that a page holds whole: 2.7 MB of text
+FINE_VALUES = 500_000  # up to here in 16 bits: in a small test set every sample counts
 MOST_ROWS = 5_000
 MOST_CLASSES = 20
 DEEPEST = 20.0  # nats below the most probable class: exp(-20) is nothing for all but absurd priors
-LEVELS = 255
-MEASURED = ("train", "forward-50", "forward-10", "uniform", "backward-10", "backward-50")
+COARSE, FINE = 2**8 - 1, 2**16 - 1
+MEASURED = ("train", *(f"{side}-{ratio}" for side in ("forward", "backward") for ratio in (100, 50, 10)), "uniform")
 
 
 @dataclass(frozen=True)
@@ -93,6 +94,8 @@ class _Packed:
     spread: Tensor
     """(classes,): how `rest` is divided among the classes, on average; sums to 1, or to 0 where nothing is left."""
     targets: Tensor
+    levels: int
+    """The largest code."""
 
 
 def _read(predictions: Predictions, priors: Sequence[Tensor], approximate: bool) -> tuple[_Packed, Tensor]:
@@ -105,6 +108,7 @@ def _read(predictions: Predictions, priors: Sequence[Tensor], approximate: bool)
     chosen = torch.ones(len(predictions), dtype=torch.bool)
     if approximate:
         chosen = _stratified(predictions.targets, _ranks(predictions), MOST_ROWS)
+    levels = FINE if len(predictions) * classes <= FINE_VALUES else COARSE
     hits = torch.zeros(1 + len(priors), classes, dtype=torch.float64)
     parts, spread = [], torch.zeros(classes, dtype=torch.float64)
     for rows in predictions.blocks():
@@ -116,7 +120,7 @@ def _read(predictions: Predictions, priors: Sequence[Tensor], approximate: bool)
         for place, prior in enumerate((None, *priors)):
             moved = logits if prior is None else shift_prior(logits, prior, source)
             hits[place] += torch.bincount(targets[moved.argmax(dim=1) == targets], minlength=classes)
-        parts.append(_packed(depth[chosen[rows]], approximate, spread))
+        parts.append(_packed(depth[chosen[rows]], levels, approximate, spread))
     codes, labels, rest = zip(*parts, strict=True)
     packed = _Packed(
         torch.cat(codes),
@@ -124,23 +128,25 @@ def _read(predictions: Predictions, priors: Sequence[Tensor], approximate: bool)
         torch.cat(rest),
         spread / spread.sum().clamp(min=1e-300),
         predictions.targets[chosen],
+        levels,
     )
     return packed, hits
 
 
-def _packed(depth: Tensor, approximate: bool, spread: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def _packed(depth: Tensor, levels: int, approximate: bool, spread: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Codes, labels and rest of some rows; what is left out is added to `spread`."""
     if not approximate:
-        return _codes(depth), torch.empty(0), torch.zeros(len(depth))
+        return _codes(depth, levels), torch.empty(0), torch.zeros(len(depth))
     near, labels = depth.topk(min(MOST_CLASSES, depth.shape[1]), largest=False)
     left = (-depth).exp().scatter(1, labels, 0.0)
     rest = left.sum(dim=1)
     spread += (left / (rest + (-near).exp().sum(dim=1))[:, None]).sum(dim=0)
-    return _codes(near), labels, rest.float()
+    return _codes(near, levels), labels, rest.float()
 
 
-def _codes(depth: Tensor) -> Tensor:
-    return (LEVELS * (depth / DEEPEST).clamp(max=1).sqrt()).round().to(torch.uint8)
+def _codes(depth: Tensor, levels: int) -> Tensor:
+    codes = (levels * (depth / DEEPEST).clamp(max=1).sqrt()).round()
+    return codes.to(torch.uint8 if levels == COARSE else torch.int32)
 
 
 def _largest_difference(packed: _Packed, predictions: Predictions, priors: Sequence[Tensor], hits: Tensor) -> float:
@@ -165,7 +171,7 @@ def _page_accuracy(packed: _Packed, ratio: Tensor) -> Tensor:
         ratio: Target over source prior, (classes,).
     """
     classes = len(ratio)
-    levels = (-DEEPEST * (torch.arange(LEVELS + 1, dtype=torch.float64) / LEVELS).square()).exp()
+    levels = (-DEEPEST * (torch.arange(packed.levels + 1, dtype=torch.float64) / packed.levels).square()).exp()
     answers = []
     for start in range(0, len(packed.codes), 1024):
         rows = slice(start, start + 1024)
@@ -224,11 +230,12 @@ def _data(packed: _Packed, predictions: Predictions, shot_groups: tuple[int, int
         "bins": num_bins,
         "deepest": DEEPEST,
         "wide": wide is np.uint32,
+        "levels": packed.levels,
         "kept": packed.codes.shape[1],
         "train": _base64(target_prior("train", predictions), np.float64),
         "source": _base64(checked_source(predictions.source_prior, predictions.num_classes), np.float64),
         "targets": _base64(packed.targets, wide),
-        "codes": _base64(packed.codes, np.uint8),
+        "codes": _base64(packed.codes, np.uint8 if packed.levels == COARSE else np.uint16),
     }
     if packed.labels is not None:
         data["labels"] = _base64(packed.labels, wide)

@@ -30,6 +30,7 @@ __all__ = [
 # Okabe and Ito's colours, told apart by all kinds of colour vision.
 COLOURS = ("#999999", "#E69F00", "#56B4E9", "#0072B2", "#D55E00", "#009E73", "#CC79A7")
 MARKERS = "osD^vP*"
+METHOD_COLOURS = ("#0072B2", "#999999", "#009E73", "#E69F00", "#CC79A7", "#56B4E9", "#D55E00")
 GROUP_COLOURS = {"many": "#0072B2", "medium": "#E69F00", "few": "#D55E00"}
 INK = "#010203"  # stands for the page's own text colour in an inline drawing
 MANY_POINTS = 1000  # from here on points are drawn as a bitmap inside the drawing
@@ -43,7 +44,11 @@ def inline_svg(draw: Drawing, size: tuple[float, float], name: str) -> str:
     )
     with rc_context({**colours, "svg.fonttype": "none", "svg.hashsalt": name, "font.family": "sans-serif"}):
         text = figure_bytes(draw, size, "svg").decode()
-    text = re.sub(r"^.*?(?=<svg )|<metadata>.*?</metadata>", "", text, flags=re.DOTALL)
+    text = re.sub(r"^.*?(?=<svg )|<metadata>.*?</metadata>|<style.*?</style>", "", text, flags=re.DOTALL)
+    used = set(re.findall(r'(?:url\(#|href="#)([^)"]+)', text))
+    # A page holds several figures: names that only this one uses, and those of another must not meet.
+    text = re.sub(r' id="([^"]+)"', lambda m: f' id="{name}-{m[1]}"' if m[1] in used else "", text)
+    text = re.sub(r'(url\(#|href="#)', rf"\g<1>{name}-", text)
     width, height = (round(72 * side) for side in size)
     text = re.sub(
         r"<svg [^>]*>",
@@ -95,7 +100,7 @@ def plot_groups(methods: Mapping[str, Sequence[float | None]], axes: Axes) -> No
     for number, (name, values) in enumerate(methods.items()):
         places = [place + (number - (len(methods) - 1) / 2) * width for place in range(len(values))]
         heights = [0 if value is None else 100 * value for value in values]
-        colour = COLOURS[3] if number == 0 else COLOURS[(number + 3) % len(COLOURS)] if number > 1 else COLOURS[0]
+        colour = METHOD_COLOURS[number % len(METHOD_COLOURS)]
         bars = axes.bar(places, heights, width=0.92 * width, color=colour, label=_label(name))
         axes.bar_label(bars, ["-" if v is None else f"{100 * v:.1f}" for v in values], fontsize=8, padding=2)
     axes.set_xticks(range(4), ["all", "many", "medium", "few"])

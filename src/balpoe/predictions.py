@@ -58,6 +58,13 @@ class Predictions:
         put(self, "class_counts", torch.as_tensor(self.class_counts))
         put(self, "lambdas", torch.atleast_1d(checked_lambdas(self.lambdas)))
         put(self, "class_names", tuple(self.class_names) or tuple(map(str, range(len(self.class_counts)))))
+        if self.targets.ndim != 1 or self.class_counts.ndim != 1:
+            raise UserError(
+                f"targets and class_counts must be one row of whole numbers each, but have the shapes "
+                f"{tuple(self.targets.shape)} and {tuple(self.class_counts.shape)}"
+            )
+        if not all(isinstance(name, str) for name in self.class_names):
+            raise UserError("class_names must be texts, one for each class")
         if self.expert_logits.ndim != 3 or len(self.expert_logits) != len(self.targets):
             raise UserError(
                 f"expert_logits must have shape (samples, experts, classes) for {len(self.targets)} targets, "

@@ -7,6 +7,7 @@
   const RATIOS = [1, 1.25, 1.6, 2, 2.5, 3.2, 4, 5, 6.5, 8, 10, 13, 16, 20, 25, 32, 40, 50, 65, 80, 100];
   const METRICS = ["accuracy", "many", "medium", "few", "balanced", "ece", "mce"];
   const MOST_CHANGES = 10;
+  const FEWEST = 5;
   const NUMBER = /^[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?$/i;
 
   // ---- the data ----
@@ -22,12 +23,12 @@
     const raw = JSON.parse(json);
     const Wide = raw.wide ? Uint32Array : Uint16Array;
     const classes = raw.names.length;
-    const levels = new Float64Array(256); // probability of each code, in units of the row's largest
-    for (let code = 0; code < 256; code++) levels[code] = Math.exp(-raw.deepest * (code / 255) ** 2);
+    const levels = new Float64Array(raw.levels + 1); // probability of each code, in units of the row's largest
+    for (let code = 0; code <= raw.levels; code++) levels[code] = Math.exp(-raw.deepest * (code / raw.levels) ** 2);
     const data = {
       classes, levels, names: raw.names, counts: raw.counts, tested: raw.tested, bins: raw.bins, kept: raw.kept,
       train: unpack(raw.train, Float64Array), source: unpack(raw.source, Float64Array),
-      targets: unpack(raw.targets, Wide), codes: unpack(raw.codes, Uint8Array),
+      targets: unpack(raw.targets, Wide), codes: unpack(raw.codes, raw.levels > 255 ? Uint16Array : Uint8Array),
       labels: raw.labels === undefined ? null : unpack(raw.labels, Wide),
       rest: raw.rest === undefined ? null : unpack(raw.rest, Float32Array),
       spread: raw.spread === undefined ? null : unpack(raw.spread, Float32Array),
@@ -51,10 +52,15 @@
     return scaled.map((weight) => weight / total);
   }
 
+  // Over the classes that have a test sample: about the others nothing can be measured.
+  function tested(data, weights) {
+    return normalised(Float64Array.from(weights, (weight, label) => (data.tested[label] > 0 ? weight : 0)));
+  }
+
   function sliderPrior(data, step) {
     const ratio = RATIOS[Math.abs(step)];
     const place = Float64Array.from(data.rank, (rank) => rank / Math.max(1, data.classes - 1));
-    const values = normalised(place.map((x) => ratio ** (step < 0 ? -x : x - 1)));
+    const values = tested(data, place.map((x) => ratio ** (step < 0 ? -x : x - 1)));
     if (step === 0) return { name: "uniform", words: "uniform: all classes are equally frequent", values };
     const name = `${step < 0 ? "forward" : "backward"}-${ratio}`;
     const [first, last] = step < 0 ? ["most common", "rarest"] : ["rarest", "most common"];
@@ -63,7 +69,7 @@
 
   function trainingPrior(data) {
     const words = "training prior: classes are as frequent as in training";
-    return { name: "the training prior", words, values: data.train };
+    return { name: "the training prior", words, values: tested(data, data.train) };
   }
 
   function quoted(name) { return `\u201c\u2068${name}\u2069\u201d`; } // isolated: may be written from right to left
@@ -304,8 +310,10 @@
       const told = missing.length ? nothing : measure(data, predict(data, ratio), prior);
       const notTold = missing.length ? nothing : measure(data, asTrained, prior);
       part(".explorer-prior").textContent = current.words[0].toUpperCase() + current.words.slice(1);
+      const untested = data.names.filter((_, label) => data.tested[label] === 0);
       part(".explorer-problem").textContent = missing.length
-        ? `The test set has no sample of ${someNames(missing)}, so nothing can be said about this prior.` : "";
+        ? `The test set has no sample of ${someNames(missing)}, so nothing can be said about this prior.`
+        : untested.length ? `Without a test sample, and left out here: ${someNames(untested)}.` : "";
       showSummary(told.accuracy, notTold.accuracy);
       showTable(told, notTold);
       const effective = missing.length ? NaN : effectiveSamples(data, prior);
@@ -358,7 +366,8 @@
 
     function showChanges(told, notTold) {
       const changes = Array.from(told.perClass || [], (after, label) => ({ label, after, before: notTold.perClass[label] }))
-        .filter(({ after, before }) => after !== before && !Number.isNaN(after))
+        .filter(({ label, after, before }) => after !== before && !Number.isNaN(after)
+          && (!data.labels || data.held[label] >= FEWEST)) // of an approximate page, where one row is not the whole class
         .sort((a, b) => Math.abs(b.after - b.before) - Math.abs(a.after - a.before) || a.label - b.label);
       part(".explorer-unchanged").hidden = changes.length > 0 || !told.perClass;
       part(".explorer-changes table").hidden = changes.length === 0;

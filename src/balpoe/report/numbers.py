@@ -21,6 +21,7 @@ __all__ = [
     "range_text",
     "score_table",
     "score_text",
+    "seed_name",
 ]
 
 
@@ -34,7 +35,14 @@ def lambda_names(subject: Subject) -> list[str]:
     lambdas = subject.predictions[0].lambdas
     if lambdas.ndim > 1:
         return [f"expert {number + 1}" for number in range(len(lambdas))]
-    return [f"lambda {value:g}" for value in lambdas.tolist()]
+    names = [f"lambda {value:g}" for value in lambdas.tolist()]
+    alike = len(set(names)) < len(names)
+    return [f"expert {number + 1}, {name}" for number, name in enumerate(names)] if alike else names
+
+
+def seed_name(subject: Subject) -> str:
+    """Return which seed is looked at, where there are several: " (seed-0)"."""
+    return f" ({subject.runs[0].folder.name})" if len(subject.evaluations) > 1 else ""
 
 
 def per_class(subject: Subject) -> list[float | None]:

@@ -3,16 +3,28 @@
 from collections.abc import Sequence
 from statistics import fmean
 
+import torch
+
 from balpoe.evaluation import compare, evaluate
 from balpoe.explorer import explorer
 from balpoe.files import read_json
 from balpoe.place_of_use import scores_at_place
 from balpoe.plots import plot_class_counts, plot_groups
+from balpoe.priors import class_counts
 from balpoe.recipes import recipe_toml, updated
-from balpoe.report.numbers import group_masks, interval_text, mean_score, points, range_text, score_table, score_text
+from balpoe.report.numbers import (
+    group_masks,
+    interval_text,
+    mean_score,
+    points,
+    range_text,
+    score_table,
+    score_text,
+    seed_name,
+)
 from balpoe.report.page import Code, Figure, Fragment, Part, Table
 from balpoe.report.subjects import Subject
-from balpoe.tables import COLUMNS
+from balpoe.tables import COLUMNS, mean_and_deviation
 
 __all__ = [
     "counts_part",
@@ -26,6 +38,7 @@ __all__ = [
 ]
 
 GROUPS = ("accuracy", "many", "medium", "few")
+BETWEEN = {"accuracy": "all classes", "many": "many-shot", "medium": "medium-shot", "few": "few-shot", "ece": "ECE"}
 
 
 def what_part(subject: Subject) -> Part:
@@ -43,8 +56,8 @@ def what_part(subject: Subject) -> Part:
     if predictions.parameters is not None:
         rows.append(["parameters", f"{predictions.parameters:,}"])
     if predictions.multiply_adds is not None:
-        rows.append(["multiply-adds a sample", f"{predictions.multiply_adds / 1e6:,.1f} million"])
-    ratio = f", {largest / smallest:,.0f} times as many of the most frequent as of the rarest" if smallest else ""
+        rows.append(["multiply-adds a sample", f"{predictions.multiply_adds / 1e6:,.3g} million"])
+    ratio = f", {largest / smallest:,.3g} times as many of the most frequent as of the rarest" if smallest else ""
     where = "samples"
     if subject.runs:
         run, recipe = subject.runs[0], subject.runs[0].recipe()
@@ -66,33 +79,53 @@ def what_part(subject: Subject) -> Part:
 
 def result_part(subject: Subject, beside: Sequence[Subject], baseline: Subject | None) -> Part:
     """The result in one line, the baseline beside it, and all scores."""
-    first = subject.evaluations[0]
-    low, high = first["intervals"].get("accuracy", (None, None))
-    several = len(subject.evaluations) > 1
+    first, seed = subject.evaluations[0], seed_name(subject)
+    bounds = first["intervals"].get("accuracy")
+    interval = f" (95 % interval{seed} {range_text(*bounds)})" if bounds else ""
     sentences = [
-        f"{score_text(subject, 'accuracy')} % of the test samples are recognised"
-        + (f" (95 % interval of the first seed {range_text(low, high)})" if several and low is not None else "")
-        + (f" (95 % interval {range_text(low, high)})" if not several and low is not None else "")
-        + f"; the mean over the classes is {score_text(subject, 'balanced_accuracy')} %."
+        f"{score_text(subject, 'accuracy')} % of the test samples are recognised{interval}; the mean over the classes "
+        f"is {score_text(subject, 'balanced_accuracy')} %.",
+        *([] if baseline is None else [_difference(subject, baseline)]),
+        *_posthoc(subject),
+        *_other_groups(subject, beside),
     ]
-    if baseline is not None:
-        found = compare(subject.predictions[0], baseline.predictions[0], shot_groups=subject.shot_groups)
-        parts = [f"{label} {points(*found[key])}" for key, label in BETWEEN.items() if key in found]
-        sentences.append(
-            f"{baseline.name} has {score_text(baseline, 'accuracy')} %. The difference in points, with its 95 % "
-            f"interval over the same test samples: {', '.join(parts)}."
-        )
-    sentences += _posthoc(subject)
     headings, rows = score_table({each.name: each.evaluations for each in (subject, *beside)})
     caption = "Mean and deviation over the seeds." if any(len(s.evaluations) > 1 for s in (subject, *beside)) else ""
     intervals = [[COLUMNS[name], interval_text(name, *bounds)] for name, bounds in first["intervals"].items()]
     blocks = [Table(headings, rows, caption)]
     if intervals:
-        blocks.append(Table(["", "95 % interval"], intervals, "Over the test samples, of the first seed."))
+        blocks.append(Table(["", "95 % interval"], intervals, f"Over the test samples{seed}."))
     return Part("The result", sentences, blocks)
 
 
-BETWEEN = {"accuracy": "all classes", "many": "many-shot", "medium": "medium-shot", "few": "few-shot", "ece": "ECE"}
+def _difference(subject: Subject, baseline: Subject) -> str:
+    """Seed by seed on the same test samples; with an interval where there is one pair, a deviation where several."""
+    pairs = list(zip(subject.predictions, baseline.predictions, strict=False))
+    found = [compare(ours, theirs, shot_groups=subject.shot_groups) for ours, theirs in pairs]
+    same = _same_counts(subject, baseline)
+    names = {key: label for key, label in BETWEEN.items() if key in found[0] and (same or key in ("accuracy", "ece"))}
+    start = (
+        f"{baseline.name} has {score_text(baseline, 'accuracy')} %. The difference in points, on the same test samples"
+    )
+    if len(pairs) == 1:
+        parts = [f"{label} {points(*found[0][key])}" for key, label in names.items()]
+        return f"{start}, with its 95 % interval: {', '.join(parts)}."
+    parts = [
+        f"{label} {mean_and_deviation([each[key][0] for each in found], per_cent=True, sign='+')}"
+        for key, label in names.items()
+    ]
+    return f"{start}, mean and deviation of {len(pairs)} seeds: {', '.join(parts)}."
+
+
+def _other_groups(subject: Subject, beside: Sequence[Subject]) -> list[str]:
+    others = [each.name for each in beside if not _same_counts(subject, each)]
+    return (
+        [f"Trained on other numbers of samples, with shot groups of their own: {', '.join(others)}."] if others else []
+    )
+
+
+def _same_counts(subject: Subject, other: Subject) -> bool:
+    return torch.equal(subject.predictions[0].class_counts, other.predictions[0].class_counts)
 
 
 def _posthoc(subject: Subject) -> list[str]:
@@ -101,17 +134,20 @@ def _posthoc(subject: Subject) -> list[str]:
     prior = predictions.source_prior
     if float(prior.max() - prior.min()) < 1e-6:
         return []
-    moved = evaluate(predictions, "uniform", shot_groups=subject.shot_groups, num_resamples=0)
-    before = subject.evaluations[0]
-    few = (
-        ""
-        if moved.few is None
-        else f", on few-shot classes {100 * moved.few:.1f} instead of {100 * before['few']:.1f} %"
-    )
+    tested = class_counts(predictions.targets, predictions.num_classes) > 0
+    uniform = tested / tested.sum()
+    moved = [evaluate(each, uniform, shot_groups=subject.shot_groups, num_resamples=0) for each in subject.predictions]
+    trained = torch.allclose(prior, predictions.prior.to(prior), atol=1e-6)
+    made = "the class frequencies of the training set" if trained else "other class frequencies than equal ones"
+    rest = "" if bool(tested.all()) else ", over the classes that have a test sample,"
+    parts = [f"balanced accuracy {mean_and_deviation([each.balanced_accuracy for each in moved], per_cent=True)} %"]
+    parts[0] += f" instead of {score_text(subject, 'balanced_accuracy')} %"
+    if moved[0].few is not None:
+        few = mean_and_deviation([each.few for each in moved], per_cent=True)
+        parts.append(f"few-shot classes {few} instead of {score_text(subject, 'few')} %")
     return [
-        "It is made for the training prior. Without retraining, logit adjustment after the fact (the explorer below "
-        f"does it) would give a balanced accuracy of {100 * moved.balanced_accuracy:.1f} instead of "
-        f"{100 * before['balanced_accuracy']:.1f} %{few}."
+        f"It is made for {made}. Moved to equal ones after the fact{rest} by logit adjustment, without retraining (the "
+        f"explorer below does it), it has: {', '.join(parts)}."
     ]
 
 
@@ -132,8 +168,8 @@ def counts_part(subject: Subject) -> Part:
     few, many = subject.shot_groups
     sizes = {name: sum(members) for name, members in groups.items()}
     text = (
-        f"{sizes['many']:,} classes have more than {many} training samples (many-shot), {sizes['few']:,} fewer than "
-        f"{few} (few-shot), and {sizes['medium']:,} lie between."
+        f"Classes with more than {many} training samples (many-shot): {sizes['many']:,}; with fewer than {few} "
+        f"(few-shot): {sizes['few']:,}; between the two: {sizes['medium']:,}."
     )
     order = sorted(range(len(counts)), key=lambda label: -counts[label])
     group = {label: name for name, members in groups.items() for label in range(len(counts)) if members[label]}
@@ -167,7 +203,12 @@ def groups_part(subject: Subject, beside: Sequence[Subject]) -> Part:
 def explorer_part(subject: Subject) -> Part:
     """The prior explorer."""
     found = explorer(subject.predictions[0], shot_groups=subject.shot_groups)
-    return Part("Try another place of use", [], [Fragment(found.html, "The HTML page has a control for this.")])
+    seed = seed_name(subject)
+    return Part(
+        "Try another place of use",
+        [f"One of the seeds{seed}."] if seed else [],
+        [Fragment(found.html, "The HTML page has a control for this.")],
+    )
 
 
 def seeds_part(subject: Subject) -> Part:
@@ -187,7 +228,9 @@ def recipe_part(subject: Subject) -> Part:
     run = subject.runs[0]
     recipe = recipe_toml(updated(run.recipe(), {"data_root": ""}))
     environment = read_json(run.folder / "environment.json")
-    lines = [f"{name}: {value}" for name, value in environment.items() if not isinstance(value, dict)]
+    lines = [
+        f"{name}: {value}" for name, value in environment.items() if not isinstance(value, dict) and value is not None
+    ]
     lines += [f"{name} {version}" for name, version in environment.get("packages", {}).items()]
     text = "Save the recipe as recipe.toml and train it with the command: balpoe train recipe.toml"
     return Part(

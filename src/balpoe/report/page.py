@@ -119,7 +119,7 @@ def _block(block: Block) -> str:
     if isinstance(block, Fragment):
         return block.html
     return (
-        f'<figure><div class="drawing" role="img" aria-label="{_text(block.alt)}">'
+        f'<figure><div class="drawing" tabindex="0" role="img" aria-label="{_text(block.alt)}">'
         f"{inline_svg(block.draw, block.size, block.name)}</div>"
         f"<details><summary>The numbers of this picture</summary>{_table(block.table)}</details></figure>"
     )
@@ -134,8 +134,9 @@ def _table(table: Table) -> str:
     )
     left = len(table.rows) - MOST_ROWS
     more = f"<p>And {left:,} more rows, which are left out here.</p>" if left > 0 else ""
+    what = table.caption or ", ".join(filter(None, table.headings)) or "of facts"
     return (
-        '<div class="table" tabindex="0" role="region" aria-label="Table">'
+        f'<div class="table" tabindex="0" role="region" aria-label="Table: {_text(what)}">'
         f"<table>{caption}<thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table></div>{more}"
     )
 

@@ -1,7 +1,7 @@
 """What a report is about: the runs of a recipe, or anybody's saved predictions."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +32,8 @@ def read_subject(path: str, shot_groups: tuple[int, int] | None = None) -> Subje
     if folder.is_file() or (folder / "predictions.json").exists():
         predictions = load_predictions(folder)
         groups = shot_groups or SHOT_GROUPS
-        return Subject(folder.stem, (predictions,), (full_evaluation(predictions, groups),), groups)
+        name = folder.stem if folder.is_file() else folder.name
+        return Subject(name, (predictions,), (full_evaluation(predictions, groups),), groups)
     runs = runs_of(path)
     few, many = shot_groups or runs[0].recipe().shot_groups
     name = runs[0].name if (folder / "recipe.toml").exists() else folder.name
@@ -48,6 +49,8 @@ def read_subjects(paths: Sequence[str], shot_groups: tuple[int, int] | None = No
     """Read several, which must tell the same classes apart; all get the shot groups of the first."""
     first = read_subject(paths[0], shot_groups)
     subjects = [first, *(read_subject(path, first.shot_groups) for path in paths[1:])]
+    names = _distinct([each.name for each in subjects], paths)
+    subjects = [replace(each, name=name) for each, name in zip(subjects, names, strict=True)]
     for other in subjects:
         for predictions in other.predictions:
             if predictions.class_names != first.predictions[0].class_names:
@@ -56,3 +59,16 @@ def read_subjects(paths: Sequence[str], shot_groups: tuple[int, int] | None = No
                     "report on them one by one, or on runs of one data set"
                 )
     return subjects
+
+
+def _distinct(names: Sequence[str], paths: Sequence[str]) -> list[str]:
+    """Names that tell all apart: with more of the path where two are alike, and at last with a number.
+
+    >>> _distinct(["p", "p", "q"], ["a/p.npz", "b/p.npz", "q"])
+    ['a/p.npz', 'b/p.npz', 'q']
+    """
+    found = list(names)
+    for number, name in enumerate(names):
+        if names.count(name) > 1:
+            found[number] = "/".join(Path(paths[number]).parts[-2:])
+    return [name if name not in found[:number] else f"{name} ({number + 1})" for number, name in enumerate(found)]

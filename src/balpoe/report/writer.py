@@ -3,11 +3,12 @@
 from collections.abc import Sequence
 from pathlib import Path
 
+from balpoe.errors import UserError
 from balpoe.explorer import explorer_assets
 from balpoe.files import write_file, write_text
 from balpoe.plots import figure_bytes
 from balpoe.report.confusions import confusions_part
-from balpoe.report.details import classes_part, experts_part, reliability_part, shifted_part
+from balpoe.report.details import classes_part, shifted_part
 from balpoe.report.overview import (
     counts_part,
     explorer_part,
@@ -20,6 +21,7 @@ from balpoe.report.overview import (
 )
 from balpoe.report.page import Figure, Part, html_page, markdown_page
 from balpoe.report.subjects import Subject, read_subjects
+from balpoe.report.trust import experts_part, reliability_part
 
 __all__ = ["report_parts", "write_report"]
 
@@ -47,25 +49,41 @@ def write_report(
         prior: Of the place of use, as for `balpoe evaluate --prior`.
         validation: Labelled predictions of the same model, for the prior "estimate".
     """
-    subject, *others = read_subjects([*paths, *([baseline] if baseline else [])], thresholds)
-    against = others.pop() if baseline else None
+    inputs = [*paths, *(path for path in (baseline, prior, validation) if path is not None)]
+    folder = _checked_places(out, inputs)
+    subject, *others = read_subjects([*paths, *([] if baseline is None else [baseline])], thresholds)
+    against = None if baseline is None else others.pop()
     place = [] if prior is None else [place_part(subject, prior, validation)]
     parts = report_parts(subject, others, against, data_root=data_root, place=place)
     title = f"Report on {subject.name}"
     if markdown:
         write_text(out, markdown_page(title, parts))
         return [out]
-    styles, scripts = explorer_assets()
-    page = html_page(title, parts, styles, scripts)
+    page = html_page(title, parts, *explorer_assets())
+    figures = [block for part in parts for block in part.blocks if isinstance(block, Figure)]
+    drawn = {
+        folder / f"{figure.name}.{kind}": figure_bytes(figure.draw, figure.size, kind)
+        for figure in figures
+        for kind in ("png", "svg")
+    }
+    for path, data in drawn.items():
+        write_file(path, lambda stream, data=data: stream.write(data))  # type: ignore[misc]
+    write_text(out, page)  # last: where the page is, all of it is
+    return [out, *drawn]
+
+
+def _checked_places(out: Path, inputs: Sequence[str]) -> Path:
+    """Return the folder for the figures, or say, before any work, why nothing can be written there."""
+    if not out.name or out.is_dir():
+        raise UserError(f"--out {out} is a folder; give the name of a file, such as {out / 'report.html'}")
+    if out.exists() and not out.is_file():
+        raise UserError(f"--out {out} is not an ordinary file; give another name")
+    if any(Path(path).exists() and out.resolve() == Path(path).resolve() for path in inputs):
+        raise UserError(f"--out {out} is also read, and would be lost; give another name")
     folder = out.with_name(f"{out.stem}_figures")
-    files = [out]
-    write_text(out, page)
-    for figure in (block for part in parts for block in part.blocks if isinstance(block, Figure)):
-        for kind in ("png", "svg"):
-            data = figure_bytes(figure.draw, figure.size, kind)
-            files.append(folder / f"{figure.name}.{kind}")
-            write_file(files[-1], lambda stream, data=data: stream.write(data))  # type: ignore[misc]
-    return files
+    if folder.exists() and not folder.is_dir():
+        raise UserError(f"the figures go into the folder {folder}, but that is a file; give --out another name")
+    return folder
 
 
 def report_parts(
