@@ -75,3 +75,11 @@ def test_labels_that_have_nothing_to_do_with_the_logits():
         fit_calibration(labelled(logits, logits.argmin(dim=1)), uniform(3))
     with pytest.raises(UserError, match="for 2 labels"):
         fit_calibration(labelled(logits, torch.tensor([0, 1])), uniform(3))
+
+
+def test_labels_predicted_without_a_doubt_leave_the_logits_as_they_are():
+    targets = torch.arange(40) % 4
+    logits = 100 * torch.nn.functional.one_hot(targets, 4).double()
+    found = fit_calibration(labelled(logits, targets), uniform(4))
+    assert found.scale == pytest.approx(1)
+    assert bool(found.bias.isfinite().all())

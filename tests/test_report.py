@@ -4,6 +4,7 @@ import itertools
 import json
 import os
 import re
+import shutil
 from collections import Counter
 from pathlib import Path
 
@@ -276,8 +277,23 @@ def test_exact_experts_are_called_calibrated_also_on_few_samples(experts):
         for predictions, calibrated in ((exact, True), (wrong, False)):
             evaluation = full_evaluation(predictions, (20, 100))
             part = experts_part(Subject("x", (predictions,), (evaluation,), (20, 100)))
-            verdicts = [row[3] for row in part.blocks[1].rows]
+            verdicts = [row[-1] for row in part.blocks[1].rows]
             assert all(verdict in (CALIBRATED, TOO_FEW) for verdict in verdicts) == calibrated, verdicts
+
+
+def test_seeds_that_do_not_belong_together(runs, tmp_path, capsys):
+    for seed, name in enumerate(("ours", "plain")):
+        shutil.copytree(runs / name / "seed-0", tmp_path / "mixed" / f"seed-{seed}")
+    assert main(["report", str(tmp_path / "mixed"), "--out", str(tmp_path / "r.html")]) == 2
+    assert "has other classes or experts than" in capsys.readouterr().err
+
+
+def test_half_a_character_in_a_name(tmp_path):
+    predictions = make(200, 5)
+    names = np.array(["a\ud800", "b", "c", "d", "e"])
+    path = save_npz(tmp_path / "p.npz", predictions, class_names=names)
+    assert main(["report", path, "--out", str(tmp_path / "p.html")]) == 0
+    assert "a?" in (tmp_path / "p.html").read_text(encoding="utf-8")
 
 
 def test_the_prior_of_the_place_of_use(runs, tmp_path):

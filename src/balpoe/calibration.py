@@ -133,6 +133,8 @@ def _conjugate_gradients(problem: _Likelihood, right: Tensor, tolerance: float =
     fit = residual @ step
     for _ in range(len(right)):
         curved = problem.curve(direction)
+        if float(direction @ curved) <= 0:
+            break  # flat but for rounding: the labels are predicted without a doubt, and there is nothing to gain
         length = fit / (direction @ curved)
         x, residual = x + length * direction, residual - length * curved
         if float(residual.norm()) < tolerance * float(right.norm()):

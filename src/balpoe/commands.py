@@ -121,6 +121,13 @@ def _expert_names(runs: list[Run]) -> list[str]:
     other = next((run for run in runs if run.recipe().expert_lambdas != lambdas), None)
     if other is not None:
         raise UserError(f"{runs[0].folder} and {other.folder} have different lambdas; evaluate them one by one")
+    if len(runs) > 1:
+        names = [run.predictions().class_names for run in runs]
+        other = next((run for run, classes in zip(runs, names, strict=True) if classes != names[0]), None)
+        if other is not None:
+            raise UserError(
+                f"{runs[0].folder} and {other.folder} tell different classes apart; evaluate them one by one"
+            )
     return _named([f"expert, lambda {lambda_:g}" for lambda_ in lambdas])
 
 

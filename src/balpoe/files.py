@@ -39,8 +39,8 @@ def write_file(path: Path, write: Callable[[IO[bytes]], object]) -> None:
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write text as UTF-8, whole or not at all."""
-    write_file(path, lambda stream: stream.write(text.encode()))
+    """Write text as UTF-8, whole or not at all; half a character in a name becomes a question mark."""
+    write_file(path, lambda stream: stream.write(text.encode(errors="replace")))
 
 
 def write_json(path: Path, value: Any) -> None:

@@ -74,7 +74,7 @@ def figure_bytes(draw: Drawing, size: tuple[float, float], kind: str) -> bytes:
 
 def _label(name: str) -> str:
     """A name for a legend as it is: no formula between dollars, and not hidden for its underscore."""
-    name = name.replace("$", r"\$")
+    name = name.encode(errors="replace").decode().replace("$", r"\$")
     return f"\u200b{name}" if name.startswith("_") else name
 
 

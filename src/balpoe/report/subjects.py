@@ -38,6 +38,11 @@ def read_subject(path: str, shot_groups: tuple[int, int] | None = None) -> Subje
     few, many = shot_groups or runs[0].recipe().shot_groups
     name = runs[0].name if (folder / "recipe.toml").exists() else folder.name
     seeds = tuple(run.predictions() for run in runs)
+    for run, each in zip(runs, seeds, strict=True):
+        if each.class_names != seeds[0].class_names or each.num_experts != seeds[0].num_experts:
+            raise UserError(
+                f"{run.folder} has other classes or experts than {runs[0].folder}; report on each by itself"
+            )
     evaluations = tuple(
         run.evaluation() if run.recipe().shot_groups == (few, many) else full_evaluation(each, (few, many))
         for run, each in zip(runs, seeds, strict=True)

@@ -65,13 +65,13 @@ def experts_part(subject: Subject) -> Part:
             name,
             mean_and_deviation([check["weighted_ece"] for check in seeds], per_cent=True),
             "-" if chance is None else f"{100 * chance:.1f}",
-            verdict,
             mean_and_deviation([check["weighted_kl"] for check in seeds], per_cent=False),
             mean_and_deviation([check["marginal_kl"] for check in seeds], per_cent=False),
+            verdict,
         ]
         for name, seeds, chance, verdict in zip(names, checks, chances, verdicts, strict=True)
     ]
-    headings = ["", "ECE %", "by chance %", "", "divergence from the prior", "the same, unweighted"]
+    headings = ["", "ECE %", "by chance %", "KL to the prior", "KL, unweighted", "verdict"]
     table = Table(headings, rows, "On test samples weighted to each expert's prior")
     first = _first_sentence(len(names), verdicts, trained=bool(subject.runs))
     second = (
@@ -147,7 +147,7 @@ def _verdict(seeds: Sequence[Mapping[str, Any]], chance: float | None) -> str:
 
 
 CALIBRATED, ROUGH, NOT = "calibrated", "roughly calibrated", "not calibrated"
-TOO_FEW, UNKNOWN = "no worse than chance, with so few samples", "cannot be told: a class has no test sample"
+TOO_FEW, UNKNOWN = "within chance", "cannot be told: a class has no test sample"
 
 
 def _first_sentence(experts: int, verdicts: Sequence[str], trained: bool) -> str:
