@@ -382,7 +382,7 @@ def test_run_files_that_were_garbled(run, tmp_path):
     run(*QUICK, "--name", "mine")
     evaluation, targets = folder / "evaluation.json", folder / "predictions" / "targets.npy"
     whole = evaluation.read_bytes(), targets.read_bytes()
-    for content, text in ((b"{}", "is not an evaluation of this version"), (b"[" * 9999, "is not valid JSON")):
+    for content, text in ((b"{}", "is not an evaluation of this run"), (b"[" * 9999, "is not valid JSON")):
         evaluation.write_bytes(content)
         code, _, err = run("evaluate", folder)
         assert code == 2

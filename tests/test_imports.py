@@ -36,6 +36,7 @@ LAYERS = [
         "target_priors",
         "target_estimates",
         "evaluation",
+        "saved_evaluations",
         "shifted",
         "side_by_side",
     },

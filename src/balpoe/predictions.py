@@ -65,6 +65,8 @@ class Predictions:
             )
         if not all(isinstance(name, str) for name in self.class_names):
             raise UserError("class_names must be texts, one for each class")
+        if not all(size is None or isinstance(size, int) for size in (self.parameters, self.multiply_adds)):
+            raise UserError("parameters and multiply_adds must be whole numbers, or None")
         if self.expert_logits.ndim != 3 or len(self.expert_logits) != len(self.targets):
             raise UserError(
                 f"expert_logits must have shape (samples, experts, classes) for {len(self.targets)} targets, "

@@ -21,12 +21,11 @@ import balpoe
 from balpoe.errors import UserError
 from balpoe.files import locked, read_json, read_text, write_json, write_text
 from balpoe.recipes import FIELDS, Recipe, recipe_toml, toml_values, updated
+from balpoe.saved_evaluations import is_evaluation
 
 __all__ = ["Run", "changed_name", "evaluate_model", "run_folder", "runs_of", "train_run", "train_run_by_step"]
 
 LONGEST_NAME = 150
-# What is read from an evaluation; a file without is not one of this version's.
-PARTS = ("accuracy", "experts", "intervals", "check", "expert_checks", "shifted", "samples", "parameters")
 
 
 class Run:
@@ -63,9 +62,10 @@ class Run:
         self._check_finished()
         path = self.folder / "evaluation.json"
         evaluation = read_json(path)
-        if not isinstance(evaluation, dict) or any(name not in evaluation for name in PARTS):
-            raise UserError(f"{path} is not an evaluation of this version; delete it and train the same run again")
-        return evaluation
+        if not is_evaluation(evaluation, len(self.recipe().expert_lambdas)):
+            raise UserError(f"{path} is not an evaluation of this run; delete it and train the same run again")
+        whole: dict[str, Any] = evaluation
+        return whole
 
     def predictions(self):  # type: ignore[no-untyped-def]  # torch is imported when predictions are wanted
         """Return the saved predictions."""
@@ -79,8 +79,15 @@ class Run:
         path = self.folder / "timing.jsonl"
         try:
             return sum(float(json.loads(line)["seconds"]) for line in read_text(path).splitlines())
-        except (ValueError, KeyError, TypeError) as error:
+        except UserError:
+            raise
+        except (ValueError, KeyError, TypeError, RecursionError, OverflowError) as error:
             raise UserError(f"{path} is garbled ({error}); train the run anew with --fresh") from error
+
+    def environment(self) -> dict[str, Any]:
+        """Return where the run was trained, as far as the file says so."""
+        found = read_json(self.folder / "environment.json")
+        return found if isinstance(found, dict) else {}
 
     def record(self) -> dict[str, Any]:
         """Return what a published result rests on, in one value: recipe, environment, evaluation, seconds."""

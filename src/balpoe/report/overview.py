@@ -7,7 +7,6 @@ import torch
 
 from balpoe.evaluation import compare, evaluate
 from balpoe.explorer import explorer
-from balpoe.files import read_json
 from balpoe.place_of_use import scores_at_place
 from balpoe.plots import plot_class_counts, plot_groups
 from balpoe.priors import class_counts
@@ -61,7 +60,7 @@ def what_part(subject: Subject) -> Part:
     where = "samples"
     if subject.runs:
         run, recipe = subject.runs[0], subject.runs[0].recipe()
-        environment = read_json(run.folder / "environment.json")
+        environment = run.environment()
         where = f"samples of {recipe.dataset}"
         lambdas = ", ".join(f"{value:g}" for value in recipe.expert_lambdas)
         rows[4:5] = [["experts", f"{predictions.num_experts}, with lambda {lambdas}"], ["network", recipe.network]]
@@ -227,11 +226,12 @@ def recipe_part(subject: Subject) -> Part:
         return Part("How to do it again", [text])
     run = subject.runs[0]
     recipe = recipe_toml(updated(run.recipe(), {"data_root": ""}))
-    environment = read_json(run.folder / "environment.json")
+    environment = run.environment()
     lines = [
         f"{name}: {value}" for name, value in environment.items() if not isinstance(value, dict) and value is not None
     ]
-    lines += [f"{name} {version}" for name, version in environment.get("packages", {}).items()]
+    packages = environment.get("packages")
+    lines += [f"{name} {version}" for name, version in packages.items()] if isinstance(packages, dict) else []
     text = "Save the recipe as recipe.toml and train it with the command: balpoe train recipe.toml"
     return Part(
         "How to do it again", [text], [Code("recipe.toml", recipe), Code("Where it was trained", "\n".join(lines))]

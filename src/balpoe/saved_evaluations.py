@@ -1,0 +1,89 @@
+"""Evaluations read back from a file: whether they are what a run has written."""
+
+from collections.abc import Callable
+from typing import Any
+
+__all__ = ["is_evaluation"]
+
+SCORES = ("accuracy", "balanced_accuracy", "ece", "mce", "classwise_ece", "brier")
+PERHAPS = ("many", "medium", "few", "nll")  # None where there is nothing to measure
+LARGEST = 1e15
+
+
+def is_evaluation(value: Any, experts: int) -> bool:
+    """Return whether a value from JSON has the parts of an evaluation of so many experts, each of its kind.
+
+    >>> is_evaluation({"accuracy": 0.5}, experts=3)
+    False
+    """
+    if not _is_scores(value):
+        return False
+    classes = len(value["per_class"])
+    return (
+        _list_of(value.get("experts"), lambda each: _is_scores(each) and len(each["per_class"]) == classes, experts)
+        and _list_of(value.get("expert_checks"), lambda each: _is_check(each, classes), experts)
+        and _is_check(value.get("check"), classes)
+        and _is_intervals(value.get("intervals"))
+        and _list_of(value.get("shifted"), _is_shifted)
+        and len(value["shifted"]) > 0
+        and _is_number(value.get("samples"))
+        and _is_number(value.get("effective_samples"))
+        and all(_is_number_or_none(value.get(name, "")) for name in ("parameters", "multiply_adds"))
+    )
+
+
+def _is_scores(value: Any) -> bool:
+    return (
+        isinstance(value, dict)
+        and all(_is_number(value.get(name)) for name in SCORES)
+        and all(_is_number_or_none(value.get(name, "")) for name in PERHAPS)
+        and _list_of(value.get("per_class"), _is_number_or_none)
+        and _list_of(value.get("per_class_interval"), _is_pair_or_none, len(value["per_class"]))
+        and _is_bins(value.get("reliability"))
+    )
+
+
+def _is_bins(value: Any) -> bool:
+    if not isinstance(value, dict) or not isinstance(value.get("share"), list):
+        return False
+    bins = len(value["share"])
+    return bins > 0 and all(_list_of(value.get(name), _is_number, bins) for name in ("share", "confidence", "accuracy"))
+
+
+def _is_check(value: Any, classes: int) -> bool:
+    return (
+        isinstance(value, dict)
+        and _list_of(value.get("marginal"), _is_number, classes)
+        and _is_number(value.get("marginal_kl"))
+        and all(_is_number_or_none(value.get(name, "")) for name in ("weighted_kl", "weighted_ece"))
+    )
+
+
+def _is_intervals(value: Any) -> bool:
+    known = {*SCORES, *PERHAPS}
+    return isinstance(value, dict) and all(name in known and _list_of(value[name], _is_number, 2) for name in value)
+
+
+def _is_shifted(value: Any) -> bool:
+    numbers = ("ratio", "samples", "not_told", "told")
+    return (
+        isinstance(value, dict)
+        and isinstance(value.get("name"), str)
+        and all(_is_number(value.get(name)) for name in numbers)
+    )
+
+
+def _is_pair_or_none(value: Any) -> bool:
+    return value is None or _list_of(value, _is_number, 2)
+
+
+def _is_number_or_none(value: Any) -> bool:
+    return value is None or _is_number(value)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < LARGEST  # not NaN either
+
+
+def _list_of(value: Any, kind: Callable[[Any], bool], length: int | None = None) -> bool:
+    return isinstance(value, list) and (length is None or len(value) == length) and all(map(kind, value))
