@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from balpoe import Predictions, UserError, estimate_prior, estimate_target, evaluate, shift_prior, tempered_prior
+from balpoe.place_of_use import estimate_sentences
 from balpoe.target_estimates import _Steps
 from gaussians import Gaussians, long_tail
 
@@ -134,3 +135,21 @@ def test_validation_of_another_model_or_of_the_same_samples():
         estimate_target(predictions, other)
     with pytest.raises(UserError, match="validation are the predictions themselves"):
         estimate_target(predictions, predictions)
+
+
+def test_a_balanced_training_set_has_no_curve_and_any_prior_is_sought():
+    """Six equal classes in training; half of the test samples are of the first one."""
+    problem = Gaussians(6, separation=1.0, seed=3)
+    counts = torch.full((6,), 100)
+
+    def predicted(labels):
+        logits = problem.log_likelihood(problem.sample_of(labels))
+        return Predictions(logits[:, None], labels, counts, torch.zeros(1))
+
+    labels = torch.cat([torch.zeros(500, dtype=torch.long), torch.arange(500) % 5 + 1])
+    found = estimate_target(predicted(labels), predicted(torch.arange(180) % 6))
+    assert found.shift.lambda_ is None
+    assert found.shift.significant
+    assert float(found.shift.prior[0]) == pytest.approx(0.5, abs=0.1)
+    assert found.changed is False
+    assert "a share for each class, the largest" in estimate_sentences(found)[0]

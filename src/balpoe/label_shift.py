@@ -20,7 +20,7 @@ from balpoe.errors import UserError, unknown_name
 from balpoe.intervals import stratified_resample
 from balpoe.priors import checked_prior, tempered_prior
 
-__all__ = ["PriorEstimate", "estimate_prior"]
+__all__ = ["PriorEstimate", "estimate_prior", "on_curve"]
 
 SIGNIFICANCE = 0.05
 EM_TOLERANCE = 1e-6
@@ -159,12 +159,25 @@ def _family(family: str, train_prior: Any, source: Tensor) -> _Search:
 
 def _check_on_curve(train: Tensor, source: Tensor) -> None:
     """The test compares the source prior with others of its family: it has to be a member."""
-    bent, straight = train.log() - train.log().mean(), source.log() - source.log().mean()
-    if float(bent.abs().max()) < 1e-9:
+    if float(train.max() - train.min()) < 1e-9:
         raise UserError("train_prior is uniform, so that P^lambda is the same for every lambda; use family='free'")
-    lambda_ = (bent @ straight) / (bent @ bent)
-    if float((straight - lambda_ * bent).abs().max()) > 1e-3:
+    if not on_curve(train, source):
         raise UserError("source_prior is not of the form P^lambda of train_prior; use family='free'")
+
+
+def on_curve(train_prior: Tensor, source_prior: Tensor) -> bool:
+    """Return whether the source prior is P^lambda of a training prior that is not uniform.
+
+    >>> on_curve(torch.tensor([0.8, 0.2]), torch.tensor([0.5, 0.5]))
+    True
+    >>> on_curve(torch.tensor([0.5, 0.5]), torch.tensor([0.5, 0.5]))
+    False
+    """
+    train, source = train_prior.double().log(), source_prior.double().log()
+    bent, straight = train - train.mean(), source - source.mean()
+    if float(bent.abs().max()) < 1e-9:
+        return False
+    return float((straight - (bent @ straight) / (bent @ bent) * bent).abs().max()) <= 1e-3
 
 
 def _ratios(logits: Tensor, calibration: Calibration | None, source: Tensor) -> Tensor:

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from balpoe.errors import UserError
 from balpoe.evaluation import evaluate
+from balpoe.label_shift import PriorEstimate
 from balpoe.predictions import Predictions, load_predictions
 from balpoe.tables import print_scores
 from balpoe.target_estimates import TargetEstimate, estimate_target
@@ -102,17 +103,22 @@ def _scores(
 def estimate_sentences(estimate: TargetEstimate) -> list[str]:
     """Return what was estimated, whether it is used, and whether it explains the predictions."""
     found = estimate.shift
-    low, high = found.interval.tolist()
     used = (
         "the logits are moved there"
         if found.significant
         else "too little evidence of a shift, so the logits are calibrated but stay at their own prior"
     )
-    return [
-        f"Estimated prior: P_train^lambda with lambda {found.lambda_:.2f} (95 % interval {low:.2f} to {high:.2f}), "
-        f"p = {found.p_value:.3f}: {used}.",
-        _fit_sentence(estimate),
-    ]
+    return [f"Estimated prior: {_found(found)}, p = {found.p_value:.3f}: {used}.", _fit_sentence(estimate)]
+
+
+def _found(found: PriorEstimate) -> str:
+    if found.lambda_ is not None:
+        low, high = found.interval.tolist()
+        return f"P_train^lambda with lambda {found.lambda_:.2f} (95 % interval {low:.2f} to {high:.2f})"
+    label = int(found.estimate.argmax())
+    low, high = (100 * found.interval[:, label]).tolist()
+    share = 100 * float(found.estimate[label])
+    return f"a share for each class, the largest {share:.1f} % (95 % interval {low:.1f} to {high:.1f})"
 
 
 def _fit_sentence(estimate: TargetEstimate) -> str:

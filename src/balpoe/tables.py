@@ -32,7 +32,7 @@ def console() -> Console:
     Markup is off: what is in brackets may be somebody's class name.
     """
     terminal = Console().is_terminal
-    return Console(width=None if terminal else 140, markup=False, highlight=False, soft_wrap=not terminal)
+    return Console(width=None if terminal else 140, markup=False, emoji=False, highlight=False, soft_wrap=not terminal)
 
 
 def program() -> str:

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from balpoe.errors import UserError
 from balpoe.intervals import stratified_resample
-from balpoe.label_shift import PriorEstimate, estimate_prior
+from balpoe.label_shift import PriorEstimate, estimate_prior, on_curve
 from balpoe.predictions import Predictions
 from balpoe.priors import tempered_prior
 
@@ -40,7 +40,7 @@ class TargetEstimate:
     """
 
     shift: PriorEstimate
-    """The prior on the curve P^lambda, its interval and whether it is used."""
+    """The prior on the curve P^lambda, or any prior where there is no such curve; its interval; whether it is used."""
     fit_p_value: float | None
     """Of the first prior that explains the predictions, or the best that does not; None without a check."""
     unseen: float
@@ -73,8 +73,10 @@ def estimate_target(predictions: Predictions, validation: Predictions, *, seed: 
     """
     _check_validation(predictions, validation)
     logits, source = predictions.logits, predictions.source_prior
+    family = "tempered" if on_curve(predictions.prior, source) else "free"
+    train = predictions.prior if family == "tempered" else None
     found = estimate_prior(
-        logits, source_prior=source, validation=validation, family="tempered", train_prior=predictions.prior, seed=seed
+        logits, source_prior=source, validation=validation, family=family, train_prior=train, seed=seed
     )
     counts = torch.bincount(validation.targets, minlength=predictions.num_classes)
     unseen = float(found.estimate[counts == 0].sum())
@@ -97,6 +99,8 @@ def _candidates(found: PriorEstimate, logits: Tensor, train: Tensor) -> Iterator
     """
     assert found.calibration is not None  # it was fitted on the validation data
     yield from (found.prior, found.estimate)
+    if found.lambda_ is None:
+        return
     low, high = found.interval.tolist()
     yield from tempered_prior(train, torch.linspace(low, high, INTERVAL_POINTS))
     yield estimate_prior(found.calibration(logits), source_prior=found.source_prior, num_resamples=1).estimate

@@ -68,7 +68,7 @@ def confusions_part(subject: Subject, data_root: str) -> Part:
         f"The most frequent mistakes about {who}: {names[true]} is taken for {names[answer]} in {len(samples)} of "
         f"{int(totals[true])} test samples."
     )
-    headings = ["true class", "taken for", "test samples", "training samples", "of the other"]
+    headings = ["true class", "taken for", "test samples", "training samples", "training samples of the other"]
     blocks: list[Block] = [Table(headings, rows), *_pictures(subject, pairs[:6], data_root)]
     return Part("What rare classes are taken for", [text], blocks)
 
@@ -84,7 +84,7 @@ def _pictures(subject: Subject, pairs: Sequence[tuple[int, int, Tensor]], data_r
             validation=recipe.validation,
         )  # fmt: skip
     except UserError:
-        return [Fragment("<p>The pictures are not at hand; --data-root says where they are.</p>")]
+        return [Fragment("<p>The test pictures were not at hand when this page was made.</p>")]
     predictions = subject.predictions[0]
     if test.images.ndim != 4 or not torch.equal(test.targets, predictions.targets):
         return []

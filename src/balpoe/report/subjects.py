@@ -29,7 +29,7 @@ class Subject:
 def read_subject(path: str, shot_groups: tuple[int, int] | None = None) -> Subject:
     """Read a run, all seeds of one, a folder of predictions, or a file of them (.npz)."""
     folder = Path(path)
-    if folder.is_file() or (folder / "predictions.json").exists():
+    if folder.is_file() or folder.suffix == ".npz" or (folder / "predictions.json").exists():
         predictions = load_predictions(folder)
         groups = shot_groups or SHOT_GROUPS
         name = folder.stem if folder.is_file() else folder.name
