@@ -309,7 +309,7 @@ def test_the_prior_of_the_place_of_use(runs, tmp_path):
 
 
 def test_markdown_has_the_tables(runs, tmp_path):
-    assert main(["report", str(runs / "ours" / "seed-0"), "--format", "md", "--out", str(tmp_path / "r.md")]) == 0
+    assert main(["report", str(runs / "ours" / "seed-0"), "--out", str(tmp_path / "r.md")]) == 0
     text = (tmp_path / "r.md").read_text(encoding="utf-8")
     assert text.startswith("# Report on ours/seed-0\n")
     assert "| class | training samples | group |" in text
@@ -356,7 +356,8 @@ def test_a_long_table_is_cut_and_says_so():
         (["{runs}/ours/seed-0", "--out", "{tmp}/file/report.html"], "cannot write"),
         (["{tmp}/garbage.npz"], "garbage.npz"),
         (["{tmp}/other.npz", "--out", "."], "is a folder"),
-        (["{tmp}/other.npz", "--out", "{tmp}/other.npz"], "is also read, and would be lost"),
+        (["{tmp}/other.npz", "--out", "{tmp}/report.pdf"], "end it with .html or .md"),
+        (["{tmp}/other.html", "--out", "{tmp}/other.html"], "is also read, and would be lost"),
         (["{tmp}/other.npz", "--out", "{tmp}/page.html"], "but that is a file"),
         (["{tmp}/other.npz", "--out", "{tmp}/pipe"], "is not an ordinary file"),
         (["{runs}/ours/seed-0", "--prior", "estimate"], "give --validation"),
@@ -371,6 +372,7 @@ def test_bad_input_is_one_sentence(runs, tmp_path, capsys, arguments, sentence):
     save_npz(tmp_path / "other.npz", make(100, 5))
     (tmp_path / "file").write_text("a file, not a folder")
     (tmp_path / "garbage.npz").write_bytes(b"garbage")
+    (tmp_path / "other.html").write_text("not predictions, but somebody's")
     (tmp_path / "page_figures").write_text("a file")
     os.mkfifo(tmp_path / "pipe")
     (tmp_path / "prior.csv").write_text("0,1\nnobody,2\n")

@@ -137,7 +137,9 @@ def _parser() -> argparse.ArgumentParser:
     )
     command.add_argument("--out", metavar="FILE", help="to write (default: report.html, or report.md)")
     command.add_argument("--baseline", metavar="RUN", help="compare with this, test sample by test sample")
-    command.add_argument("--format", choices=("html", "md"), default="html", help="a page, or tables as Markdown")
+    command.add_argument(
+        "--format", choices=("html", "md"), help="a page, or tables as Markdown (default: as --out ends)"
+    )
     _add_prior(command)
     _add_fields(command, ("shot_groups", "data_root"))
     command.set_defaults(command=_report)
@@ -348,13 +350,17 @@ def _report(arguments: argparse.Namespace) -> None:
     if thresholds is not None:
         few, many = updated(Recipe(), {"shot_groups": thresholds}).shot_groups
         thresholds = (few, many)
-    out = Path(arguments.out or f"report.{arguments.format}")
+    ending = Path(arguments.out or "").suffix.removeprefix(".")
+    if ending not in ("", "html", "htm", "md") or (arguments.format == "html" and ending == "md"):
+        raise UserError(f"a report is HTML or Markdown, but --out is {arguments.out}; end it with .html or .md")
+    kind = arguments.format or ("md" if ending == "md" else "html")
+    out = Path(arguments.out or f"report.{kind}")
     files = write_report(
         arguments.runs_or_predictions,
         out,
         baseline=arguments.baseline,
         thresholds=thresholds,
-        markdown=arguments.format == "md",
+        markdown=kind == "md",
         data_root=changes.get("data_root", ""),
         prior=arguments.prior,
         validation=arguments.validation,
