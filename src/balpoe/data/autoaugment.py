@@ -91,8 +91,8 @@ def _resample_block(images: Tensor, sources: Tensor, fill: int) -> Tensor:
         indexing="ij",
     )
     pixels = torch.stack([x, y, torch.ones_like(x)], dim=-1)
-    sides = torch.full((2,), width / 2, device=images.device)
-    sides[1] = height / 2
+    # Half of width and height, made there: a number put into a tensor on a GPU makes the CPU wait for it.
+    sides = width / 2 + torch.arange(2, device=images.device) * ((height - width) / 2)
     # With the borders of the picture at -1 and 1, and by the very matrix product that torchvision uses, again for
     # pixels half-way between two.
     grid = (pixels.view(1, -1, 3) @ (sources / sides)).view(-1, height, width, 2)
