@@ -149,3 +149,11 @@ def test_what_the_page_on_the_report_says():
     assert large["mib"] <= 2048
     assert max(row["ms_a_move"] for row in rows) <= 100
     assert all(row["page_mb"] < 4 for row in rows)
+
+
+def test_what_the_page_on_priors_says():
+    text = (ROOT / "docs" / "priors.md").read_text(encoding="utf-8")
+    for row in json.loads((ROOT / "results" / "place_of_use.json").read_text())["rows"]:
+        used = "" if row["significant"] else " (not used)"
+        scores = f"{100 * row['not_told']:.1f} | {100 * row['estimated']:.1f} | {row['fit_p_value']:.3f}"
+        assert f"| {row['name']} | {row['samples']:,} | {row['lambda']:.2f}{used} | {scores} |" in text

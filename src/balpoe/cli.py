@@ -330,6 +330,15 @@ def _reproduce(arguments: argparse.Namespace) -> None:
     )
 
 
+def _thresholds(arguments: argparse.Namespace) -> tuple[int, int] | None:
+    """Of the shot groups, where they are given."""
+    given = _changes(arguments).get("shot_groups")
+    if given is None:
+        return None
+    few, many = updated(Recipe(), {"shot_groups": given}).shot_groups
+    return few, many
+
+
 def _check_prior(arguments: argparse.Namespace) -> None:
     estimated = arguments.prior == "estimate"
     if estimated and arguments.validation is None:
@@ -345,11 +354,6 @@ def _report(arguments: argparse.Namespace) -> None:
     from balpoe.report import write_report
     from balpoe.tables import console
 
-    changes = _changes(arguments)
-    thresholds = changes.get("shot_groups")
-    if thresholds is not None:
-        few, many = updated(Recipe(), {"shot_groups": thresholds}).shot_groups
-        thresholds = (few, many)
     ending = Path(arguments.out or "").suffix.removeprefix(".")
     if ending not in ("", "html", "htm", "md") or (arguments.format == "html" and ending == "md"):
         raise UserError(f"a report is HTML or Markdown, but --out is {arguments.out}; end it with .html or .md")
@@ -359,9 +363,9 @@ def _report(arguments: argparse.Namespace) -> None:
         arguments.runs_or_predictions,
         out,
         baseline=arguments.baseline,
-        thresholds=thresholds,
+        thresholds=_thresholds(arguments),
         markdown=kind == "md",
-        data_root=changes.get("data_root", ""),
+        data_root=_changes(arguments).get("data_root", ""),
         prior=arguments.prior,
         validation=arguments.validation,
     )
@@ -377,15 +381,11 @@ def _evaluate(arguments: argparse.Namespace) -> None:
         raise UserError("--baseline compares logits as trained; leave out --prior, or evaluate each run with it")
     from balpoe.commands import evaluate
 
-    changes = _changes(arguments)
-    thresholds = changes.get("shot_groups")
-    if thresholds is not None:
-        thresholds = updated(Recipe(), {"shot_groups": thresholds}).shot_groups
     evaluate(
         arguments.run,
         baseline=arguments.baseline,
-        thresholds=thresholds,
-        data_root=changes.get("data_root", ""),
+        thresholds=_thresholds(arguments),
+        data_root=_changes(arguments).get("data_root", ""),
         prior=arguments.prior,
         validation=arguments.validation,
     )

@@ -10,6 +10,7 @@ from rich.console import Console
 from balpoe.errors import UserError
 from balpoe.evaluation import SHOT_GROUPS, compare
 from balpoe.interrupts import Interrupt
+from balpoe.lambdas import expert_names
 from balpoe.place_of_use import print_at_place
 from balpoe.predictions import Predictions, load_predictions
 from balpoe.recipes import Recipe, updated
@@ -94,10 +95,10 @@ def evaluate(
             runs = [evaluate_model(path, Path(folder) / "model" / "seed-0", data_root)]
         else:
             runs = runs_of(path)
+        _check_alike(runs)
         if prior is None:
             _print_evaluation(out, path, runs, baseline, thresholds)
         else:
-            _expert_names(runs)
             few, many = thresholds or runs[0].recipe().shot_groups
             seeds = {run.folder.name: run.predictions() for run in runs}
             print_at_place(out, path, seeds, prior, validation, (few, many))
@@ -111,30 +112,21 @@ def _print_evaluation(
     where = (
         "" if Path(path).is_file() else "; accuracy of each class, with Wilson's interval: evaluation.json in the run"
     )
-    _print_measured(out, path, evaluations, _expert_names(runs), where)
+    _print_measured(out, path, evaluations, expert_names(runs[0].recipe().expert_lambdas), where)
     if pairs is not None:
         out.print(_difference(pairs, thresholds))
 
 
-def _expert_names(runs: list[Run]) -> list[str]:
-    lambdas = runs[0].recipe().expert_lambdas
-    other = next((run for run in runs if run.recipe().expert_lambdas != lambdas), None)
-    if other is not None:
-        raise UserError(f"{runs[0].folder} and {other.folder} have different lambdas; evaluate them one by one")
-    if len(runs) > 1:
-        names = [run.predictions().class_names for run in runs]
-        other = next((run for run, classes in zip(runs, names, strict=True) if classes != names[0]), None)
-        if other is not None:
-            raise UserError(
-                f"{runs[0].folder} and {other.folder} tell different classes apart; evaluate them one by one"
-            )
-    return _named([f"expert, lambda {lambda_:g}" for lambda_ in lambdas])
-
-
-def _named(experts: list[str]) -> list[str]:
-    """Names that tell the experts apart."""
-    alike = len(set(experts)) < len(experts)
-    return [name.replace("expert", f"expert {n + 1}", 1) for n, name in enumerate(experts)] if alike else experts
+def _check_alike(runs: list[Run]) -> None:
+    """Seeds of one recipe have the same lambdas and tell the same classes apart."""
+    lambdas, classes = runs[0].recipe().expert_lambdas, runs[0].predictions().class_names
+    for run in runs[1:]:
+        for what, alike in (
+            ("have different lambdas", run.recipe().expert_lambdas == lambdas),
+            ("tell different classes apart", run.predictions().class_names == classes),
+        ):
+            if not alike:
+                raise UserError(f"{runs[0].folder} and {run.folder} {what}; evaluate them one by one")
 
 
 def _print_measured(
@@ -163,7 +155,7 @@ def _print_predictions(
     found = None if baseline is None else compare(predictions, load_predictions(baseline), shot_groups=groups)
     experts = [f"expert {expert + 1}" for expert in range(predictions.num_experts)]
     if predictions.lambdas.ndim == 1:
-        experts = _named([f"expert, lambda {lambda_:g}" for lambda_ in predictions.lambdas.tolist()])
+        experts = expert_names(predictions.lambdas.tolist())
     _print_measured(out, path, [full_evaluation(predictions, groups)], experts)
     if found is not None:
         parts = [_range(name, *values, sign="+") for name, values in found.items()]

@@ -288,9 +288,6 @@ def _block_summaries(
     own_weights: list[Tensor],
 ) -> list[_Summary]:
     tables, targets = _tables(predictions, rows), predictions.targets[rows]
-    if bool(tables[0].isnan().any()):
-        row = rows.start + int(tables[0].isnan().any(dim=1).nonzero()[0])
-        raise UserError(f"the logits of sample {row} are not numbers; check the network that gave them")
     if target_prior is not None:
         sources = _own_priors(predictions)
         tables = [shift_prior(table, target_prior, source) for table, source in zip(tables, sources, strict=True)]
@@ -300,7 +297,10 @@ def _block_summaries(
     for summary in found:
         if bool(summary.confidence.isnan().any()):
             row = rows.start + int(summary.confidence.isnan().nonzero()[0])
-            raise UserError(f"the logits of sample {row} are infinite, or exclude every class; check the network")
+            raise UserError(
+                f"the logits of sample {row} are not numbers, infinite, or exclude every class; check the network "
+                "that gave them"
+            )
     return found
 
 

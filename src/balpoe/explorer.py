@@ -22,7 +22,7 @@ from balpoe.metrics import shot_groups as checked_groups
 from balpoe.predictions import Predictions
 from balpoe.target_priors import target_prior
 
-__all__ = ["Explorer", "explorer", "explorer_assets"]
+__all__ = ["Explorer", "asset", "explorer", "explorer_assets"]
 
 MOST_VALUES = 2_000_000  # samples x classes that a page holds whole: 2.7 MB of text
 FINE_VALUES = 500_000  # up to here in 16 bits: in a small test set every sample counts
@@ -68,7 +68,7 @@ def explorer(predictions: Predictions, *, shot_groups: tuple[int, int] = (20, 10
     priors = _measured_priors(predictions)
     packed, hits = _read(predictions, priors, approximate)
     error = _largest_difference(packed, predictions, priors, hits)
-    template = Template(_asset("explorer.html"))
+    template = Template(asset("explorer.html"))
     html = template.substitute(
         note=_note(packed, len(predictions), error, approximate),
         data=_script_json(_data(packed, predictions, shot_groups, num_bins)),
@@ -76,9 +76,14 @@ def explorer(predictions: Predictions, *, shot_groups: tuple[int, int] = (20, 10
     return Explorer(html, approximate, error, len(packed.targets))
 
 
+def asset(name: str) -> str:
+    """Return a file that goes into the page."""
+    return (resources.files("balpoe") / "page" / name).read_text(encoding="utf-8")
+
+
 def explorer_assets() -> tuple[str, str]:
     """Return the style sheet and the script of all explorers of a page."""
-    return _asset("explorer.css"), _asset("explorer.js")
+    return asset("explorer.css"), asset("explorer.js")
 
 
 @dataclass(frozen=True)
@@ -268,7 +273,3 @@ def _note(packed: _Packed, samples: int, error: float, approximate: bool) -> str
         f"{packed.codes.shape[1]} most probable classes of each. "
         f"Accuracy differs from <code>balpoe evaluate</code> by up to {points:.2f} points."
     )
-
-
-def _asset(name: str) -> str:
-    return (resources.files("balpoe") / "page" / name).read_text(encoding="utf-8")

@@ -6,6 +6,7 @@ from typing import Any
 
 from torch import Tensor
 
+from balpoe.lambdas import expert_names
 from balpoe.metrics import shot_groups
 from balpoe.report.subjects import Subject
 from balpoe.tables import COLUMNS, IN_PER_CENT, mean_and_deviation
@@ -35,9 +36,7 @@ def lambda_names(subject: Subject) -> list[str]:
     lambdas = subject.predictions[0].lambdas
     if lambdas.ndim > 1:
         return [f"expert {number + 1}" for number in range(len(lambdas))]
-    names = [f"lambda {value:g}" for value in lambdas.tolist()]
-    alike = len(set(names)) < len(names)
-    return [f"expert {number + 1}, {name}" for number, name in enumerate(names)] if alike else names
+    return [name.removeprefix("expert, ") for name in expert_names(lambdas.tolist())]
 
 
 def seed_name(subject: Subject) -> str:

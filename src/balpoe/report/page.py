@@ -6,8 +6,8 @@ Whatever comes from data (class names, file names) is text: it is escaped here, 
 import html
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from importlib import resources
 
+from balpoe.explorer import asset
 from balpoe.plots import Drawing, inline_svg
 
 __all__ = ["Block", "Code", "Figure", "Fragment", "Part", "Table", "html_page", "markdown_page"]
@@ -77,7 +77,7 @@ def html_page(title: str, parts: Sequence[Part], styles: str = "", scripts: str 
 <meta name="color-scheme" content="light dark">
 <title>{_text(title)}</title>
 <style>
-{_asset("report.css")}{styles}</style>
+{asset("report.css")}{styles}</style>
 </head>
 <body>
 <a class="skip" href="#part-0">Skip to the report</a>
@@ -86,7 +86,7 @@ def html_page(title: str, parts: Sequence[Part], styles: str = "", scripts: str 
 {body}
 </main>
 <script>
-{_asset("report.js")}{scripts}</script>
+{asset("report.js")}{scripts}</script>
 </body>
 </html>
 """  # noqa: E501
@@ -168,7 +168,3 @@ def _plain(text: str) -> str:
     for mark in "\\`*_[]<>|#":
         text = text.replace(mark, f"\\{mark}")
     return " ".join(text.split())
-
-
-def _asset(name: str) -> str:
-    return (resources.files("balpoe") / "page" / name).read_text(encoding="utf-8")

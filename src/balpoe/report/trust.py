@@ -17,6 +17,8 @@ from balpoe.tables import mean_and_deviation
 __all__ = ["chance_error", "experts_part", "reliability_part"]
 
 WELL, ROUGHLY = 0.03, 0.08  # ECE up to which an expert counts as calibrated, and as roughly so
+CALIBRATED, ROUGH, NOT = "calibrated", "roughly calibrated", "not calibrated"
+TOO_FEW, UNKNOWN = "within chance", "cannot be told: a class has no test sample"
 BY_CHANCE = 2.0  # times what a calibrated expert would show on so few samples
 
 
@@ -58,7 +60,7 @@ def experts_part(subject: Subject) -> Part:
     """Whether each expert is calibrated for its own prior."""
     names = lambda_names(subject)
     checks = [[each["expert_checks"][expert] for each in subject.evaluations] for expert in range(len(names))]
-    chances = chance_errors(subject)
+    chances = _chance_errors(subject)
     verdicts = [_verdict(seeds, chance) for seeds, chance in zip(checks, chances, strict=True)]
     rows = [
         [
@@ -87,8 +89,8 @@ def experts_part(subject: Subject) -> Part:
     return Part(title, [first, second], [_marginals_figure(subject, names, checks, first), table])
 
 
-def chance_errors(subject: Subject) -> list[float | None]:
-    """Return the ECE that each expert would have by chance if it were calibrated; None if a class has no sample."""
+def _chance_errors(subject: Subject) -> list[float | None]:
+    """The ECE that each expert would have by chance if it were calibrated; None if a class has no sample."""
     predictions = subject.predictions[0]
     counts = class_counts(predictions.targets, predictions.num_classes).double()
     if float(counts.min()) == 0:
@@ -144,10 +146,6 @@ def _verdict(seeds: Sequence[Mapping[str, Any]], chance: float | None) -> str:
     if error <= BY_CHANCE * chance:
         return TOO_FEW
     return ROUGH if error <= ROUGHLY else NOT
-
-
-CALIBRATED, ROUGH, NOT = "calibrated", "roughly calibrated", "not calibrated"
-TOO_FEW, UNKNOWN = "within chance", "cannot be told: a class has no test sample"
 
 
 def _first_sentence(experts: int, verdicts: Sequence[str], trained: bool) -> str:
