@@ -3,33 +3,55 @@
 import re
 import runpy
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 import balpoe
+from pictures import picture_folder
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
-BLOCKS = re.findall(r"```python\n(.*?)```", README, flags=re.DOTALL)
+BLOCKS = [
+    (f"{name} {number}", block)
+    for name in ("README.md", "docs/own-backbone.md")
+    for number, block in enumerate(
+        re.findall(r"```python\n(.*?)```", (ROOT / name).read_text(encoding="utf-8"), flags=re.DOTALL)
+    )
+]
+# That of the weights is for a file of megabytes: tests/networks has the test of it.
+SCRIPTS = [path for path in sorted((ROOT / "examples").glob("*.py")) if not path.stem.endswith("_weights")]
+ARGUMENTS = {"own_pictures": ["trees", "--backbone=test_resnet", "--weights="]}
 
 
-@pytest.mark.parametrize("number", range(len(BLOCKS)))
-def test_the_examples_of_the_readme_run(number, tmp_path, monkeypatch, capsys):
+@pytest.mark.parametrize(("name", "block"), BLOCKS, ids=[name for name, _ in BLOCKS])
+def test_the_examples_in_documents_run(name, block, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    exec(compile(BLOCKS[number], f"README example {number}", "exec"), {})
+    exec(compile(block, name, "exec"), {})
 
 
 def test_the_readme_has_both_kinds_of_example():
-    assert any("balpoe.fit(" in block for block in BLOCKS)
-    assert any("balpoe.mixed_loss(" in block for block in BLOCKS)
+    blocks = [block for name, block in BLOCKS if name.startswith("README")]
+    assert any("balpoe.fit(" in block for block in blocks)
+    assert any("balpoe.mixed_loss(" in block for block in blocks)
 
 
-@pytest.mark.parametrize("path", sorted((ROOT / "examples").glob("*.py")), ids=lambda path: path.name)
+@pytest.mark.parametrize("path", SCRIPTS, ids=lambda path: path.name)
+@pytest.mark.filterwarnings("ignore:'pin_memory' argument is set as true")  # by the Trainer, without a GPU
 def test_the_scripts_run(path, tmp_path, monkeypatch, capsys):
+    if path.stem == "hugging_face_trainer":
+        compile(path.read_text(encoding="utf-8"), path, "exec")
+        pytest.importorskip("transformers")
+        pytest.importorskip("accelerate")
+    picture_folder(tmp_path / "trees", {"ash": 6, "birch": 3, "cedar": 1})
+    monkeypatch.setenv("BALPOE_CACHE", str(tmp_path / "cache"))
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", [str(path), *ARGUMENTS.get(path.stem, [])])
     runpy.run_path(str(path), run_name="__main__")
-    assert "accuracy" in capsys.readouterr().out
+    found = re.search(r"balanced accuracy:? ([01]\.\d{3})", capsys.readouterr().out)
+    assert found is not None
+    assert float(found[1]) >= 0.5
 
 
 @pytest.mark.parametrize(

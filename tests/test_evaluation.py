@@ -2,6 +2,7 @@
 
 import json
 import math
+from dataclasses import asdict
 
 import pytest
 import torch
@@ -153,7 +154,9 @@ def test_blocks_change_nothing(predictions, monkeypatch):
 
 
 def test_it_is_plain_json(predictions):
-    text = json.dumps(evaluate(predictions, num_resamples=5).to_dict(), allow_nan=False)
+    evaluation = evaluate(predictions, num_resamples=5)
+    assert evaluation.to_dict() == asdict(evaluation)
+    text = json.dumps(evaluation.to_dict(), allow_nan=False)
     back = json.loads(text)
     assert back["experts"][0]["few"] is not None
     assert len(back["reliability"]["share"]) == 15

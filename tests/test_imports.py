@@ -24,11 +24,13 @@ LAYERS = [
         "interrupts",
         "checkpoints",
         "archives",
+        "sources",
     },
     {"ensemble", "losses", "mixing", "calibration", "label_shift"},
     {"networks", "data"},
     {
         "step",
+        "launchers",
         "processes",
         "trainer",
         "training",
@@ -39,6 +41,8 @@ LAYERS = [
         "saved_evaluations",
         "shifted",
         "side_by_side",
+        "tracking",
+        "features",
     },
     {
         "recipes",
@@ -57,16 +61,21 @@ LAYERS = [
         "records",
         "figures",
         "reproduce",
+        "data_summary",
+        "predicting",
     },
     {"cli", "__main__", "__init__"},
 ]
 ROOMS = {
     "lightning_fabric": {"processes", "trainer", "training", "step"},
     "torchvision": {"data"},
+    "PIL": {"data"},
+    "pyarrow": {"data"},
+    "timm": {"networks"},
     "matplotlib": {"plots", "demo", "figures"},
     "sklearn": {"data"},
-    "rich": {"progress", "tables", "commands"},
-    "safetensors": {"models"},
+    "rich": {"progress", "tables", "commands", "data_summary"},
+    "safetensors": {"models", "networks"},
 }
 
 

@@ -6,7 +6,7 @@ import torch
 from balpoe import BalPoELoss, Dataset, expert_network, fit
 from balpoe.interrupts import Interrupt
 from balpoe.side_by_side import complete, side_by_side
-from balpoe.training import fit_by_step
+from balpoe.training import fit_and_predict_by_step
 
 
 def counting(name, steps, log):
@@ -105,7 +105,8 @@ def test_an_interrupt_ends_all_of_them_in_order(tmp_path):
         network = expert_network("mlp", num_classes=3, num_experts=3, num_features=6, width=8)
         loss = CountedLoss([17, 17, 16])
         loss.seed = seed
-        return fit_by_step(network, loss, data, interrupt, seed=seed, run=tmp_path / str(seed), **settings)
+        folder = tmp_path / str(seed)
+        return fit_and_predict_by_step(network, loss, data, data, interrupt, seed=seed, run=folder, **settings)
 
     def stopping(interrupt):
         while max(steps) < 6:
@@ -117,7 +118,7 @@ def test_an_interrupt_ends_all_of_them_in_order(tmp_path):
         list(side_by_side([work(0, interrupt), work(1, interrupt), stopping(interrupt)], at_once=3))
     assert max(steps) < 16
     whole = list(side_by_side([work(0, Interrupt()), work(1, Interrupt())], at_once=2))
-    assert [len(history) for history in whole] == [4, 4]
+    assert [len(history) for history, _ in whole] == [4, 4]
     assert [len((tmp_path / str(seed) / "history.jsonl").read_text().splitlines()) for seed in (0, 1)] == [4, 4]
 
 
@@ -136,8 +137,10 @@ def test_trainings_side_by_side_are_those_alone():
         network, loss = parts(seed)
         alone.append((fit(network, loss, data, seed=seed, **settings), network))
     networks = [parts(seed) for seed in range(3)]
-    works = [fit_by_step(*networks[seed], data, Interrupt(), seed=seed, **settings) for seed in range(3)]
-    together = list(side_by_side(works, at_once=3))
+    works = [
+        fit_and_predict_by_step(*networks[seed], data, data, Interrupt(), seed=seed, **settings) for seed in range(3)
+    ]
+    together = [history for history, _ in side_by_side(works, at_once=3)]
     assert sorted(history[-1]["loss"] for history in together) == sorted(history[-1]["loss"] for history, _ in alone)
     for seed, (history, network) in enumerate(alone):
         assert history in together

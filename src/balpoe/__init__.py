@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from balpoe.data import Dataset as Dataset
+    from balpoe.data import PictureFiles as PictureFiles
     from balpoe.data import Preprocessing as Preprocessing
     from balpoe.data import load_data as load_data
     from balpoe.ensemble import product_of_experts as product_of_experts
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from balpoe.models import Model as Model
     from balpoe.models import load as load
     from balpoe.networks import CosineClassifier as CosineClassifier
+    from balpoe.networks import ExpertHead as ExpertHead
     from balpoe.networks import ExpertNetwork as ExpertNetwork
     from balpoe.networks import expert_network as expert_network
     from balpoe.predictions import Predictions as Predictions
@@ -45,7 +47,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _HOMES = {
-    "data": ("Dataset", "Preprocessing", "load_data"),
+    "data": ("Dataset", "PictureFiles", "Preprocessing", "load_data"),
     "ensemble": ("product_of_experts", "shift_prior", "source_prior"),
     "errors": ("UserError",),
     "evaluation": ("Evaluation", "compare", "evaluate"),
@@ -53,7 +55,7 @@ _HOMES = {
     "losses": ("BalPoELoss", "LogitAdjustedLoss", "logit_adjusted_cross_entropy"),
     "models": ("Model", "load"),
     "mixing": ("Mixed", "cutmix", "mixed_loss", "mixup"),
-    "networks": ("CosineClassifier", "ExpertNetwork", "expert_network"),
+    "networks": ("CosineClassifier", "ExpertHead", "ExpertNetwork", "expert_network"),
     "predictions": ("Predictions", "load_predictions", "predict"),
     "priors": ("class_counts", "class_prior", "equidistant_lambdas", "logit_offsets", "tempered_prior"),
     "target_estimates": ("TargetEstimate", "estimate_target"),

@@ -10,17 +10,28 @@ import torch
 from torch import Tensor
 
 from balpoe import schedules
-from balpoe.data import Dataset, load_data
-from balpoe.data.augment import AUGMENTATIONS
+from balpoe.data.augment import AUGMENTATIONS, CROPS_WHILE_DECODING
+from balpoe.data.datasets import DATASETS, Preprocessing, load_data
+from balpoe.data.decoding import ResizedCrop
+from balpoe.data.image_lists import read_benchmark
+from balpoe.data.own import OwnData, load_own
+from balpoe.data.picture_files import PictureFiles, Samples
+from balpoe.errors import UserError
+from balpoe.features import feature_data
 from balpoe.losses import BalPoELoss
 from balpoe.networks import ExpertNetwork, expert_network
 from balpoe.priors import backward_lambdas, class_prior
-from balpoe.recipes import Recipe
+from balpoe.progress import CountProgress
+from balpoe.recipes import FOR_FEATURES, Recipe
+from balpoe.sources import holds_features
 
-__all__ = ["Assembly", "assemble", "build_network"]
+__all__ = ["Assembly", "assemble", "build_network", "own_data", "recipe_data"]
 
 
 FIRST_WEIGHTS = threading.Lock()  # drawn from torch's one generator, whatever other threads do
+PART_KEPT = 0.875  # of the paper's large benchmarks: the middle 224 of a short side of 256 pixels
+STATISTICS = {"inaturalist2018": ((0.466, 0.471, 0.380), (0.195, 0.194, 0.192))}
+"""Where the reference normalises by others than ImageNet's."""
 
 
 @dataclass(frozen=True)
@@ -28,27 +39,36 @@ class Assembly:
     """The objects that a recipe stands for."""
 
     network: ExpertNetwork
+    trained: ExpertNetwork
+    """What `fit` changes: the network, or its head on features of a frozen trunk."""
     loss: BalPoELoss
-    train: Dataset
-    test: Dataset
+    train: Samples
+    """What `trained` is given."""
+    test: Samples
+    preprocessing: Preprocessing
+    """Of what the whole network is given."""
     train_prior: Tensor
     lambdas: Tensor
     fit_settings: dict[str, Any]
     """Keyword arguments of `balpoe.fit`."""
 
 
-def assemble(recipe: Recipe) -> Assembly:
-    """Turn a recipe's strings and numbers into objects: the only place where that happens."""
+def assemble(recipe: Recipe, progress: bool = False) -> Assembly:
+    """Turn a recipe's strings and numbers into objects: the only place where that happens.
+
+    Args:
+        recipe: The strings and numbers.
+        progress: Show how far it is with what takes long, such as the features of a frozen trunk.
+    """
     if recipe.threads:
         torch.set_num_threads(recipe.threads)
-    train, test = load_data(
-        recipe.dataset, recipe.data_root or None,
-        imbalance_ratio=recipe.imbalance_ratio, profile=recipe.profile, download=recipe.download,
-        validation=recipe.validation,
-    )  # fmt: skip
+    train, test = recipe_data(recipe, progress)
     prior = class_prior(train.class_counts, method=recipe.prior_method, smoothing=recipe.smoothing)
     lambdas = _lambdas(recipe, prior)
-    network = build_network(recipe, len(train.class_names), train.preprocessing.size)
+    preprocessing = train.preprocessing
+    network = trained = build_network(recipe, len(train.class_names), preprocessing.size)
+    if recipe.frozen:
+        trained, train, test = _on_features(recipe, network, train, test, progress)
     kinds: dict[str, Callable[[], schedules.Schedule]] = {
         "multistep": lambda: schedules.Multistep(recipe.milestones, warmup_epochs=recipe.warmup_epochs),
         "cosine": lambda: schedules.Cosine(recipe.warmup_epochs),
@@ -56,23 +76,112 @@ def assemble(recipe: Recipe) -> Assembly:
     }
     same = (
         "epochs", "batch_size", "lr", "momentum", "nesterov", "weight_decay", "mixup_alpha", "cutmix_probability",
-        "seed", "device", "devices", "precision", "step", "checkpoint_seconds",
+        "sync_batchnorm", "seed", "device", "devices", "num_nodes", "workers", "precision", "step", "track",
+        "checkpoint_seconds",
     )  # fmt: skip
     fit_settings = {name: getattr(recipe, name) for name in same}
     fit_settings["schedule"] = kinds[recipe.schedule]()
-    fit_settings["augmentation"] = AUGMENTATIONS[recipe.augmentation]
-    return Assembly(network, BalPoELoss(prior, lambdas), train, test, prior, lambdas, fit_settings)
+    crop = (ResizedCrop(),) if recipe.augmentation in CROPS_WHILE_DECODING else ()
+    fit_settings["augmentation"] = (*crop, *AUGMENTATIONS[recipe.augmentation])
+    return Assembly(
+        network, trained, BalPoELoss(prior, lambdas), train, test, preprocessing, prior, lambdas, fit_settings
+    )
 
 
-def build_network(recipe: Recipe, num_classes: int, size: tuple[int, ...]) -> ExpertNetwork:
-    """Return a recipe's network with the first weights of its seed, for samples of a size."""
-    settings = {"num_features": math.prod(size)} if recipe.network == "mlp" else {"in_channels": size[0]}
+def recipe_data(recipe: Recipe, progress: bool = False) -> tuple[Samples, Samples]:
+    """Return a recipe's training and test data."""
+    if recipe.dataset in DATASETS:
+        return load_data(
+            recipe.dataset, recipe.data_root or None,
+            imbalance_ratio=recipe.imbalance_ratio, profile=recipe.profile, download=recipe.download,
+            validation=recipe.validation,
+        )  # fmt: skip
+    if recipe.validation:
+        raise UserError(f"--validation is for {', '.join(DATASETS)}; give other data a test part of their own")
+    if recipe.dataset == "own":
+        found = own_data(recipe, progress)
+        return found.train, found.test
+    lists = read_benchmark(recipe.dataset, recipe.data_root or None)
+    preprocessing = _picture_preprocessing(recipe, PART_KEPT)
+    return (
+        PictureFiles(lists.train_paths, lists.train_targets, lists.class_names, preprocessing),
+        PictureFiles(lists.test_paths, lists.test_targets, lists.class_names, preprocessing),
+    )
+
+
+def own_data(recipe: Recipe, progress: bool = False) -> OwnData:
+    """Return somebody's own data, as a recipe says how to take them."""
+    if not recipe.data_root:
+        raise UserError("own data are where --data-root says: a folder of pictures, a table of paths, or features")
+    features = holds_features(recipe.data_root)
+    if features != (recipe.network in FOR_FEATURES):
+        wanted = "features want --network head or mlp" if features else "pictures want another --network"
+        raise UserError(f"{recipe.data_root}: {wanted}, but it is {recipe.network}")
+    return load_own(
+        recipe.data_root, None if features else _picture_preprocessing(recipe, 1.0),
+        group=recipe.group, test_fraction=recipe.test_fraction, skip_unreadable=recipe.skip_unreadable,
+        progress=progress,
+    )  # fmt: skip
+
+
+def build_network(recipe: Recipe, num_classes: int, size: tuple[int, ...], trained: bool = False) -> ExpertNetwork:
+    """Return a recipe's network with the first weights of its seed, for samples of a size.
+
+    Args:
+        recipe: Says which.
+        num_classes: Classes.
+        size: Of a sample.
+        trained: Whether its weights will be those of a file, so that first ones need not be fetched.
+    """
+    settings: dict[str, Any] = {"width": recipe.width, "split": recipe.split}
+    if recipe.network == "mlp":
+        settings["num_features"] = math.prod(size)
+    elif recipe.network == "head":
+        settings = {"num_features": math.prod(size), "hidden": recipe.width[0]}
+    elif recipe.network == "resnet32":
+        settings["in_channels"] = size[0]
+    else:
+        settings = {
+            "weights": "" if trained else recipe.weights, "split": recipe.split, "hidden": recipe.width[0],
+            "image_size": size[-1],
+        }  # fmt: skip
     with FIRST_WEIGHTS, torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(recipe.seed)
         return expert_network(
             recipe.network, num_classes=num_classes, num_experts=len(recipe.expert_lambdas),
-            cosine_scale=recipe.cosine_scale, width=recipe.width, split=recipe.split, **settings,
+            cosine_scale=recipe.cosine_scale, **settings,
         )  # fmt: skip
+
+
+def _picture_preprocessing(recipe: Recipe, part_kept: float) -> Preprocessing:
+    """The size and the statistics that a network wants of pictures from files."""
+    if recipe.network == "resnet32":
+        size = recipe.image_size or 32
+        return Preprocessing(
+            (3, size, size), (0.4914, 0.4822, 0.4465), (0.2023, 0.1994, 0.2010), round(size / part_kept)
+        )
+    from balpoe.networks.backbones import backbone_preprocessing
+
+    wanted = backbone_preprocessing(recipe.network, recipe.image_size)
+    mean, std = STATISTICS.get(recipe.dataset, (wanted.mean, wanted.std))
+    return Preprocessing(wanted.size, mean, std, round(wanted.size[-1] / part_kept))
+
+
+def _on_features(
+    recipe: Recipe, network: ExpertNetwork, train: Samples, test: Samples, progress: bool
+) -> tuple[ExpertNetwork, Samples, Samples]:
+    """The head of a frozen network, and its data: features that are computed once."""
+    if not isinstance(train, PictureFiles) or not isinstance(test, PictureFiles):
+        raise UserError("a frozen network wants pictures in files; add --no-frozen")
+    if recipe.augmentation != "none":
+        raise UserError("features that are computed once cannot be varied; use --augmentation none, or --no-frozen")
+    network.freeze_trunk()
+    device = "cuda" if recipe.device in ("auto", "cuda") and torch.cuda.is_available() else "cpu"
+    with CountProgress("features", len(train) + len(test), progress) as count:
+        found = [
+            feature_data(network, part, device=device, workers=recipe.workers, progress=count) for part in (train, test)
+        ]
+    return network.head(), found[0], found[1]
 
 
 def _lambdas(recipe: Recipe, prior: Tensor) -> Tensor:

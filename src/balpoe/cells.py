@@ -335,7 +335,7 @@ ELSEWHERE: dict[str, tuple[Elsewhere, ...]] = {
         Elsewhere("iNaturalist 2018, ResNet-50, long", "inaturalist-resnet50-long", 76.9, 437_513, 400, _RESNET50),
     ),
 }
-"""Of the paper's tables, what needs ImageNet or iNaturalist; `command` is the name that the preset will have."""
+"""Of the paper's tables, what needs ImageNet or iNaturalist; `command` is the name of the preset."""
 
 PAPER: dict[str, tuple[str, ...]] = {
     "table1": (

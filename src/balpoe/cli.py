@@ -17,14 +17,15 @@ import balpoe
 from balpoe.errors import UserError, unknown_name
 from balpoe.presets import PRESETS, preset, read_recipe
 from balpoe.recipes import FIELDS, TYPES, Recipe, parse, recipe_toml, updated
+from balpoe.sources import holds_features, is_own
 
 __all__ = ["main"]
 
-COMMANDS = ("demo", "recipes", "data", "train", "evaluate", "report", "reproduce")
+COMMANDS = ("demo", "recipes", "data", "train", "evaluate", "report", "predict", "reproduce")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run a command; return 0, or 2 after one sentence about what went wrong."""
+    """Run a command; return 0, 1 if some pictures could not be read, or 2 after one sentence about what went wrong."""
     arguments = _join_negative_values(list(sys.argv[1:] if argv is None else argv))
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
@@ -32,8 +33,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         with warnings.catch_warnings():
             warnings.showwarning = _show_warning
-            _run(arguments)
+            code = _run(arguments)
             sys.stdout.flush()
+            return code
     except SystemExit as done:  # --help and --version
         return int(done.code or 0)
     except BrokenPipeError:  # whoever read has seen enough: `balpoe recipes | head -1`
@@ -51,20 +53,19 @@ def main(argv: Sequence[str] | None = None) -> int:
         where = f" in {stop}" if str(stop) else ""
         print(f"balpoe: stopped{where}; nothing is lost, the same command goes on from here", file=sys.stderr)
         return 2
-    return 0
 
 
-def _run(arguments: list[str]) -> None:
+def _run(arguments: list[str]) -> int:
     parser = _parser()
     if not arguments:
         parser.print_help()
-        return
+        return 0
     if not arguments[0].startswith("-") and arguments[0] not in COMMANDS:
         raise unknown_name("command", arguments[0], COMMANDS)
     known, unknown = parser.parse_known_args(arguments)
     if unknown:
         raise _unknown_option(unknown[0], known)
-    known.command(known)
+    return int(known.command(known) or 0)
 
 
 def _show_warning(message: Warning | str, *_: object, **__: object) -> None:
@@ -98,13 +99,29 @@ def _parser() -> argparse.ArgumentParser:
     command.add_argument("--as-released", action="store_true", help="every value of the released code")
     command.set_defaults(command=_recipes, options=())
 
-    command = commands.add_parser("data", help="classes, counts, imbalance and shot groups of a data set")
-    command.add_argument("name", metavar="NAME", help="digits-lt, cifar10-lt or cifar100-lt")
-    _add_fields(command, ("imbalance_ratio", "profile", "shot_groups", "data_root", "download"))
+    command = commands.add_parser("data", help="classes, counts, imbalance and shot groups of a data set; bad files")
+    command.add_argument("name", metavar="NAME|FOLDER", help="a data set that recipes know, or own data, as for train")
+    _add_fields(
+        command,
+        ("imbalance_ratio", "profile", "shot_groups", "data_root", "download", "test_fraction", "group", "image_size"),
+    )
     command.set_defaults(command=_data)
 
-    command = commands.add_parser("train", help="train a preset or a recipe file; continues what was interrupted")
-    command.add_argument("recipe", metavar="NAME|FILE", help="a preset, or a TOML file")
+    command = commands.add_parser(
+        "train", help="train a preset, a recipe file or own data; continues what was interrupted"
+    )
+    command.add_argument(
+        "recipe",
+        metavar="NAME|FILE|FOLDER",
+        help="a preset, a TOML file, or own data: a folder with a subfolder of pictures for each class, a .csv or "
+        ".parquet of paths and labels, or features in a .npz",
+    )
+    command.add_argument(
+        "--baseline",
+        action=argparse.BooleanOptionalAction,
+        default=None,
+        help="train cross-entropy, too, to compare with (default: for own data)",
+    )
     command.add_argument("--seeds", metavar="N,N,...", help="several seeds, one run each")
     command.add_argument("--name", help="of the run; by default the recipe's, with what was changed")
     command.add_argument("--fresh", action="store_true", help="train anew; an earlier run is moved aside")
@@ -143,6 +160,27 @@ def _parser() -> argparse.ArgumentParser:
     _add_prior(command)
     _add_fields(command, ("shot_groups", "data_root"))
     command.set_defaults(command=_report)
+
+    command = commands.add_parser("predict", help="labels and probabilities of pictures, as CSV or JSON lines")
+    command.add_argument("run", metavar="RUN", help="runs/NAME/seed-N, or a model's file")
+    command.add_argument(
+        "images", nargs="+", metavar="IMAGES", help="pictures, folders, patterns, or a .csv with a column of paths"
+    )
+    command.add_argument("--out", metavar="FILE", help="to write (default: standard output)")
+    command.add_argument(
+        "--format", choices=("csv", "jsonl"), help="a table, or a JSON object a line (default: as --out ends, or csv)"
+    )
+    command.add_argument(
+        "--top", type=int, default=1, metavar="N", help="so many labels, the likeliest first (default: 1)"
+    )
+    command.add_argument("--experts", action="store_true", help="each expert's label, too")
+    command.add_argument(
+        "--prior",
+        metavar="PRIOR",
+        help="labels at the place of use: uniform, train, forward-R, backward-R, or a .csv or .json file",
+    )
+    _add_fields(command, ("device",))
+    command.set_defaults(command=_predict)
 
     command = commands.add_parser(
         "reproduce", help="the paper's tables: trains what is missing, goes on where it stopped"
@@ -242,35 +280,19 @@ def _summary(name: str) -> str:
 
 
 def _data(arguments: argparse.Namespace) -> None:
-    from balpoe.data import load_data
-    from balpoe.metrics import shot_groups
-    from balpoe.tables import console, counts_table
+    known = FIELDS["dataset"].metadata["choices"]
+    if arguments.name in known and arguments.name != "own":
+        start = preset(arguments.name) if arguments.name in PRESETS else Recipe(dataset=arguments.name)
+    elif is_own(arguments.name):
+        start, _ = _start(arguments.name, as_released=False)
+    elif len(Path(arguments.name).parts) > 1:
+        raise UserError(f"there is nothing at {arguments.name}; give a data set, or where your pictures are")
+    else:
+        raise unknown_name("data set", arguments.name, known)
+    recipe = updated(start, _changes(arguments))
+    from balpoe.data_summary import print_data
 
-    changes = _changes(arguments)
-    recipe = updated(preset(arguments.name) if arguments.name in PRESETS else Recipe(), changes)
-    train, test = load_data(
-        arguments.name,
-        recipe.data_root or None,
-        imbalance_ratio=recipe.imbalance_ratio,
-        profile=recipe.profile,
-        download=recipe.download,
-    )
-    counts = train.class_counts
-    groups = shot_groups(counts, (recipe.shot_groups[0], recipe.shot_groups[1]))
-    out = console()
-    out.print(counts_table(train.class_names, counts.tolist(), {k: v.tolist() for k, v in groups.items()}))
-    sizes = ", ".join(f"{int(members.sum())} {name}" for name, members in groups.items())
-    out.print(
-        f"{arguments.name}: {len(counts)} classes, {len(train):,} training samples ({int(counts.max()):,} to "
-        f"{int(counts.min()):,} a class, imbalance ratio {_ratio(counts, recipe.imbalance_ratio)}), {len(test):,} "
-        f"test samples; shot groups: {sizes}"
-    )
-
-
-def _ratio(counts: Any, wanted: float) -> str:
-    ratio = float(counts.max() / counts.min())
-    rounded = "" if abs(ratio / wanted - 1) < 0.005 else f", {wanted:g} before counts are rounded to whole samples"
-    return f"{ratio:.4g}{rounded}"
+    print_data(arguments.name, recipe)
 
 
 def _train(arguments: argparse.Namespace) -> None:
@@ -281,6 +303,7 @@ def _train(arguments: argparse.Namespace) -> None:
         raise UserError(
             f"--name wants the name of a folder, without slashes, but is {name!r}; --runs says where it lies"
         )
+    baseline = start.dataset == "own" and not recipe.lambdas if arguments.baseline is None else arguments.baseline
     from balpoe.commands import train  # torch comes with it: not before the recipe is known to be right
 
     train(
@@ -288,9 +311,10 @@ def _train(arguments: argparse.Namespace) -> None:
         seeds,
         root=Path(arguments.runs),
         base=name or base,
-        start=start,
+        start=recipe if is_own(arguments.recipe) else start,  # a folder's first run is called as the folder is
         fixed=bool(name),
         fresh=arguments.fresh,
+        baseline=baseline,
     )
 
 
@@ -299,8 +323,13 @@ def _start(text: str, as_released: bool) -> tuple[Recipe, str]:
     if text in PRESETS:
         return preset(text, as_released), f"{text}-as-released" if as_released else text
     path = Path(text)
+    if is_own(path):
+        own = preset("own-features" if holds_features(path) else "own")
+        return updated(own, {"data_root": text}), path.resolve().stem
     if path.suffix == ".toml" or path.is_file():
         return read_recipe(path, as_released), path.stem
+    if len(path.parts) > 1 or path.suffix:
+        raise UserError(f"there is nothing at {text}; give a preset, a recipe file, or where your pictures are")
     raise unknown_name("recipe", text, PRESETS)
 
 
@@ -328,6 +357,28 @@ def _reproduce(arguments: argparse.Namespace) -> None:
         runs=Path(arguments.runs) / "reproduce",
         data_root=_changes(arguments).get("data_root", ""),
     )
+
+
+def _predict(arguments: argparse.Namespace) -> int:
+    ending = Path(arguments.out or "").suffix.removeprefix(".")
+    kind = arguments.format or ("jsonl" if ending in ("jsonl", "json", "ndjson") else "csv")
+    from balpoe.predicting import predict_files
+
+    pictures, unreadable = predict_files(
+        arguments.run,
+        arguments.images,
+        out=arguments.out,
+        kind=kind,
+        top=arguments.top,
+        experts=arguments.experts,
+        prior=arguments.prior,
+        device=updated(Recipe(), _changes(arguments)).device,
+    )
+    if unreadable:
+        print(f"balpoe: {unreadable:,} of {pictures:,} pictures could not be read; see their rows", file=sys.stderr)
+    elif arguments.out is not None:
+        print(f"{arguments.out}: {pictures:,} pictures")
+    return 1 if unreadable else 0
 
 
 def _thresholds(arguments: argparse.Namespace) -> tuple[int, int] | None:

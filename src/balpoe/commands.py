@@ -1,5 +1,6 @@
 """The work behind `balpoe train` and `balpoe evaluate`, and what they print."""
 
+import functools
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -7,13 +8,16 @@ from typing import Any
 import torch
 from rich.console import Console
 
+from balpoe.assembly import own_data
 from balpoe.errors import UserError
 from balpoe.evaluation import SHOT_GROUPS, compare
 from balpoe.interrupts import Interrupt
 from balpoe.lambdas import expert_names
+from balpoe.launchers import launcher
 from balpoe.place_of_use import print_at_place
 from balpoe.predictions import Predictions, load_predictions
-from balpoe.recipes import Recipe, updated
+from balpoe.processes import led_by_first
+from balpoe.recipes import FOR_FEATURES, Recipe, updated
 from balpoe.runs import Run, changed_name, evaluate_model, run_folder, runs_of, train_run, train_run_by_step
 from balpoe.shifted import full_evaluation
 from balpoe.side_by_side import side_by_side
@@ -22,15 +26,111 @@ from balpoe.tables import COLUMNS, IN_PER_CENT, console, mean_and_deviation, pri
 __all__ = ["evaluate", "one_gpu", "train"]
 
 AT_ONCE = 5  # trainings that fill a large GPU
+CROSS_ENTROPY: dict[str, Any] = {"lambdas": (1.0,), "num_experts": 0, "mixup_alpha": 0.0, "backward_tau": 0.0}
 
 
-def train(
-    recipe: Recipe, seeds: list[int], *, root: Path, base: str, start: Recipe, fixed: bool, fresh: bool
+def train(recipe: Recipe, seeds: list[int], **options: Any) -> list[Run]:
+    """Train a recipe with each seed; print the table and the next command.
+
+    Of several processes that a launcher started, the first one does; the others help it to train, and get no runs.
+
+    Args:
+        recipe: What to train.
+        seeds: One run each.
+        options: Those of `_train`.
+    """
+    command = functools.partial(_train, recipe, seeds, **options)
+    return led_by_first(command, device=recipe.device, devices=recipe.devices, num_nodes=recipe.num_nodes) or []
+
+
+def _train(
+    recipe: Recipe,
+    seeds: list[int],
+    *,
+    root: Path,
+    base: str,
+    start: Recipe,
+    fixed: bool,
+    fresh: bool,
+    baseline: bool = False,
 ) -> list[Run]:
-    """Train a recipe with each seed; print the table and the next command."""
+    """Train a recipe with each seed; print the table and the next command.
+
+    Args:
+        recipe: What to train.
+        seeds: One run each.
+        root: The folder of all runs.
+        base: The name of the runs, or what it begins with.
+        start: The recipe that goes by this name.
+        fixed: Whether the name was asked for.
+        fresh: Train anew.
+        baseline: Train plain cross-entropy first, to compare with.
+    """
     out = console()
-    if recipe.network == "resnet32" and not one_gpu(recipe) and recipe.device != "mps" and recipe.devices == 1:
+    if recipe.dataset == "own":
+        recipe, start = _look_through(out, recipe, start)
+    slow = recipe.network not in FOR_FEATURES and not recipe.frozen
+    if slow and not one_gpu(recipe) and recipe.device != "mps" and recipe.devices == 1:
         out.print("No GPU is used: this recipe is made for one, and takes hours to days on a CPU.")
+    same: dict[str, Any] = {"seeds": seeds, "root": root, "fixed": fixed, "fresh": fresh}
+    plain: list[Run] = []
+    if baseline:
+        theirs = [updated(each, CROSS_ENTROPY) for each in (recipe, start)]
+        plain = _train_seeds(out, theirs[0], base=f"{base}-cross-entropy", start=theirs[1], **same)
+    runs = _train_seeds(out, recipe, base=base, start=start, **same)
+    if plain:
+        _print_comparison(out, plain, runs)
+    else:
+        rows = {run.folder.name: [run.evaluation()] for run in runs}
+        if len(runs) > 1:
+            rows[f"{len(runs)} seeds"] = [run.evaluation() for run in runs]
+        print_scores(out, rows, title=runs[0].folder.parent.name)
+        out.print(f"Next: {program()} evaluate {_whole(runs)}")
+    return runs
+
+
+def _look_through(out: Console, recipe: Recipe, start: Recipe) -> tuple[Recipe, Recipe]:
+    """Say what own data hold; return the recipes with the data's version."""
+    found = own_data(recipe, progress=True)
+    counts = found.train.class_counts
+    out.print(
+        f"{recipe.data_root}: {len(counts):,} classes, {len(found.train):,} training samples ({int(counts.max()):,} to "
+        f"{int(counts.min()):,} a class), {len(found.test):,} test samples"
+    )
+    for note in found.notes:
+        out.print(f"Note: {note}")
+    return updated(recipe, {"data_version": found.version}), updated(start, {"data_version": found.version})
+
+
+def _whole(runs: list[Run]) -> Path:
+    """The run, or the folder of all seeds."""
+    return runs[0].folder if len(runs) == 1 else runs[0].folder.parent
+
+
+def _print_comparison(out: Console, plain: list[Run], runs: list[Run]) -> None:
+    """Print this method beside cross-entropy, the numbers that matter with their intervals, and what to type next."""
+    rows = {name: [run.evaluation() for run in each] for name, each in (("cross-entropy", plain), ("BalPoE", runs))}
+    print_scores(out, rows, title=runs[0].folder.parent.name)
+    for name in ("balanced_accuracy", "few", "rarest_third"):
+        parts = [f"{method} {_with_interval(evaluations, name)}" for method, evaluations in rows.items()]
+        out.print(f"{COLUMNS[name]}: {', '.join(parts)}")
+    out.print(f"Next: {program()} report {_whole(runs)} --baseline {_whole(plain)}    a page to look at and to show")
+    if runs[0].recipe().network not in FOR_FEATURES:
+        out.print(f"      {program()} predict {runs[0].folder} PICTURES    labels and probabilities")
+
+
+def _with_interval(evaluations: list[dict[str, Any]], name: str) -> str:
+    """A score with its 95 % interval, or over several seeds with its deviation."""
+    text = mean_and_deviation([e[name] for e in evaluations], per_cent=True)
+    if len(evaluations) > 1 or name not in evaluations[0]["intervals"]:
+        return f"{text} %"
+    low, high = evaluations[0]["intervals"][name]
+    return f"{text} % ({100 * low:.1f} to {100 * high:.1f})"
+
+
+def _train_seeds(
+    out: Console, recipe: Recipe, seeds: list[int], *, root: Path, base: str, start: Recipe, fixed: bool, fresh: bool
+) -> list[Run]:
     name = base if fixed else changed_name(base, recipe, start)
     jobs, announced = [], base
     for seed in seeds:
@@ -47,18 +147,13 @@ def train(
             runs = sorted(side_by_side(works, AT_ONCE), key=lambda run: seeds.index(run.recipe().seed))
     else:
         runs = [train_run(*job, **options) for job in jobs]
-    rows = {run.folder.name: [run.evaluation()] for run in runs}
-    if len(runs) > 1:
-        rows[f"{len(runs)} seeds"] = [run.evaluation() for run in runs]
-    print_scores(out, rows, title=runs[0].folder.parent.name)
-    target = runs[0].folder if len(runs) == 1 else runs[0].folder.parent
-    out.print(f"Next: {program()} evaluate {target}")
     return runs
 
 
 def one_gpu(recipe: Recipe) -> bool:
     """Whether a training of this recipe takes one CUDA device, and several of them can share it."""
-    return recipe.device in ("auto", "cuda") and recipe.devices == 1 and torch.cuda.is_available()
+    alone = recipe.devices == 1 and launcher() is None
+    return recipe.device in ("auto", "cuda") and alone and torch.cuda.is_available()
 
 
 def evaluate(

@@ -1,8 +1,7 @@
 """Every number about saved predictions: evaluate() for one run, compare() for two."""
 
-import functools
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -13,14 +12,15 @@ from balpoe.ensemble import product_of_experts, shift_prior
 from balpoe.errors import UserError
 from balpoe.intervals import bootstrap, wilson_interval
 from balpoe.metrics import (
-    CalibrationBins,
+    ClasswiseSums,
     accuracy_per_class,
     brier_scores,
     calibration_bins,
-    classwise_bins,
+    classwise_sums,
     expected_calibration_error,
     maximum_calibration_error,
     negative_log_likelihoods,
+    rarest_third,
     shot_groups,
     weighted_mean,
 )
@@ -54,6 +54,8 @@ class Scores:
     """Wilson's, at 95 %."""
     reliability: dict[str, list[float]] = field(repr=False)
     """The bins' share, confidence and accuracy; an empty bin has 0 in all three."""
+    rarest_third: float | None = None
+    """The mean accuracy of the third of the classes with the fewest training samples, whatever their numbers."""
 
 
 @dataclass(frozen=True)
@@ -95,7 +97,10 @@ class Evaluation(Scores):
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything as plain numbers, for JSON."""
-        return asdict(self)
+        # What dataclasses.asdict returns, but for its visit to every number of every class.
+        experts, checks = ([dict(vars(each)) for each in parts] for parts in (self.experts, self.expert_checks))
+        check = None if self.check is None else dict(vars(self.check))
+        return {**vars(self), "experts": tuple(experts), "check": check, "expert_checks": tuple(checks)}
 
 
 def evaluate(
@@ -206,13 +211,13 @@ class _Summary:
     confidence: Tensor
     nll: Tensor
     brier: Tensor
-    classwise: CalibrationBins
+    classwise: ClasswiseSums
     marginal: Tensor
     own_marginal: Tensor
     """The same, of samples weighted to the prior that the predictor is made for."""
 
 
-HEADLINE = ("accuracy", "balanced_accuracy", "many", "medium", "few", "ece", "mce", "nll", "brier")
+HEADLINE = ("accuracy", "balanced_accuracy", "many", "medium", "few", "rarest_third", "ece", "mce", "nll", "brier")
 
 
 class _Measure:
@@ -222,7 +227,8 @@ class _Measure:
         self, predictions: Predictions, thresholds: tuple[int, int], num_bins: int, weights: Tensor | None
     ) -> None:
         self.targets, self.num_classes = predictions.targets, predictions.num_classes
-        self.groups = shot_groups(predictions.class_counts, thresholds)
+        rarest = rarest_third(predictions.class_counts)
+        self.groups = {**shot_groups(predictions.class_counts, thresholds), "rarest_third": rarest}
         self.num_bins, self.weights = num_bins, weights
         if weights is not None:
             self.counted = torch.bincount(self.targets, weights, minlength=self.num_classes) > 0
@@ -262,7 +268,7 @@ class _Measure:
         parts = (("share", bins.share), ("confidence", bins.confidence), ("accuracy", bins.accuracy))
         return Scores(
             **values,
-            classwise_ece=float(expected_calibration_error(summary.classwise).mean()),
+            classwise_ece=float(expected_calibration_error(summary.classwise.bins(self.num_bins)).mean()),
             per_class=tuple(None if value != value else value for value in per_class.tolist()),
             per_class_interval=tuple(None if low != low else (low, high) for low, high in wilson),
             reliability={name: part.nan_to_num(0.0).tolist() for name, part in parts},
@@ -272,11 +278,19 @@ class _Measure:
 def _summaries(predictions: Predictions, target_prior: Any, num_bins: int, weights: Tensor | None) -> list[_Summary]:
     """Of the ensemble, then of each expert, in one pass over blocks of rows."""
     own = _own_weights(predictions)
-    blocks = (
-        _block_summaries(predictions, rows, target_prior, num_bins, weights, own) for rows in predictions.blocks()
+    return _total(
+        lambda rows: _block_summaries(predictions, rows, target_prior, num_bins, weights, own),
+        list(predictions.blocks()),
     )
-    # One after the other: the bins of all classes in all blocks would not fit into memory.
-    return functools.reduce(lambda done, new: [_joined(*pair) for pair in zip(done, new, strict=True)], blocks)
+
+
+def _total(summaries: Callable[[slice], list[_Summary]], blocks: Sequence[slice]) -> list[_Summary]:
+    """Of all blocks, by halves: joined one by one, the many small blocks of many classes would be copied again each."""
+    if len(blocks) == 1:
+        return summaries(blocks[0])
+    half = len(blocks) // 2
+    pairs = zip(_total(summaries, blocks[:half]), _total(summaries, blocks[half:]), strict=True)
+    return [_joined(*pair) for pair in pairs]
 
 
 def _block_summaries(
@@ -324,7 +338,7 @@ def _summary(logits: Tensor, targets: Tensor, num_bins: int, weights: Tensor | N
         confidence,
         negative_log_likelihoods(log_probabilities, targets),
         brier_scores(probabilities, targets),
-        classwise_bins(probabilities, targets, num_bins, weights),
+        classwise_sums(probabilities, targets, num_bins, weights),
         probabilities.sum(dim=0),
         own @ probabilities,
     )
@@ -336,7 +350,7 @@ def _joined(first: _Summary, second: _Summary) -> _Summary:
         torch.cat([first.confidence, second.confidence]),
         torch.cat([first.nll, second.nll]),
         torch.cat([first.brier, second.brier]),
-        CalibrationBins(*(a + b for a, b in zip(first.classwise, second.classwise, strict=True))),
+        first.classwise.joined(second.classwise),
         first.marginal + second.marginal,
         first.own_marginal + second.own_marginal,
     )

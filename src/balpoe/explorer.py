@@ -109,7 +109,9 @@ def _read(predictions: Predictions, priors: Sequence[Tensor], approximate: bool)
     Returns:
         The packed predictions and hits of shape (1 + priors, classes).
     """
-    classes, source = predictions.num_classes, predictions.source_prior
+    classes = predictions.num_classes
+    nothing = torch.zeros(classes, dtype=torch.float64)
+    moves = [nothing, *(shift_prior(nothing, prior, predictions.source_prior) for prior in priors)]
     chosen = torch.ones(len(predictions), dtype=torch.bool)
     if approximate:
         chosen = _stratified(predictions.targets, _ranks(predictions), MOST_ROWS)
@@ -122,9 +124,8 @@ def _read(predictions: Predictions, priors: Sequence[Tensor], approximate: bool)
         if bool(depth.isnan().any()):
             row = rows.start + int(depth.isnan().any(dim=1).nonzero()[0])
             raise UserError(f"the logits of sample {row} are not numbers; check the network that gave them")
-        for place, prior in enumerate((None, *priors)):
-            moved = logits if prior is None else shift_prior(logits, prior, source)
-            hits[place] += torch.bincount(targets[moved.argmax(dim=1) == targets], minlength=classes)
+        for place, move in enumerate(moves):
+            hits[place] += torch.bincount(targets[(logits + move).argmax(dim=1) == targets], minlength=classes)
         parts.append(_packed(depth[chosen[rows]], levels, approximate, spread))
     codes, labels, rest = zip(*parts, strict=True)
     packed = _Packed(

@@ -4,6 +4,7 @@ Everything takes vectors over the samples and, optionally, one weight per sample
 weights to another label prior). Means are taken in float64; a quantity without samples is NaN.
 """
 
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
@@ -13,13 +14,15 @@ from balpoe.errors import UserError
 
 __all__ = [
     "CalibrationBins",
+    "ClasswiseSums",
     "accuracy_per_class",
     "brier_scores",
     "calibration_bins",
-    "classwise_bins",
+    "classwise_sums",
     "expected_calibration_error",
     "maximum_calibration_error",
     "negative_log_likelihoods",
+    "rarest_third",
     "shot_groups",
     "weighted_mean",
 ]
@@ -63,6 +66,16 @@ def shot_groups(class_counts: Tensor, thresholds: tuple[int, int] = (20, 100)) -
         raise UserError(f"shot groups want thresholds few <= many, such as 20,100, but are {few},{many}")
     is_many, is_few = class_counts > many, class_counts < few
     return {"many": is_many, "medium": ~is_many & ~is_few, "few": is_few}
+
+
+def rarest_third(class_counts: Tensor) -> Tensor:
+    """Return which classes are the third with the fewest training samples, whatever their numbers.
+
+    >>> rarest_third(torch.tensor([9, 8, 7, 1000, 1, 6])).tolist()
+    [False, False, False, False, True, True]
+    """
+    rarest = class_counts.argsort(stable=True)[: -(-len(class_counts) // 3)]
+    return torch.zeros(len(class_counts), dtype=torch.bool).index_fill(0, rarest, True)
 
 
 class CalibrationBins(NamedTuple):
@@ -119,32 +132,61 @@ def calibration_bins(
     return CalibrationBins(*(torch.bincount(index, weights=mass, minlength=num_bins) for mass in masses))
 
 
-def classwise_bins(
+@dataclass(frozen=True)
+class ClasswiseSums:
+    """What the bins of each class need of some samples: a few numbers per sample and class, so that blocks are cheap.
+
+    All bins of all classes are many more numbers than a block of few samples and many classes has itself.
+    """
+
+    index: Tensor
+    """(entries,): class and bin, as one number, of each probability beyond the first bin."""
+    masses: Tensor
+    """(3, entries): the sample's weight, that times the probability, and that where the class is the label."""
+    totals: Tensor
+    """(3, classes): the same sums over all probabilities, those of the first bin included."""
+
+    def joined(self, other: "ClasswiseSums") -> "ClasswiseSums":
+        """Return the sums of these and other samples."""
+        index, masses = torch.cat([self.index, other.index]), torch.cat([self.masses, other.masses], dim=1)
+        return ClasswiseSums(index, masses, self.totals + other.totals)
+
+    def bins(self, num_bins: int = 15) -> CalibrationBins:
+        """Return the bins of each class, (classes, bins); the first one gets what the others leave."""
+        size = self.totals.shape[1] * num_bins
+        parts = [torch.bincount(self.index, mass, minlength=size).view(-1, num_bins) for mass in self.masses]
+        rest = torch.stack([total - part.sum(dim=1) for total, part in zip(self.totals, parts, strict=True)])
+        empty = rest[0] <= 1e-12 * self.totals[0]  # but for rounding
+        for part, left in zip(parts, rest.clamp(min=0).masked_fill(empty, 0), strict=True):
+            part[:, 0] = left
+        return CalibrationBins(*parts)
+
+
+def classwise_sums(
     probabilities: Tensor, targets: Tensor, num_bins: int = 15, weights: Tensor | None = None
-) -> CalibrationBins:
-    """Return the same for each class by itself: its probability against whether it is the label, (classes, bins).
+) -> ClasswiseSums:
+    """Return what the bins of each class need, of a block of samples.
 
-    Where there are many classes almost all probabilities lie in the first bin, which gets what the others leave.
+    Args:
+        probabilities: (samples, classes), of which almost all lie in the first bin where there are many classes.
+        targets: (samples,).
+        num_bins: How many bins.
+        weights: One per sample.
 
-    >>> bins = classwise_bins(torch.tensor([[0.97, 0.03], [1.0, 0.0]]), torch.tensor([0, 1]))
-    >>> bins.mass[:, [0, 14]].tolist()
-    [[0.0, 2.0], [2.0, 0.0]]
+    >>> sums = classwise_sums(torch.tensor([[0.97, 0.03], [1.0, 0.0]]), torch.tensor([0, 1]))
+    >>> sums.index.tolist(), sums.joined(sums).bins().mass[:, [0, 14]].tolist()
+    ([14, 14], [[0.0, 4.0], [4.0, 0.0]])
     """
     probability, classes = probabilities.double(), probabilities.shape[1]
     weight, edges = _sample_weights(probability, weights), _inner_edges(num_bins, probability)
     rows, columns = (probability > (edges[0] if num_bins > 1 else 1)).nonzero(as_tuple=True)
-    values, own = probability[rows, columns], probability.gather(1, targets[:, None]).squeeze(1)
-
-    def total(labels: Tensor, values: Tensor, masses: Tensor) -> Tensor:
-        index = labels * num_bins + torch.bucketize(values, edges)
-        return torch.bincount(index, weights=masses, minlength=classes * num_bins).view(classes, num_bins)
-
-    mass, confidence = total(columns, values, weight[rows]), total(columns, values, weight[rows] * values)
-    rest = weight.sum() - mass.sum(dim=1)
-    empty = rest <= 1e-12 * weight.sum()  # but for rounding
-    mass[:, 0] = rest.masked_fill(empty, 0)
-    confidence[:, 0] = (weight @ probability - confidence.sum(dim=1)).clamp(min=0).masked_fill(empty, 0)
-    return CalibrationBins(mass, confidence, total(targets, own, weight))
+    values, mass = probability[rows, columns], weight[rows]
+    labelled = torch.bincount(targets, weight, minlength=classes)
+    return ClasswiseSums(
+        columns * num_bins + torch.bucketize(values, edges),
+        torch.stack([mass, mass * values, mass * (targets[rows] == columns)]),
+        torch.stack([weight.sum().expand(classes), weight @ probability, labelled]),
+    )
 
 
 def _sample_weights(probability: Tensor, weights: Tensor | None) -> Tensor:

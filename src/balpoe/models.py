@@ -1,7 +1,7 @@
 """Trained models in one file: weights with all that it takes to use them."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -9,18 +9,22 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from balpoe import target_priors
 from balpoe.assembly import build_network
-from balpoe.data.datasets import Dataset, Preprocessing
+from balpoe.data.datasets import Preprocessing
+from balpoe.data.decoding import read_picture
+from balpoe.data.picture_files import Samples
 from balpoe.ensemble import product_of_experts, shift_prior, source_prior
 from balpoe.errors import UserError
 from balpoe.files import write_file
-from balpoe.networks import ExpertNetwork
-from balpoe.predictions import Predictions, forward_in_blocks, predict
+from balpoe.networks import ExpertNetwork, multiply_adds, num_parameters
+from balpoe.predictions import Predictions, forward_in_blocks, logits_of
 from balpoe.recipes import Recipe, recipe_toml, toml_values, updated
 
 __all__ = ["Model", "load", "save_model"]
 
 FORMAT = 1
+AT_ONCE = 256  # samples of one forward pass
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,24 +53,64 @@ class Model:
         """The prior under which the ensemble's logits are posteriors."""
         return source_prior(self.train_prior, self.lambdas)
 
-    def predict(self, images: Tensor, target_prior: Any = None) -> Tensor:
+    @property
+    def num_classes(self) -> int:
+        """How many classes there are."""
+        return len(self.class_names)
+
+    @property
+    def prior(self) -> Tensor:
+        """The training prior, under the name that predictions have for it."""
+        return self.train_prior
+
+    def predict(self, images: Any, target_prior: Any = None) -> Tensor:
         """Return the probability of each class, (samples, classes), for raw samples.
 
         Args:
-            images: uint8 pictures (samples, channels, height, width), or float features.
-            target_prior: Of the place of use; by default the one that the ensemble is made for.
+            images: uint8 pictures (samples, channels, height, width) of the model's size, float features, or a list of
+                picture files (paths, or what Pillow has opened) of any size.
+            target_prior: Of the place of use, as for `balpoe.evaluate`; by default what the ensemble is made for.
         """
-        self.network.eval()
-        logits = product_of_experts(forward_in_blocks(self.network, self.preprocessing, images))
+        logits = product_of_experts(self.expert_logits(images))
         if target_prior is not None:
-            logits = shift_prior(logits, target_prior, self.source_prior)
+            logits = shift_prior(logits, target_priors.target_prior(target_prior, self), self.source_prior)
         return logits.softmax(dim=1)
 
-    def predictions(self, data: Dataset) -> Predictions:
-        """Return the expert logits of labelled data, for `balpoe.evaluate`."""
-        return predict(
-            self.network, data, class_counts=self.class_counts, lambdas=self.lambdas, train_prior=self.train_prior
-        )
+    def expert_logits(self, images: Any) -> Tensor:
+        """Return expert logits (samples, experts, classes) for raw samples, as `predict` takes them."""
+        self.network.eval()
+        blocks = images.split(AT_ONCE) if isinstance(images, Tensor) else self._decoded(images)
+        return forward_in_blocks(self.network, self.preprocessing, blocks)
+
+    def _decoded(self, pictures: Any) -> Iterator[Tensor]:
+        if isinstance(pictures, str | Path) or not len(pictures) or len(self.preprocessing.size) != 3:
+            raise UserError(
+                f"predict wants samples of shape {self.preprocessing.size} as one tensor, or for pictures a list of "
+                f"files, but got {type(pictures).__name__}"
+            )
+        side = self.preprocessing.size[-1]
+        for start in range(0, len(pictures), AT_ONCE):
+            block = [
+                read_picture(each, side, self.preprocessing.resize or side)
+                for each in pictures[start : start + AT_ONCE]
+            ]
+            yield torch.stack(block)
+
+    def predictions(self, data: Samples, expert_logits: Tensor | None = None) -> Predictions:
+        """Return the expert logits of labelled data, for `balpoe.evaluate`.
+
+        Args:
+            data: Labelled samples.
+            expert_logits: The network's, where they are known already; the samples may then be a trunk's features.
+        """
+        if expert_logits is None:
+            expert_logits = logits_of(self.network, data, workers=self.recipe.workers)
+        example = torch.zeros(1, *self.preprocessing.size, device=next(self.network.parameters()).device)
+        cost = multiply_adds(self.network, example)
+        return Predictions(
+            expert_logits, data.targets, self.class_counts, self.lambdas, self.class_names, self.train_prior,
+            num_parameters(self.network), cost,
+        )  # fmt: skip
 
 
 def save_model(path: Path, model: Model, *, half: bool = False) -> None:
@@ -86,7 +130,7 @@ def save_model(path: Path, model: Model, *, half: bool = False) -> None:
         "train_prior": model.train_prior.tolist(),
         "lambdas": model.lambdas.tolist(),
         "source_prior": model.source_prior.tolist(),
-        "recipe": recipe_toml(updated(model.recipe, {"data_root": ""})),  # nobody else's business
+        "recipe": recipe_toml(model.recipe.without_places()),
     }
     # One entry: with two, safetensors would write them in any order, and the same model as different bytes.
     data = save(weights, {"balpoe": json.dumps(about, ensure_ascii=False)})
@@ -117,10 +161,13 @@ def load(path: str | Path) -> Model:
     try:
         recipe = updated(Recipe(), toml_values(about["recipe"]))
         size = tuple(about["preprocessing"]["size"])
-        network = build_network(recipe, len(about["class_names"]), size)
+        network = build_network(recipe, len(about["class_names"]), size, trained=True)
         state = network.state_dict()
         network.load_state_dict({name: weights[name].to(tensor.dtype) for name, tensor in state.items()})
-        statistics = {name: tuple(values) for name, values in about["preprocessing"].items()}
+        statistics: dict[str, Any] = {
+            name: tuple(values) if isinstance(values, list) else int(values)
+            for name, values in about["preprocessing"].items()
+        }
         prior, lambdas = torch.tensor(about["train_prior"]), torch.tensor(about["lambdas"])
         counts, names = torch.tensor(about["class_counts"]), tuple(about["class_names"])
         preprocessing = Preprocessing(**statistics)

@@ -1,6 +1,7 @@
 """Figures of saved numbers; each function takes numbers and axes, and saves nothing."""
 
 import io
+import itertools
 import math
 import re
 import warnings
@@ -31,6 +32,7 @@ __all__ = [
 COLOURS = ("#999999", "#E69F00", "#56B4E9", "#0072B2", "#D55E00", "#009E73", "#CC79A7")
 MARKERS = "osD^vP*"
 METHOD_COLOURS = ("#0072B2", "#999999", "#009E73", "#E69F00", "#CC79A7", "#56B4E9", "#D55E00")
+LONGEST_LABEL = 45  # letters in a legend
 GROUP_COLOURS = {"many": "#0072B2", "medium": "#E69F00", "few": "#D55E00"}
 INK = "#010203"  # stands for the page's own text colour in an inline drawing
 MANY_POINTS = 1000  # from here on points are drawn as a bitmap inside the drawing
@@ -73,7 +75,8 @@ def figure_bytes(draw: Drawing, size: tuple[float, float], kind: str) -> bytes:
 
 
 def _label(name: str) -> str:
-    """A name for a legend as it is: no formula between dollars, and not hidden for its underscore."""
+    """A name for a legend: no formula between dollars, not hidden for its underscore, and no wider than the axes."""
+    name = name if len(name) <= LONGEST_LABEL else f"{name[: LONGEST_LABEL - 15]}…{name[-14:]}"
     name = name.encode(errors="replace").decode().replace("$", r"\$")
     return f"\u200b{name}" if name.startswith("_") else name
 
@@ -84,9 +87,11 @@ def plot_class_counts(class_counts: Sequence[int], groups: Mapping[str, Sequence
     for name, members in groups.items():
         places = [place for place, label in enumerate(order) if members[label]]
         if places:
-            heights = [class_counts[order[place]] for place in places]
+            # One step for all classes of one count: of 100,000 classes there are some hundreds.
+            steps = itertools.groupby(places, key=lambda place: class_counts[order[place]])
+            heights, ends = zip(*((height, list(same)[-1] + 1) for height, same in steps), strict=True)
             axes.fill_between(
-                [places[0], *(place + 1 for place in places)], [heights[0], *heights], step="pre", linewidth=0,
+                [places[0], *ends], [heights[0], *heights], step="pre", linewidth=0,
                 color=GROUP_COLOURS[name], label=f"{name}: {len(places):,} classes",
             )  # fmt: skip
     axes.set(xlabel="classes, most frequent first", ylabel="training samples", xlim=(0, len(order)))

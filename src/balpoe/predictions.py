@@ -1,6 +1,6 @@
 """What a network said about a test set, saved once: every metric and figure is computed from it on a CPU."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -10,14 +10,15 @@ import torch
 from torch import Tensor, nn
 
 from balpoe.archives import read_archive
-from balpoe.data.datasets import Dataset, Preprocessing
+from balpoe.data.datasets import Preprocessing
+from balpoe.data.picture_files import Samples, raw_blocks
 from balpoe.ensemble import product_of_experts, source_prior
 from balpoe.errors import UserError
 from balpoe.files import read_json, write_file, write_json
 from balpoe.networks.experts import multiply_adds, num_parameters
 from balpoe.priors import Lambdas, checked_lambdas, checked_prior, class_prior, tempered_prior
 
-__all__ = ["Predictions", "forward_in_blocks", "load_predictions", "predict"]
+__all__ = ["Predictions", "forward_in_blocks", "load_predictions", "logits_of", "predict"]
 
 HALF_PRECISION_ABOVE = 256 * 2**20  # bytes; beyond that the logits are saved as float16
 BLOCK_VALUES = 2**21  # logits looked at together when a large table is read row by row
@@ -209,22 +210,24 @@ def load_predictions(path: str | Path) -> Predictions:
 
 def predict(
     network: nn.Module,
-    test: Dataset,
+    test: Samples,
     *,
     class_counts: Any,
     lambdas: Lambdas,
     train_prior: Any = None,
     batch_size: int = 500,
+    workers: int = -1,
 ) -> Predictions:
     """Run a network once over a test set, on the device it is on.
 
     Args:
         network: From normalised samples to expert logits.
-        test: Raw samples with their preprocessing.
+        test: Raw samples with their preprocessing, in memory or in files.
         class_counts: Of the training set: they define the shot groups and the priors.
         lambdas: Those of the loss.
         train_prior: What the loss was given when that was not the counts themselves.
         batch_size: Has no effect on the result but for rounding.
+        workers: Processes that decode picture files; -1: as the machine allows.
 
     >>> import balpoe
     >>> data = balpoe.Dataset(torch.randn(6, 8), [0, 0, 0, 0, 1, 1])
@@ -232,35 +235,44 @@ def predict(
     >>> predict(network, data, class_counts=data.class_counts, lambdas=(1, 0, -1)).expert_logits.shape
     torch.Size([6, 3, 2])
     """
-    if batch_size < 1:
-        raise UserError(f"batch_size must be at least 1, but is {batch_size}")
-    device, training = _device(network), network.training
-    network.eval()
-    try:
-        expert_logits = forward_in_blocks(network, test.preprocessing, test.images, batch_size)
-        cost = multiply_adds(network, test.preprocessing.normalise(test.images[:1].to(device)))
-    finally:
-        network.train(training)
+    example = torch.zeros(1, *test.preprocessing.size, device=_device(network))
     return Predictions(
-        expert_logits,
+        logits_of(network, test, batch_size=batch_size, workers=workers),
         test.targets,
         torch.as_tensor(class_counts),
         checked_lambdas(lambdas),
         test.class_names,
         None if train_prior is None else torch.as_tensor(train_prior),
         num_parameters(network),
-        cost,
+        multiply_adds(network, example),
     )
 
 
-def forward_in_blocks(
-    network: nn.Module, preprocessing: Preprocessing, images: Tensor, batch_size: int = 500
-) -> Tensor:
-    """Return the float32 expert logits of raw samples, on the CPU, computed on the network's device."""
+def logits_of(network: nn.Module, test: Samples, *, batch_size: int = 500, workers: int = -1) -> Tensor:
+    """Return a network's expert logits of a test set, (samples, experts, classes), on the CPU.
+
+    Args:
+        network: As for `predict`.
+        test: As for `predict`.
+        batch_size: As for `predict`.
+        workers: As for `predict`.
+    """
+    if batch_size < 1:
+        raise UserError(f"batch_size must be at least 1, but is {batch_size}")
+    training = network.training
+    network.eval()
+    try:
+        return forward_in_blocks(network, test.preprocessing, raw_blocks(test, batch_size, workers))
+    finally:
+        network.train(training)
+
+
+def forward_in_blocks(network: nn.Module, preprocessing: Preprocessing, blocks: Iterable[Tensor]) -> Tensor:
+    """Return the float32 expert logits of blocks of raw samples, on the CPU, computed on the network's device."""
     device = _device(network)
     with torch.inference_mode():
-        blocks = [network(preprocessing.normalise(block.to(device))) for block in images.split(batch_size)]
-        return torch.cat([block.float().cpu() for block in blocks])
+        logits = [network(preprocessing.normalise(block.to(device))).float().cpu() for block in blocks]
+        return torch.cat(logits)
 
 
 def _from_arrays(arrays: dict[str, np.ndarray]) -> Predictions:

@@ -6,7 +6,7 @@ import sys
 import time
 from types import TracebackType
 
-__all__ = ["TrainingProgress"]
+__all__ = ["CountProgress", "TrainingProgress"]
 
 SECONDS_BETWEEN_LINES = 10.0
 
@@ -72,6 +72,55 @@ class TrainingProgress:
         """Print one plain line."""
         self.printed = time.monotonic()
         print(f"{self.label}  {self.status()}", file=sys.stderr, flush=True)
+
+
+class CountProgress:
+    """How many of so many things are done, on standard error; called with the number of those done since.
+
+    Args:
+        label: What is done with them.
+        total: In all; 0 if nobody knows.
+        show: False shows nothing.
+    """
+
+    def __init__(self, label: str, total: int, show: bool = True) -> None:
+        self.label, self.total, self.done = label, total, 0
+        self.show = show and sys.stderr is not None
+        self.started = self.printed = time.monotonic()
+        self.bar = _shared_bar() if self.show and sys.stderr.isatty() else None
+
+    def __enter__(self) -> "CountProgress":
+        if self.bar is not None:
+            self.bar.start()
+            self.task = self.bar.add_task(self.label, total=self.total or None, status="")
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        if self.bar is not None:
+            self.bar.remove_task(self.task)
+            if not self.bar.tasks:
+                self.bar.stop()
+
+    def __call__(self, number: int) -> None:
+        """Count some more."""
+        self.reach(self.done + number)
+
+    def reach(self, done: int) -> None:
+        """Take note that so many are done."""
+        self.done = done
+        if self.bar is not None:
+            self.bar.update(self.task, completed=self.done, status=self.status())
+        elif self.show and time.monotonic() - self.printed > SECONDS_BETWEEN_LINES:
+            self.printed = time.monotonic()
+            print(f"{self.label}  {self.status()}", file=sys.stderr, flush=True)
+
+    def status(self) -> str:
+        """Return the numbers as text."""
+        rate = self.done / max(time.monotonic() - self.started, 1e-9)
+        if not self.total:
+            return f"{self.done:,}, {rate:,.0f}/s"
+        left = _clock((self.total - self.done) / max(rate, 1e-9))
+        return f"{self.done:,} of {self.total:,}, {rate:,.0f}/s, {left} left"
 
 
 def _clock(seconds: float) -> str:

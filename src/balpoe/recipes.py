@@ -8,12 +8,23 @@ import tomllib
 import typing
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from pathlib import PurePath
 from typing import Any
 
 from balpoe.errors import UserError, unknown_name
 from balpoe.lambdas import equidistant_lambdas
 
-__all__ = ["FIELDS", "MACHINE_FIELDS", "TYPES", "Recipe", "parse", "recipe_toml", "toml_values", "updated"]
+__all__ = [
+    "FIELDS",
+    "FOR_FEATURES",
+    "MACHINE_FIELDS",
+    "TYPES",
+    "Recipe",
+    "parse",
+    "recipe_toml",
+    "toml_values",
+    "updated",
+]
 
 
 def _setting(default: Any, doc: str, **limits: Any) -> Any:
@@ -27,19 +38,36 @@ class Recipe:
 
     # Data
     dataset: str = _setting(
-        "cifar100-lt", "what to train on", choices=("digits-lt", "cifar10-lt", "cifar100-lt"), group="data"
+        "cifar100-lt",
+        "what to train on; own: the pictures or features at data_root",
+        choices=("digits-lt", "cifar10-lt", "cifar100-lt", "imagenet-lt", "inaturalist2018", "places-lt", "own"),
+        group="data",
     )
+    data_version: str = _setting("", "of own data: changes with the files; filled in by train")
     imbalance_ratio: float = _setting(100.0, "largest class count over the smallest", at_least=1)
     profile: str = _setting("exponential", "how the class counts fall", choices=("exponential", "step", "pareto"))
     validation: int = _setting(
         0, "above 0: so many samples a class, outside of training, are measured instead of the test set",
         at_least=0, at_most=10**6,
     )  # fmt: skip
+    test_fraction: float = _setting(
+        0.2, "of own data that come without a test part: what is held out", above=0, at_most=0.5
+    )
+    group: str = _setting(
+        "", "of own pictures: a pattern on file names; what it finds is never split", metavar="PATTERN"
+    )
+    skip_unreadable: bool = _setting(False, "of own pictures: go on without those that cannot be read")
+    image_size: int = _setting(
+        0, "pixels a side of pictures from files; 0: the network's own", at_least=0, at_most=4096
+    )
     augmentation: str = _setting(
         "standard",
         "how training pictures are varied",
-        choices=("none", "crop-flip", "standard", "autoaugment", "autoaugment-cutout"),
-    )
+        choices=(
+            "none", "crop-flip", "standard", "autoaugment", "autoaugment-cutout", "resized-crop", "imagenet",
+            "randaugment",
+        ),
+    )  # fmt: skip
     shot_groups: tuple[int, ...] = _setting(
         (20, 100),
         "few-shot below the first, many-shot above the second number",
@@ -49,7 +77,11 @@ class Recipe:
     )
 
     # Experts
-    network: str = _setting("resnet32", "the architecture", choices=("resnet32", "mlp"), group="experts")
+    network: str = _setting(
+        "resnet32", "the architecture: resnet32, mlp, head (for features), or a model of timm's", group="experts"
+    )
+    weights: str = _setting("", "first weights: random, pretrained (timm's), or a file", metavar="FILE")
+    frozen: bool = _setting(False, "train the experts' heads alone, on features computed once and kept")
     num_experts: int = _setting(0, "how many experts; 0: as many as lambdas, or 3", at_least=0, at_most=1000)
     lambdas: tuple[float, ...] = _setting((), "one per expert; empty: evenly spaced from 1 to -1")
     backward_tau: float = _setting(
@@ -59,9 +91,9 @@ class Recipe:
         at_most=10,
     )
     width: tuple[int, ...] = _setting(
-        (16,), "channels of the first stage (or of all three); units of an mlp", at_least=1, at_most=65536
+        (16,), "channels of the first stage (or of all three); units of an mlp or of a head", at_least=1, at_most=65536
     )
-    split: int = _setting(1, "how many stages the experts share", at_least=0)
+    split: int = _setting(1, "how many stages the experts share; -1: the whole of one of timm's models", at_least=-1)
     cosine_scale: float = _setting(32.0, "scale of the cosine classifier, the paper's kappa", above=0, at_most=1e6)
 
     # Method
@@ -86,13 +118,16 @@ class Recipe:
     momentum: float = _setting(0.9, "momentum of SGD", at_least=0, below=1)
     nesterov: bool = _setting(True, "Nesterov's kind of momentum")
     weight_decay: float = _setting(5e-4, "weight decay, on all parameters", at_least=0, at_most=1e6)
+    sync_batchnorm: bool = _setting(False, "statistics of batch normalisation over all GPUs together")
     seed: int = _setting(0, "seed of first weights, order, augmentation and mixing", at_least=0, below=2**63)
 
     # Machine: has no part in a run's identity
     data_root: str = _setting("", "folder of the data files; empty: BALPOE_DATA", group="machine", metavar="FOLDER")
     download: bool = _setting(False, "fetch missing data files")
     device: str = _setting("auto", "where to compute", choices=("auto", "cpu", "cuda", "mps"))
-    devices: int = _setting(1, "processes that train together", at_least=1, at_most=1024)
+    devices: int = _setting(1, "processes that train together, on each machine", at_least=1, at_most=1024)
+    num_nodes: int = _setting(1, "machines that train together, under torchrun or SLURM", at_least=1, at_most=65536)
+    workers: int = _setting(-1, "processes that decode pictures; -1: as the machine allows", at_least=-1, at_most=1024)
     precision: str = _setting(
         "auto", "auto is bfloat16 on CUDA, float32 elsewhere", choices=("auto", "32-true", "bf16-mixed", "16-mixed")
     )
@@ -103,6 +138,9 @@ class Recipe:
     )
     threads: int = _setting(0, "CPU threads; 0: torch's choice", at_least=0, at_most=1024)
     checkpoint_seconds: float = _setting(5.0, "shortest time between checkpoints", at_least=0)
+    track: tuple[str, ...] = _setting(
+        (), "where losses are logged as well: csv, tensorboard, wandb", choices=("csv", "tensorboard", "wandb")
+    )
 
     def __post_init__(self) -> None:
         for item in dataclasses.fields(self):
@@ -129,12 +167,31 @@ class Recipe:
     def identity(self) -> dict[str, Any]:
         """What decides the result, lambdas resolved: two recipes with the same identity are the same experiment."""
         values = {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.name not in MACHINE_FIELDS}
-        return {**values, "num_experts": len(self.expert_lambdas), "lambdas": self.expert_lambdas}
+        file = PurePath(self.weights).name  # wherever it lies
+        return {**values, "num_experts": len(self.expert_lambdas), "lambdas": self.expert_lambdas, "weights": file}
+
+    def without_places(self) -> "Recipe":
+        """Return the same recipe without paths: somebody's folder is nobody else's business."""
+        return dataclasses.replace(self, data_root="", weights=PurePath(self.weights).name)
 
 
 MACHINE_FIELDS = frozenset(
-    {"data_root", "download", "device", "devices", "precision", "step", "threads", "checkpoint_seconds"}
+    {
+        "data_root",
+        "download",
+        "device",
+        "devices",
+        "num_nodes",
+        "workers",
+        "precision",
+        "step",
+        "threads",
+        "checkpoint_seconds",
+        "track",
+    }
 )
+FOR_FEATURES = ("mlp", "head")
+"""Networks whose samples are vectors."""
 FIELDS = {item.name: item for item in dataclasses.fields(Recipe)}
 TYPES: dict[str, Any] = typing.get_type_hints(Recipe)
 
@@ -231,7 +288,8 @@ def _check_range(name: str, value: Any, limits: Mapping[str, Any]) -> None:
 
 def _kind(kind: Any) -> str:
     if typing.get_origin(kind) is tuple:
-        return "whole numbers with commas between" if typing.get_args(kind)[0] is int else "numbers with commas between"
+        words = {int: "whole numbers", float: "numbers", str: "words"}
+        return f"{words[typing.get_args(kind)[0]]} with commas between"
     return {int: "a whole number", float: "a number", str: "text", bool: "true or false"}[kind]
 
 

@@ -91,14 +91,24 @@ def reproduce(names: Sequence[str], *, minutes: float | None, results: Path, run
     at_once = AT_ONCE if one_gpu(waiting[0].cell.recipe(1)) else 1
 
     def works(interrupt: Interrupt) -> Iterator[Work[str]]:
-        begun: list[tuple[int, float]] = []
-        for each in waiting:
+        begun: dict[Path, tuple[int, float]] = {}
+
+        def measured(each: Missing) -> Work[str]:
+            line = yield from _measure(each, results, runs, data_root, interrupt)
+            del begun[each.path]  # done, or left to another process
+            return line
+
+        undone = list(waiting)
+        while undone:
             now = time.monotonic()
-            if (results / each.path).exists():  # written meanwhile by another process
-                continue
-            if _fits(each.steps, [_left_of(*one, now) for one in begun], deadline - now):
-                begun.append((each.steps, now))
-                yield _measure(each, results, runs, data_root, interrupt)
+            undone = [each for each in undone if not (results / each.path).exists()]  # another process writes some
+            left = [_left_of(*one, now) for one in begun.values()]
+            chosen = next((each for each in undone if _fits(each.steps, left, deadline - now)), None)
+            if chosen is None:
+                return
+            undone.remove(chosen)
+            begun[chosen.path] = chosen.steps, now
+            yield measured(chosen)
 
     with Interrupt() as interrupt:
         timer = threading.Timer(threading.TIMEOUT_MAX if minutes is None else 60 * minutes, interrupt.request)

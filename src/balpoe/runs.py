@@ -93,7 +93,7 @@ class Run:
         """Return what a published result rests on, in one value: recipe, environment, evaluation, seconds."""
         recipe = toml_values(read_text(self.folder / "recipe.toml"))
         return {
-            "recipe": {**recipe, "data_root": ""},  # somebody's folder is nobody else's business
+            "recipe": {**recipe, "data_root": "", "weights": self.recipe().without_places().weights},
             "environment": read_json(self.folder / "environment.json"),
             "evaluation": self.evaluation(),
             "seconds": self.seconds(),
@@ -193,14 +193,17 @@ def train_run_by_step(
     from balpoe.assembly import assemble
     from balpoe.models import Model
     from balpoe.processes import check_devices
-    from balpoe.training import fit, fit_by_step
+    from balpoe.tracking import check_tracking
+    from balpoe.training import fit_and_predict, fit_and_predict_by_step
 
     run = Run(folder)
     if run.finished and not fresh:
         say(f"{folder} is finished already; --fresh trains it anew")
         return run
-    check_devices(recipe.device, recipe.devices)  # before the folder is made: what is wrong leaves nothing behind
-    parts = assemble(recipe)
+    # Before the folder is made: what is wrong leaves nothing behind.
+    check_devices(recipe.device, recipe.devices, recipe.num_nodes, recipe.sync_batchnorm)
+    check_tracking(recipe.track, folder)
+    parts = assemble(recipe, progress)
     if fresh and (aside := set_aside(folder)):
         say(f"The earlier run is kept in {aside}")
     elif (folder / "checkpoint.pt").exists():
@@ -208,43 +211,41 @@ def train_run_by_step(
     with locked(folder):
         write_text(folder / "recipe.toml", recipe_toml(recipe))
         write_json(folder / "environment.json", environment())
-        write_json(folder / "classes.json", _classes(parts.train))
+        write_json(folder / "classes.json", _classes(parts.train, parts.preprocessing))
         settings = {**parts.fit_settings, "run": folder, "progress": progress}
+        objects = (parts.trained, parts.loss, parts.train, parts.test)
         if interrupt is None:
-            fit(parts.network, parts.loss, parts.train, **settings)
+            _, logits = fit_and_predict(*objects, **settings)
         else:
-            yield from fit_by_step(parts.network, parts.loss, parts.train, interrupt, **settings)
+            _, logits = yield from fit_and_predict_by_step(*objects, interrupt, **settings)
         model = Model(
-            parts.network, parts.train.class_names, parts.train.class_counts, parts.train.preprocessing,
+            parts.network, parts.train.class_names, parts.train.class_counts, parts.preprocessing,
             parts.train_prior, parts.lambdas, recipe,
         )  # fmt: skip
-        yield functools.partial(_measure, model, parts.test, folder)
+        yield functools.partial(_measure, model, parts.test, folder, logits)
     return run
 
 
 def evaluate_model(file: str | Path, folder: Path, data_root: str = "") -> Run:
     """Return a run, in a new folder, that holds the predictions and the evaluation of a model's file."""
-    from balpoe.data import load_data
+    from balpoe.assembly import recipe_data
     from balpoe.models import load
 
     model = load(file)
     recipe = updated(model.recipe, {"data_root": data_root})
-    _, test = load_data(
-        recipe.dataset, data_root or None, imbalance_ratio=recipe.imbalance_ratio, profile=recipe.profile,
-        validation=recipe.validation,
-    )  # fmt: skip
+    _, test = recipe_data(recipe)
     write_text(folder / "recipe.toml", recipe_toml(recipe))
     _measure(model, test, folder)
     return Run(folder)
 
 
-def _measure(model: Any, test: Any, folder: Path) -> None:
+def _measure(model: Any, test: Any, folder: Path, logits: Any = None) -> None:
     """Write what is known when training has ended: the model, its predictions, and last their evaluation."""
     from balpoe.models import save_model
     from balpoe.shifted import full_evaluation
 
     save_model(folder / "model.safetensors", model)
-    predictions = model.predictions(test)
+    predictions = model.predictions(test, logits)
     predictions.save(folder / "predictions")
     few, many = model.recipe.shot_groups
     write_json(folder / "evaluation.json", full_evaluation(predictions, (few, many)))
@@ -281,11 +282,11 @@ def set_aside(folder: Path) -> Path | None:
     return aside
 
 
-def _classes(train: Any) -> Mapping[str, Any]:
+def _classes(train: Any, preprocessing: Any) -> Mapping[str, Any]:
     return {
         "names": train.class_names,
         "counts": train.class_counts.tolist(),
-        "preprocessing": asdict(train.preprocessing),
+        "preprocessing": asdict(preprocessing),
     }
 
 
@@ -293,4 +294,4 @@ def _plain(value: Any) -> str:
     """A value as part of a file name."""
     if isinstance(value, tuple):
         return "_".join(_plain(part) for part in value)
-    return str(value).lower().removesuffix(".0")
+    return str(value).lower().removesuffix(".0").removesuffix(".safetensors")

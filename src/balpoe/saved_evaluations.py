@@ -7,6 +7,7 @@ __all__ = ["is_evaluation"]
 
 SCORES = ("accuracy", "balanced_accuracy", "ece", "mce", "classwise_ece", "brier")
 PERHAPS = ("many", "medium", "few", "nll")  # None where there is nothing to measure
+LATER = ("rarest_third",)  # not in the evaluations of earlier versions
 LARGEST = 1e15
 
 
@@ -37,6 +38,7 @@ def _is_scores(value: Any) -> bool:
         isinstance(value, dict)
         and all(_is_number(value.get(name)) for name in SCORES)
         and all(_is_number_or_none(value.get(name, "")) for name in PERHAPS)
+        and all(_is_number_or_none(value.get(name)) for name in LATER)
         and _list_of(value.get("per_class"), _is_number_or_none)
         and _list_of(value.get("per_class_interval"), _is_pair_or_none, len(value["per_class"]))
         and _is_bins(value.get("reliability"))
@@ -60,7 +62,7 @@ def _is_check(value: Any, classes: int) -> bool:
 
 
 def _is_intervals(value: Any) -> bool:
-    known = {*SCORES, *PERHAPS}
+    known = {*SCORES, *PERHAPS, *LATER}
     return isinstance(value, dict) and all(name in known and _list_of(value[name], _is_number, 2) for name in value)
 
 

@@ -18,12 +18,14 @@ COLUMNS = {
     "many": "many",
     "medium": "medium",
     "few": "few",
+    "rarest_third": "rarest third",
     "ece": "ECE",
     "mce": "MCE",
     "nll": "NLL",
     "brier": "Brier",
 }
-IN_PER_CENT = frozenset({"accuracy", "balanced_accuracy", "many", "medium", "few", "ece", "mce"})
+IN_PER_CENT = frozenset({"accuracy", "balanced_accuracy", "many", "medium", "few", "rarest_third", "ece", "mce"})
+OF_A_TABLE = tuple(name for name in COLUMNS if name != "rarest_third")  # which is wide enough without
 
 
 def console() -> Console:
@@ -43,7 +45,7 @@ def program() -> str:
 def print_scores(
     out: Console,
     rows: Mapping[str, Sequence[Mapping[str, Any]]],
-    columns: Sequence[str] = tuple(COLUMNS),
+    columns: Sequence[str] = OF_A_TABLE,
     title: str | None = None,
     extra: Mapping[str, Mapping[str, str]] | None = None,
 ) -> None:

@@ -8,14 +8,13 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from numbers import Real
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
 
 from balpoe.errors import UserError, unknown_name
 from balpoe.files import read_text
-from balpoe.predictions import Predictions
 
 __all__ = ["parse_prior", "read_prior", "target_prior"]
 
@@ -25,15 +24,36 @@ _Entry = tuple[str, Any, Any]
 """Where it stands, the name of the class, its weight."""
 
 
-def target_prior(spec: Any, predictions: Predictions) -> Tensor:
+class Labelled(Protocol):
+    """What has classes and was trained: predictions, or a model."""
+
+    @property
+    def class_names(self) -> tuple[str, ...]:
+        """One per class."""
+
+    @property
+    def class_counts(self) -> Tensor:
+        """Of the training set."""
+
+    @property
+    def num_classes(self) -> int:
+        """How many."""
+
+    @property
+    def prior(self) -> Tensor:
+        """The training prior."""
+
+
+def target_prior(spec: Any, predictions: Labelled) -> Tensor:
     """Return a label prior that sums to 1, in float64, (classes,).
 
     Args:
         spec: "uniform"; "train", what the model was trained with; "forward-R" or "backward-R", where the class of rank
             k of K by training count has weight R^(-k/(K-1)), counted from the most frequent or the least frequent;
             a mapping from class names to weights or counts; or a row of weights. A weight may be 0.
-        predictions: Those that the prior is for.
+        predictions: Those that the prior is for, or a model.
 
+    >>> from balpoe import Predictions
     >>> predictions = Predictions(torch.zeros(2, 1, 3), torch.tensor([0, 1]), [10, 70, 20], [1], ("a", "b", "c"))
     >>> target_prior("backward-4", predictions)
     tensor([0.5714, 0.1429, 0.2857], dtype=torch.float64)
@@ -55,7 +75,7 @@ def target_prior(spec: Any, predictions: Predictions) -> Tensor:
     )
 
 
-def parse_prior(text: str, predictions: Predictions) -> Tensor:
+def parse_prior(text: str, predictions: Labelled) -> Tensor:
     """Return the prior that a command line names: a word of `target_prior`, or a .csv or .json file."""
     path = Path(text)
     if path.suffix.lower() in (".csv", ".json"):
@@ -87,7 +107,7 @@ def read_prior(path: str | Path, class_names: Sequence[str]) -> Tensor:
     return _normalised(entries, class_names, str(path))
 
 
-def _from_word(word: str, predictions: Predictions) -> Tensor:
+def _from_word(word: str, predictions: Labelled) -> Tensor:
     classes = predictions.num_classes
     if word == "uniform":
         return torch.full((classes,), 1 / classes, dtype=torch.float64)

@@ -4,6 +4,7 @@ import contextlib
 import functools
 import json
 import time
+import warnings
 import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -16,16 +17,19 @@ from torch import Tensor, nn
 
 from balpoe.checkpoints import load_checkpoint, save_checkpoint
 from balpoe.data.augment import Operation
-from balpoe.data.datasets import Dataset
+from balpoe.data.decoding import ResizedCrop
+from balpoe.data.picture_files import Samples
 from balpoe.data.plan import plan_epoch
-from balpoe.data.resident import ResidentData
+from balpoe.data.streamed import batch_source
 from balpoe.errors import UserError
 from balpoe.files import write_text
 from balpoe.interrupts import Interrupt
+from balpoe.networks.synchronised import synchronised
 from balpoe.progress import TrainingProgress
 from balpoe.schedules import Schedule
 from balpoe.side_by_side import Work
 from balpoe.step import training_step
+from balpoe.tracking import Tracking
 
 __all__ = ["History", "Trainer", "TrainingSettings", "own_chance"]
 
@@ -45,7 +49,8 @@ class TrainingSettings:
     weight_decay: float
     mixup_alpha: float
     cutmix_probability: float
-    augmentation: tuple[Operation, ...]
+    augmentation: tuple[Operation | ResizedCrop, ...]
+    sync_batchnorm: bool
     seed: int
 
     def __post_init__(self) -> None:
@@ -77,13 +82,16 @@ class Trainer:
         fabric: Fabric,
         network: nn.Module,
         loss: Callable[..., Tensor],
-        train: Dataset,
+        train: Samples,
         settings: TrainingSettings,
         folder: Path | None,
         step: str,
+        workers: int = -1,
     ) -> None:
+        if settings.sync_batchnorm and fabric.world_size > 1:  # of several processes each has a copy of the network
+            synchronised(network)
         self.fabric, self.network, self.settings, self.folder = fabric, network, settings, folder
-        self.data = ResidentData(train, fabric.device, settings.augmentation, settings.seed)
+        self.data = batch_source(train, fabric.device, settings.augmentation, settings.seed, workers)
         self.num_samples = len(train)
         self.optimizer = torch.optim.SGD(
             network.parameters(),
@@ -93,27 +101,33 @@ class Trainer:
             weight_decay=settings.weight_decay,
             fused=fabric.device.type == "cuda" or None,
         )
-        if fabric.device.type == "cuda" and train.images.ndim == 4:
+        if fabric.device.type == "cuda" and len(train.preprocessing.size) == 3:
             network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         if isinstance(loss, nn.Module):
             loss.to(fabric.device)
         self.step = training_step(fabric, network, loss, self.optimizer, step)
-        self.identity = {**settings.identity(), "loss": _fingerprint(loss), "data": _fingerprint(train)}
+        self.identity = {
+            **settings.identity(),
+            "loss": _fingerprint(loss),
+            "data": f"{type(train).__name__}-{train.checksum():08x}",
+        }
         self.epoch, self.losses, self.seconds = 0, torch.zeros(0), 0.0
         self.history: History = []
         self.timing: History = []
 
-    def run(self, interrupt: Interrupt, display: TrainingProgress, checkpoint_seconds: float) -> "Work[None]":
+    def run(
+        self, interrupt: Interrupt, display: TrainingProgress, tracking: Tracking, checkpoint_seconds: float
+    ) -> "Work[None]":
         """Go on to the last epoch, or until an interrupt comes; save."""
         saved = time.monotonic()
         while self.epoch < self.settings.epochs and not self._agreed(interrupt):
-            yield from self._run_epoch(interrupt, display)
+            yield from self._run_epoch(interrupt, display, tracking)
             if time.monotonic() - saved >= checkpoint_seconds and self.epoch < self.settings.epochs:
                 yield self.save
                 saved = time.monotonic()
         yield self.save
 
-    def _run_epoch(self, interrupt: Interrupt, display: TrainingProgress) -> "Work[None]":
+    def _run_epoch(self, interrupt: Interrupt, display: TrainingProgress, tracking: Tracking) -> "Work[None]":
         """Train an epoch, or what an interrupted one has left; alone, an interrupt ends it after any step."""
         rank, world, settings = self.fabric.global_rank, self.fabric.world_size, self.settings
         plan = plan_epoch(
@@ -138,12 +152,18 @@ class Trainer:
             sizes = torch.tensor([batch.stop - batch.start for batch in plan.batches], dtype=torch.float64)
             self._end_epoch(lr, float(self.losses.double() @ sizes / sizes.sum()))
             display.end_epoch(self.history[-1]["loss"])
+            tracking.log(self._rows())
 
     def _end_epoch(self, lr: float, loss: float) -> None:
         self.history.append({"epoch": self.epoch, "lr": lr, "loss": loss})
         rate = self.num_samples / max(self.seconds, 1e-9)
         self.timing.append({"epoch": self.epoch, "seconds": self.seconds, "images_per_second": rate})
         self.epoch, self.losses, self.seconds = self.epoch + 1, torch.zeros(0), 0.0
+
+    def _rows(self) -> History:
+        """What a log shows of each epoch."""
+        pairs = zip(self.history, self.timing, strict=True)
+        return [{**entry, "images_per_second": timing["images_per_second"]} for entry, timing in pairs]
 
     def _read(self, losses: Tensor, first: int, steps: int) -> None:
         """Keep the losses of all processes together, from step `first` on, unless one is not finite."""
@@ -185,6 +205,7 @@ class Trainer:
             return
         state = {
             "identity": self.identity,
+            "processes": self.fabric.world_size,
             "network": self.network.state_dict(),
             "optimizer": self.optimizer.state_dict()["state"],
             "epoch": self.epoch,
@@ -197,11 +218,13 @@ class Trainer:
         self._write_lines()
 
     def resume(self) -> None:
-        """Take up the state of the run's checkpoint, if there is one."""
-        if self.folder is None or not (self.folder / "checkpoint.pt").exists():
+        """Take up the state of the run's checkpoint, if there is one: the first process reads it, for all."""
+        if self.folder is None:
             return
         path = self.folder / "checkpoint.pt"
-        state = load_checkpoint(path, self.fabric.device)
+        state = load_checkpoint(path) if self.fabric.is_global_zero and path.exists() else None
+        if (state := self.fabric.broadcast(state)) is None:
+            return
         if state.get("identity") != self.identity:
             raise UserError(f"{path} belongs to a training with {self._difference(state)}; choose another folder")
         try:
@@ -218,6 +241,16 @@ class Trainer:
             raise UserError(f"{path} does not fit this network: {reason}; choose another folder") from error
         if self.fabric.is_global_zero:
             self._write_lines()  # a crash may have come between the checkpoint and these
+            self._say_processes(state.get("processes", 1))
+
+    def _say_processes(self, before: int) -> None:
+        now = self.fabric.world_size
+        if now != before and self.epoch < self.settings.epochs:
+            warnings.warn(
+                f"{self.folder} continues with {now} process{'es' * (now > 1)} where {before} began: "
+                f"not bit for bit what {before} would have given",
+                stacklevel=2,
+            )
 
     def _write_lines(self) -> None:
         assert self.folder is not None
@@ -232,11 +265,8 @@ class Trainer:
 
 
 def _fingerprint(thing: Any) -> str:
-    """Tell one loss, or one data set, from another: a name and a checksum of its tensors."""
-    if isinstance(thing, Dataset):
-        tensors = [thing.targets, thing.images[:: max(1, len(thing) // 1000)]]
-    else:
-        tensors = list(thing.state_dict().values()) if isinstance(thing, nn.Module) else []
+    """Tell one loss from another: a name and a checksum of its tensors."""
+    tensors = list(thing.state_dict().values()) if isinstance(thing, nn.Module) else []
     checksum = 0
     for tensor in tensors:
         checksum = zlib.crc32(tensor.detach().cpu().contiguous().numpy().tobytes(), checksum)

@@ -1,20 +1,28 @@
-"""Every operation against torchvision's tensor function, one picture at a time, with the same parameters."""
+"""Every operation against torchvision's or timm's, one picture at a time, with the same parameters."""
+
+import itertools
+import math
 
 import numpy as np
 import pytest
 import torch
+from PIL import Image
+from timm.data import auto_augment as timm_augment
 from torchvision.transforms import AutoAugment as TorchvisionAutoAugment
 from torchvision.transforms import AutoAugmentPolicy
 from torchvision.transforms import functional as V
 from torchvision.transforms.autoaugment import _apply_op
 
-from balpoe.data import augment
+from balpoe.data import augment, randaugment
 from balpoe.data.augment import (
     AUGMENTATIONS,
+    CROPS_WHILE_DECODING,
     AutoAugment,
+    ColourJitter,
     Crop,
     Cutout,
     Flip,
+    RandAugment,
     Rotate,
     crop,
     cutout,
@@ -22,8 +30,10 @@ from balpoe.data.augment import (
     rotate,
 )
 from balpoe.data.autoaugment import MAGNITUDES, OPERATIONS, SIGNED, group_rows
+from balpoe.data.geometry import shear, translate
 
 GEOMETRY = ("ShearX", "ShearY", "TranslateX", "TranslateY", "Rotate")
+EVERY = (Crop(), Flip(), Rotate(), AutoAugment(), Cutout(), ColourJitter(), RandAugment())
 
 
 @pytest.fixture
@@ -167,9 +177,7 @@ def test_rows_are_grouped_by_step_and_operation():
     assert next(found, None) is None
 
 
-@pytest.mark.parametrize(
-    "operation", [Crop(), Flip(), Rotate(), AutoAugment(), Cutout()], ids=lambda o: type(o).__name__
-)
+@pytest.mark.parametrize("operation", EVERY, ids=lambda o: type(o).__name__)
 def test_draws_decide_and_the_input_stays_as_it_was(images, operation):
     before = images.clone()
     first, second, other = (operation(images, np.random.default_rng(seed)) for seed in (1, 1, 2))
@@ -208,7 +216,7 @@ def test_on_a_gpu():
     for operation in (Crop(), Flip(), Cutout()):
         expected = operation(pictures, np.random.default_rng(0))
         assert torch.equal(operation(pictures.cuda(), np.random.default_rng(0)).cpu(), expected)
-    for operation in (Rotate(), AutoAugment()):
+    for operation in (Rotate(), AutoAugment(), ColourJitter(), RandAugment()):
         many = pictures.repeat(20, 1, 1, 1)
         found = operation(many.cuda(), np.random.default_rng(0)).cpu()
         far = (found.int() - operation(many, np.random.default_rng(0)).int()).abs() > 1
@@ -229,3 +237,174 @@ def test_how_often_and_how_far(images):
     assert float(flipped) == pytest.approx(0.5, abs=0.05)
     still = (Crop()(many, np.random.default_rng(0)) == many).flatten(1).all(dim=1).double().mean()
     assert float(still) == pytest.approx(1 / 81, abs=0.01)
+
+
+FILL = (124, 116, 104)
+OF_TIMM = {"TranslateX": "TranslateXRel", "TranslateY": "TranslateYRel"}  # names that differ
+
+
+def rows_of(images, rows, draws):
+    return images[rows], [values[..., rows] for values in draws]
+
+
+@pytest.mark.parametrize("operation", EVERY, ids=lambda o: type(o).__name__)
+def test_parts_of_a_batch_with_parts_of_the_draws(images, operation):
+    """What processes do that share a batch, and loaders that hold any rows of a data set."""
+    draws = operation.draw(len(images), (32, 32), np.random.default_rng(3))
+    assert all(values.shape[-1] == len(images) for values in draws)
+    whole = operation.apply(images, *draws)
+    assert torch.equal(whole, operation(images, np.random.default_rng(3)))
+    for rows in (np.arange(0, 40, 2), np.arange(1, 40, 2), np.array([7, 3, 3, 39])):
+        part, drawn = rows_of(images, rows, draws)
+        assert torch.equal(operation.apply(part, *drawn), whole[rows])
+
+
+@pytest.mark.parametrize(
+    "operation", [Rotate(), AutoAugment(), ColourJitter(), RandAugment()], ids=lambda o: type(o).__name__
+)
+def test_blocks_of_large_pictures_give_the_same(operation, monkeypatch):
+    many = hard_images((40, 50)).repeat(2, 1, 1, 1)
+    whole = operation(many, np.random.default_rng(0))
+    monkeypatch.setattr(augment, "BLOCK", 1)  # less than one picture of this size
+    assert torch.equal(operation(many, np.random.default_rng(0)), whole)
+
+
+@pytest.mark.parametrize("channels", [3, 1])
+def test_colour_jitter(channels):
+    """torchvision's functions, picture by picture, in the order of each."""
+    pictures = hard_images((24, 32), channels).repeat(20, 1, 1, 1)
+    order, factors = ColourJitter(0.4, 0.3, 0.5).draw(len(pictures), (24, 32), np.random.default_rng(0))
+    ours = ColourJitter().apply(pictures, order, factors)
+    functions = (V.adjust_brightness, V.adjust_contrast, V.adjust_saturation)
+    for i, picture in enumerate(pictures):
+        for number in list(itertools.permutations(range(3)))[order[i]]:
+            picture = functions[number](picture, float(factors[number, i]))
+        assert torch.equal(ours[i], picture), i
+
+
+def test_colour_jitter_is_uniform_in_factors_and_orders():
+    order, factors = ColourJitter(0.4, 0.2, 1.5).draw(60_000, (8, 8), np.random.default_rng(0))
+    assert np.bincount(order, minlength=6) == pytest.approx(10_000, rel=0.05)
+    for values, low, high in zip(factors, (0.6, 0.8, 0.0), (1.4, 1.2, 2.5), strict=True):
+        assert (values.min(), values.max()) == pytest.approx((low, high), abs=0.01)
+        assert np.quantile(values, [0.25, 0.5, 0.75]) == pytest.approx(np.linspace(low, high, 5)[1:4], abs=0.02)
+
+
+def between_pixels(picture, matrix, shift):
+    """Slowly: the mean of the four pixels around (x, y) @ matrix + shift, measured from the centre, before rounding."""
+    channels, height, width = picture.shape
+    found = torch.zeros(picture.shape, dtype=torch.float64)
+    for row, column in itertools.product(range(height), range(width)):
+        at = np.array([column - (width - 1) / 2, row - (height - 1) / 2]) @ matrix + shift
+        x, y = at[0] + (width - 1) / 2, at[1] + (height - 1) / 2
+        for channel in range(channels):
+            for i, j in itertools.product((math.floor(y), math.floor(y) + 1), (math.floor(x), math.floor(x) + 1)):
+                inside = 0 <= i < height and 0 <= j < width
+                weight = (1 - abs(y - i)) * (1 - abs(x - j))
+                value = int(picture[channel, i, j]) if inside else FILL[channel]
+                found[channel, row, column] += weight * value
+    return found
+
+
+@pytest.mark.parametrize("amount", [0.3, -0.12])
+@pytest.mark.parametrize(("height", "width", "channels"), [(9, 14, 3), (8, 8, 1)])
+def test_geometry_between_pixels(height, width, channels, amount):
+    picture = hard_images((height, width), channels)[:1]
+    one, turn = torch.tensor([amount]), math.radians(100 * amount)
+    turned = np.array([[math.cos(turn), math.sin(turn)], [-math.sin(turn), math.cos(turn)]])
+    cases = [
+        (rotate(picture, 100 * one, FILL, "bilinear"), turned, (0, 0)),
+        (shear(picture, one, 0, FILL, "bilinear"), np.array([[1, 0], [amount, 1]]), (amount * height / 2, 0)),
+        (shear(picture, one, 1, FILL, "bilinear"), np.array([[1, amount], [0, 1]]), (0, amount * width / 2)),
+        (translate(picture, 10 * one, 0, FILL, "bilinear"), np.eye(2), (-10 * amount, 0)),
+        (translate(picture, 10 * one, 1, FILL, "bilinear"), np.eye(2), (0, -10 * amount)),
+    ]
+    for number, (ours, matrix, shift) in enumerate(cases):
+        far = (ours[0] - between_pixels(picture[0], matrix, shift)).abs()
+        assert far.max() < 0.501, number  # no more than rounded
+
+
+def test_a_picture_moved_by_half_a_pixel():
+    picture = torch.tensor([[[[0, 100, 200]]]], dtype=torch.uint8)
+    moved = translate(picture, torch.tensor([0.5]), 0, (60,), "bilinear")
+    assert moved.flatten().tolist() == [30, 50, 150]
+
+
+@pytest.mark.parametrize("level", [10.0, 9.99, 9.3, 7.5, 5.0, 2.5, 0.1, 0.0])
+@pytest.mark.parametrize("name", randaugment.OPERATIONS)
+def test_amounts_of_randaugment(name, level, monkeypatch):
+    """timm's own arguments, in both directions where it has two."""
+    arguments = timm_augment.LEVEL_TO_ARG[OF_TIMM.get(name, name)]
+    amount, signed = randaugment.OPERATIONS[name][1:]
+    found = []
+    for sign in (1, -1):
+        monkeypatch.setattr(timm_augment, "_randomly_negate", lambda value, sign=sign: sign * value)
+        found.append(0.0 if arguments is None else arguments(level, {})[0])
+    assert signed == (found[0] != found[1] or name in GEOMETRY)
+    enhances = name in ("Color", "Contrast", "Brightness", "Sharpness")
+    assert float(amount(np.array(level / 10))) == pytest.approx(found[0] - enhances, abs=1e-12)
+
+
+def smooth_pictures():
+    """With slopes and noise, as photographs have them, and their edges in other colours than the fill."""
+    chance = np.random.default_rng(0)
+    y, x = np.mgrid[:96, :128]
+    waves = np.stack([110 + 80 * np.sin(x / 17 + k) + 50 * np.cos(y / 23 - k) for k in range(3)])
+    return torch.from_numpy(np.clip(waves + chance.normal(0, 8, (4, *waves.shape)), 0, 255).astype(np.uint8))
+
+
+@pytest.mark.parametrize("level", [10.0, 9.4, 6.0])
+@pytest.mark.parametrize("name", randaugment.OPERATIONS)
+def test_operations_of_randaugment(name, level):
+    """timm's of Pillow pictures: to one grey level, but for a rim where ours blends with the fill."""
+    operation, pictures = randaugment.OPERATIONS[name], smooth_pictures()
+    amount = float(operation.amount(np.array(level / 10)))
+    ours = operation.change(pictures, torch.full((len(pictures),), amount), FILL)
+    enhances = name in ("Color", "Contrast", "Brightness", "Sharpness")
+    arguments = {"AutoContrast": (), "Equalize": (), "Invert": (), "TranslateX": (-amount,), "TranslateY": (-amount,)}
+    bits_and_greys = int(amount) if name in ("Posterize", "Solarize", "SolarizeAdd") else amount
+    given = arguments.get(name, (amount + 1 if enhances else bits_and_greys,))
+    change = timm_augment.NAME_TO_OP[OF_TIMM.get(name, name)]
+    theirs = [change(V.to_pil_image(picture), *given, fillcolor=FILL, resample=Image.BILINEAR) for picture in pictures]
+    far = (ours.int() - torch.stack([V.pil_to_tensor(picture) for picture in theirs]).int()).abs()
+    if name in GEOMETRY:
+        assert (far > 1).double().mean() < 0.02  # 448 of 12,288 pixels are at the border of the picture
+        assert far.double().mean() < 1
+    else:
+        assert far.max() <= 1
+
+
+def test_randaugment_applies_what_was_drawn(images):
+    """Replayed picture by picture, one operation after the other."""
+    many = images.repeat(10, 1, 1, 1)
+    draws = RandAugment().draw(len(many), (32, 32), np.random.default_rng(1))
+    ours = RandAugment().apply(many, *draws)
+    operations = list(randaugment.OPERATIONS.values())
+    for i, (number, taken, levels, sign) in enumerate(zip(*(values.T for values in draws), strict=True)):
+        expected = many[i : i + 1]
+        for step in range(2):
+            operation = operations[number[step]]
+            amount = operation.amount(levels[step] / 10) * (sign[step] if operation.signed else 1)
+            if taken[step]:
+                expected = operation.change(expected, torch.tensor([amount], dtype=torch.float32), FILL)
+        assert torch.equal(ours[i : i + 1], expected), i
+
+
+def test_randaugment_draws_as_the_reference_does():
+    """Of fifteen, with replacement; taken half of the time; level N(10, 0.5), clipped at 10."""
+    number, taken, levels, sign = RandAugment().draw(60_000, (8, 8), np.random.default_rng(0))
+    assert number.shape == taken.shape == levels.shape == sign.shape == (2, 60_000)
+    assert np.bincount(number.ravel(), minlength=15) == pytest.approx(8_000, rel=0.05)
+    assert (number[0] == number[1]).mean() == pytest.approx(1 / 15, abs=0.005)
+    assert taken.mean(axis=1) == pytest.approx(0.5, abs=0.01)
+    assert (levels == 10).mean() == pytest.approx(0.5, abs=0.01)
+    assert (levels < 9.5).mean() == pytest.approx(0.1587, abs=0.005)  # one deviation below
+    assert sign.mean() == pytest.approx(0, abs=0.01)
+
+
+def test_augmentations_of_pictures_that_are_cropped_while_they_are_decoded():
+    assert AUGMENTATIONS["resized-crop"] == (Flip(),)
+    assert AUGMENTATIONS["imagenet"] == (Flip(), ColourJitter(0.4, 0.4, 0.4))
+    assert AUGMENTATIONS["randaugment"] == (Flip(), ColourJitter(0.4, 0.4, 0.4), RandAugment(2, 10, 0.5, 0.5, FILL))
+    with_a_crop = {name for name, operations in AUGMENTATIONS.items() if any(isinstance(o, Crop) for o in operations)}
+    assert set(AUGMENTATIONS) - with_a_crop - {"none"} == CROPS_WHILE_DECODING

@@ -6,7 +6,8 @@ from torch import nn
 from torch.nn import functional as F
 
 from balpoe import BalPoELoss, CosineClassifier, UserError, expert_network
-from balpoe.networks import multiply_adds, num_parameters
+from balpoe.networks import ExpertHead, multiply_adds, num_parameters
+from balpoe.networks.experts import ExpertCopies, ExpertNetwork
 
 KINDS = {
     "resnet32": ({"width": 4}, (3, 16, 16)),
@@ -107,6 +108,101 @@ def test_the_classifier_keeps_float32_under_autocast():
         logits = classifier(features.bfloat16())
     assert logits.dtype == torch.float32
     torch.testing.assert_close(logits, classifier(features.bfloat16().float()))
+
+
+def test_a_head_is_a_hidden_layer_beside_the_features_and_a_cosine_classifier_per_expert():
+    torch.manual_seed(0)
+    head = ExpertHead(6, 3, num_experts=2, hidden=4, cosine_scale=10)
+    x = torch.randn(5, 6)
+    for expert in range(2):
+        hidden = F.relu(F.linear(x, head.branches[0].weight[expert], head.branches[0].bias[expert]))
+        features = torch.cat([x, hidden], dim=1)
+        expected = 10 * F.linear(F.normalize(features), F.normalize(head.classifier.weight[expert]))
+        torch.testing.assert_close(head(x)[:, expert], expected)
+        torch.testing.assert_close(head.classifier(head._together(x))[:, expert], expected)  # as on a GPU
+        torch.testing.assert_close(head.expert(expert)(x)[:, 0], expected)
+    with pytest.raises(UserError, match="hidden must be at least 1"):
+        ExpertHead(6, 3, hidden=0)
+    with pytest.raises(UserError, match="at least one feature, class and expert, but got 6, 0 and 3"):
+        ExpertHead(6, 0)
+
+
+def test_experts_that_are_linear_in_shared_features_average_to_one_linear_classifier():
+    """Why a head has a hidden layer: without it, three experts can do no more than one."""
+    torch.manual_seed(0)
+    classifier, x = CosineClassifier(6, 4, num_experts=3), F.normalize(torch.randn(50, 6))
+    one = 32 * F.normalize(classifier.weight, dim=-1).mean(dim=0)
+    torch.testing.assert_close(classifier(x[:, None]).mean(dim=1), x @ one.T)
+    head = ExpertHead(6, 4, hidden=8)
+    logits = head(x).mean(dim=1).detach()
+    residual = logits - x @ torch.linalg.lstsq(x, logits).solution
+    assert residual.norm() > 0.1 * logits.norm()
+
+
+class Doubled(nn.Module):
+    """A module as somebody wrote it for one expert."""
+
+    def __init__(self, features):
+        super().__init__()
+        self.linear = nn.Linear(12, features)
+        self.norm = nn.BatchNorm1d(features)
+
+    def forward(self, x):
+        return self.norm(self.linear(x)) * 2
+
+
+def test_a_module_of_its_own_for_each_expert():
+    torch.manual_seed(0)
+    modules = [Doubled(4) for _ in range(3)]
+    network = ExpertNetwork(nn.Identity(), [ExpertCopies(modules)], CosineClassifier(4, 5, 3))
+    x = torch.randn(6, 12)
+    torch.testing.assert_close(grouped(copy.deepcopy(network), x), copy.deepcopy(network)(x))
+    network(x)
+    network.eval()
+    features = torch.stack([module(x) for module in modules], dim=1)
+    torch.testing.assert_close(network(x), network.classifier(features))
+    for index in range(3):
+        alone = network.expert(index)
+        torch.testing.assert_close(alone(x)[:, 0], network(x)[:, index])
+        assert num_parameters(alone) == num_parameters(modules[0]) + 5 * 4
+    assert "branches.0.experts.2.norm.running_mean" in network.state_dict()
+
+
+@pytest.mark.parametrize(("kind", "split"), [("mlp", 0), ("mlp", 1), ("mlp", 2), ("resnet32", 3)])
+def test_features_and_head_are_the_network(kind, split):
+    network, images = build(kind, split=split)
+    network.eval()
+    features = network.features(images)
+    assert features.shape == (6, features.numel() // 6)
+    torch.testing.assert_close(network.head()(features), network(images))
+    head = {id(parameter) for parameter in network.head().parameters()}
+    assert head == {id(p) for p in network.parameters()} - {id(p) for p in network.trunk.parameters()}
+
+
+def test_stages_of_an_expert_s_own_are_no_head():
+    with pytest.raises(UserError, match=r"begin with feature maps.*split -1"):
+        build("resnet32", split=2)[0].head()
+
+
+def test_to_train_the_head_on_features_is_to_train_the_network_behind_its_frozen_trunk():
+    network, images = build("resnet32", split=3)
+    network.freeze_trunk()
+    other = copy.deepcopy(network)
+    targets, loss = torch.arange(6) % 5, BalPoELoss([5, 4, 3, 2, 1])
+    features = other.eval().features(images)
+    trunk = copy.deepcopy(network.trunk.state_dict())
+    for trained, inputs in ((network.train(), images), (other.head().train(), features)):
+        optimizer = torch.optim.SGD(trained.parameters(), lr=0.1, weight_decay=0.1)
+        for _ in range(3):
+            optimizer.zero_grad()
+            loss(trained(inputs), targets).backward()
+            optimizer.step()
+    torch.testing.assert_close(network.state_dict(), other.state_dict())
+    torch.testing.assert_close(network.trunk.state_dict(), trunk, rtol=0, atol=0)  # weights and statistics
+    assert not torch.equal(network.classifier.weight, build("resnet32", split=3)[0].classifier.weight)
+    assert network.training
+    assert not any(module.training for module in network.trunk.modules())
+    assert not any(module.training for module in network.expert(1).train().trunk.modules())
 
 
 def test_multiply_adds_of_known_layers():

@@ -13,7 +13,7 @@ from torch import Tensor
 from balpoe.errors import UserError
 from balpoe.mixing import box_share
 
-__all__ = ["BatchPlan", "EpochPlan", "chance", "plan_epoch"]
+__all__ = ["BatchPlan", "EpochPlan", "chance", "plan_epoch", "sample_chance"]
 
 
 def chance(seed: int, epoch: int, subject: str) -> np.random.Generator:
@@ -22,8 +22,17 @@ def chance(seed: int, epoch: int, subject: str) -> np.random.Generator:
     >>> bool((chance(0, 3, "order").random(4) == chance(0, 3, "order").random(4)).all())
     True
     """
+    return sample_chance(seed, epoch, subject, 0)
+
+
+def sample_chance(seed: int, epoch: int, subject: str, index: int) -> np.random.Generator:
+    """Return the generator of one sample, for what is drawn where only that sample is known.
+
+    >>> bool(sample_chance(0, 3, "crop", 7).random() == sample_chance(0, 3, "crop", 7).random())
+    True
+    """
     key = np.array([seed, zlib.crc32(subject.encode())], dtype=np.uint64)
-    return np.random.Generator(np.random.Philox(key=key, counter=[0, 0, 0, epoch]))
+    return np.random.Generator(np.random.Philox(key=key, counter=[0, index, 0, epoch]))
 
 
 @dataclass(frozen=True)

@@ -1,42 +1,59 @@
 """Networks by name: every one returns expert logits of shape (batch, experts, classes)."""
 
+import functools
 from collections.abc import Callable
+from difflib import get_close_matches
 from typing import Any
 
 from balpoe.errors import UserError, unknown_name
-from balpoe.networks.experts import CosineClassifier, ExpertNetwork, multiply_adds, num_parameters
+from balpoe.networks.backbones import backbone_names, backbone_preprocessing, timm_network
+from balpoe.networks.experts import CosineClassifier, ExpertHead, ExpertNetwork, multiply_adds, num_parameters
 from balpoe.networks.mlp import mlp
 from balpoe.networks.resnet_cifar import resnet32
 
 __all__ = [
     "CosineClassifier",
+    "ExpertHead",
     "ExpertNetwork",
+    "backbone_preprocessing",
     "expert_network",
     "multiply_adds",
     "num_parameters",
+    "timm_network",
 ]
 
-NETWORKS: dict[str, Callable[..., ExpertNetwork]] = {"resnet32": resnet32, "mlp": mlp}
+NETWORKS: dict[str, Callable[..., ExpertNetwork]] = {
+    "resnet32": resnet32,
+    "mlp": mlp,
+    "head": lambda num_classes, num_experts, num_features, **settings: ExpertHead(
+        num_features, num_classes, num_experts, **settings
+    ),
+}
 
 
 def expert_network(name: str, *, num_classes: int, num_experts: int = 3, **settings: Any) -> ExpertNetwork:
     """Return a network by name.
 
     Args:
-        name: "resnet32" for pictures of about 32 pixels, or "mlp" for feature vectors.
+        name: "resnet32" for pictures of about 32 pixels, "mlp" or "head" for feature vectors, or any model of timm.
         num_classes: Classes.
         num_experts: Branches behind the shared trunk.
-        **settings: cosine_scale, width, split, and num_features (mlp) or in_channels (resnet32).
+        **settings: cosine_scale, split; width, and num_features (mlp) or in_channels (resnet32); num_features and
+            hidden (head); those of `timm_network`.
 
     >>> network = expert_network("resnet32", num_classes=10, num_experts=2, width=4)
     >>> (network.num_experts, network.num_classes)
     (2, 10)
     """
-    if name not in NETWORKS:
-        raise unknown_name("network", name, NETWORKS)
+    build = NETWORKS.get(name)
+    if build is None:
+        if name not in (known := backbone_names()):
+            ours = get_close_matches(name, NETWORKS, cutoff=0.85)  # one of timm's thousand may be as near
+            raise unknown_name("network", name, ours or [*NETWORKS, *known])
+        build = functools.partial(timm_network, name)
     if num_classes < 1 or num_experts < 1:
         raise UserError(f"a network wants at least one class and one expert, but got {num_classes} and {num_experts}")
     try:
-        return NETWORKS[name](num_classes, num_experts, **settings)
+        return build(num_classes, num_experts, **settings)
     except TypeError as error:
         raise UserError(f"network {name!r} was given a wrong setting: {error}") from error

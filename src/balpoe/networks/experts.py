@@ -7,6 +7,7 @@ faster on a GPU, or one by one, each with its part of the tensor, which is faste
 
 import copy
 from collections.abc import Iterable, Sequence
+from typing import Self
 
 import torch
 from torch import Tensor, nn
@@ -19,6 +20,8 @@ __all__ = [
     "CosineClassifier",
     "ExpertBatchNorm2d",
     "ExpertConv2d",
+    "ExpertCopies",
+    "ExpertHead",
     "ExpertLayer",
     "ExpertLinear",
     "ExpertNetwork",
@@ -62,6 +65,7 @@ class ExpertNetwork(nn.Module):
         self.trunk = trunk
         self.branches = nn.ModuleList(branches)
         self.classifier = classifier
+        self.trunk_is_frozen = False
 
     @property
     def num_experts(self) -> int:
@@ -90,14 +94,39 @@ class ExpertNetwork(nn.Module):
         if not 0 <= index < self.num_experts:
             raise UserError(f"expert {index} is asked for, but the network has experts 0 to {self.num_experts - 1}")
         alone = copy.deepcopy(self)
-        for module in (*alone.branches.modules(), alone.classifier):
-            for name, tensor in (*module.named_parameters(recurse=False), *module.named_buffers(recurse=False)):
-                if tensor.ndim:
-                    part = tensor.detach().chunk(self.num_experts)[index].clone()
-                    setattr(module, name, nn.Parameter(part) if isinstance(tensor, nn.Parameter) else part)
-            if isinstance(module, ExpertLayer | CosineClassifier):
-                module.num_experts = 1
+        _keep_expert(alone.branches, index, self.num_experts)
+        _keep_expert(alone.classifier, index, self.num_experts)
         return alone
+
+    def features(self, images: Tensor) -> Tensor:
+        """Return what the trunk makes of images, pooled: (batch, features), the input of `head()`."""
+        return _pooled(self.trunk(images), 1).squeeze(1)
+
+    def head(self) -> "ExpertNetwork":
+        """Return the part behind the trunk, from features to expert logits: the same layers, not a copy of them.
+
+        To train it trains this network, which with a frozen trunk can be done on features that were computed once.
+        """
+        layers = [layer for layer in self.branches if isinstance(layer, ExpertLinear)]
+        if len(layers) < len(self.branches):
+            raise UserError(
+                "the experts of this network begin with feature maps, not with features; "
+                "share the whole backbone (split -1) to train its head alone"
+            )
+        return ExpertNetwork(nn.Identity(), layers, self.classifier)
+
+    def freeze_trunk(self) -> None:
+        """Exclude the trunk from training: no gradients, and statistics and dropout as in evaluation."""
+        self.trunk_is_frozen = True
+        self.trunk.requires_grad_(False)
+        self.train(self.training)
+
+    def train(self, mode: bool = True) -> Self:
+        """Switch between training and evaluation, for which a frozen trunk always stays ready."""
+        super().train(mode)
+        if self.trunk_is_frozen:
+            self.trunk.eval()
+        return self
 
     def _together(self, x: Tensor) -> Tensor:
         """One grouped operation per layer: few large kernels, which is what a GPU wants."""
@@ -112,6 +141,43 @@ class ExpertNetwork(nn.Module):
             assert isinstance(layer, ExpertLayer)
             outputs = layer.each(outputs)
         return torch.cat([_pooled(output, 1) for output in outputs], dim=1)
+
+
+class ExpertHead(ExpertNetwork):
+    """Features (batch, features) to expert logits: a nonlinear layer and a cosine classifier per expert.
+
+    For features of one's own, of any backbone. Experts that are linear in features which they share average to one
+    linear classifier; so each has a hidden layer of its own. The classifier sees the features themselves beside it:
+    through a hidden layer alone, rare classes lose (docs/own-backbone.md has the numbers).
+
+    Args:
+        num_features: Numbers per sample.
+        num_classes: Classes.
+        num_experts: How many.
+        hidden: Units of each expert's own layer, beside the features.
+        cosine_scale: The paper's kappa.
+
+    >>> ExpertHead(num_features=16, num_classes=4, num_experts=3)(torch.zeros(5, 16)).shape
+    torch.Size([5, 3, 4])
+    """
+
+    def __init__(
+        self,
+        num_features: int,
+        num_classes: int,
+        num_experts: int = 3,
+        *,
+        hidden: int = 256,
+        cosine_scale: float = 32.0,
+    ) -> None:
+        sizes = (num_features, num_classes, num_experts)
+        if min(sizes) < 1:
+            raise UserError("a head wants at least one feature, class and expert, but got {}, {} and {}".format(*sizes))
+        if hidden < 1:
+            raise UserError(f"hidden must be at least 1, for linear experts average to one, but is {hidden}")
+        layer = ExpertLinear(num_features, hidden, num_experts, beside_input=True)
+        classifier = CosineClassifier(num_features + hidden, num_classes, num_experts, cosine_scale)
+        super().__init__(nn.Identity(), [layer], classifier)
 
 
 class CosineClassifier(nn.Module):
@@ -206,11 +272,20 @@ class ExpertBatchNorm2d(ExpertLayer):
 
 
 class ExpertLinear(ExpertLayer):
-    """A fully connected layer per expert, with the rectifier behind it."""
+    """A fully connected layer per expert, with the rectifier behind it.
 
-    def __init__(self, in_features: int, out_features: int, num_experts: int = 1) -> None:
+    Args:
+        in_features: Of one expert.
+        out_features: Of one expert.
+        num_experts: How many.
+        beside_input: Whether the output has the input in front of it.
+    """
+
+    def __init__(
+        self, in_features: int, out_features: int, num_experts: int = 1, *, beside_input: bool = False
+    ) -> None:
         super().__init__()
-        self.num_experts = num_experts
+        self.num_experts, self.beside_input = num_experts, beside_input
         self.weight = nn.Parameter(torch.empty(num_experts, out_features, in_features))
         self.bias = nn.Parameter(torch.zeros(num_experts, out_features))
         nn.init.normal_(self.weight, std=(2 / in_features) ** 0.5)
@@ -218,16 +293,42 @@ class ExpertLinear(ExpertLayer):
     def forward(self, x: Tensor) -> Tensor:
         """Map (batch, features), or (batch, experts, features) behind another such layer."""
         equation = "bi,eoi->beo" if x.ndim == 2 else "bei,eoi->beo"
-        return F.relu(torch.einsum(equation, x, self.weight) + self.bias)
+        hidden = F.relu(torch.einsum(equation, x, self.weight) + self.bias)
+        if not self.beside_input:
+            return hidden
+        return torch.cat([(x[:, None] if x.ndim == 2 else x).expand(-1, self.num_experts, -1), hidden], dim=2)
 
     def each(self, inputs: Sequence[Tensor]) -> list[Tensor]:
         """Map (batch, features) of each expert."""
         rows = zip(inputs, self.weight.unbind(), self.bias.unbind(), strict=True)
-        return [F.relu(F.linear(*row)) for row in rows]
+        hidden = [F.relu(F.linear(*row)) for row in rows]
+        if not self.beside_input:
+            return hidden
+        return [torch.cat(pair, dim=1) for pair in zip(inputs, hidden, strict=True)]
+
+
+class ExpertCopies(ExpertLayer):
+    """A module of its own for each expert, from what the experts share to that expert's features (batch, features).
+
+    For networks that were written for one: their layers cannot be laid beside each other in one tensor.
+    """
+
+    def __init__(self, experts: Iterable[nn.Module]) -> None:
+        super().__init__()
+        self.experts = nn.ModuleList(experts)
+        self.num_experts = len(self.experts)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Map one input, the same for all, to (batch, experts, features)."""
+        return torch.stack(self.each([x] * self.num_experts), dim=1)
+
+    def each(self, inputs: Sequence[Tensor]) -> list[Tensor]:
+        """Map the input of each expert."""
+        return [expert(x) for expert, x in zip(self.experts, inputs, strict=True)]
 
 
 def num_parameters(network: nn.Module) -> int:
-    """Return how many numbers training changes.
+    """Return how many weights a network has, frozen ones included.
 
     >>> num_parameters(nn.Linear(10, 2))
     22
@@ -247,6 +348,21 @@ def multiply_adds(network: nn.Module, example: Tensor) -> int:
         network(example)
     network.train(training)
     return int(counter.get_total_flops()) // (2 * len(example))
+
+
+def _keep_expert(module: nn.Module, index: int, num_experts: int) -> None:
+    """Leave one expert's part of every tensor of a module that holds several."""
+    if isinstance(module, ExpertCopies):
+        module.experts = nn.ModuleList([module.experts[index]])
+    else:
+        for name, tensor in (*module.named_parameters(recurse=False), *module.named_buffers(recurse=False)):
+            if tensor.ndim:
+                part = tensor.detach().chunk(num_experts)[index].clone()
+                setattr(module, name, nn.Parameter(part) if isinstance(tensor, nn.Parameter) else part)
+        for child in module.children():
+            _keep_expert(child, index, num_experts)
+    if isinstance(module, ExpertLayer | CosineClassifier):
+        module.num_experts = 1
 
 
 def _pooled(x: Tensor, num_experts: int) -> Tensor:

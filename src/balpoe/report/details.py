@@ -2,6 +2,9 @@
 
 from statistics import fmean
 
+import torch
+
+from balpoe.data.splits import LEAST_EVIDENCE, without_evidence
 from balpoe.plots import plot_accuracy_by_count, plot_shifted
 from balpoe.report.numbers import per_cent, per_class, range_text, seed_name
 from balpoe.report.page import Figure, Part, Table
@@ -29,8 +32,9 @@ def classes_part(subject: Subject, baseline: Subject | None) -> Part:
         "accuracy-by-class", lambda figure: plot_accuracy_by_count(counts, methods, figure.subplots()), (8, 4), text,
         Table(["class", "training samples", *methods, f"95 % interval (Wilson){seed_name(subject)}"], rows),
     )  # fmt: skip
+    texts = [text, *_without_evidence(subject)]
     if baseline is None:
-        return Part("Class by class", [text], [figure])
+        return Part("Class by class", texts, [figure])
     theirs = methods[baseline.name]
     change = {
         label: a - b
@@ -49,8 +53,23 @@ def classes_part(subject: Subject, baseline: Subject | None) -> Part:
         for chosen, caption in ((up, "The classes that gained most"), (down, "The classes that lost most"))
         if chosen
     ]  # fmt: skip
-    text = f"{text} Against {baseline.name}, {len(up):,} classes gained and {len(down):,} lost."
-    return Part("Class by class", [text], [figure, *tables])
+    texts[0] += f" Against {baseline.name}, {len(up):,} classes gained and {len(down):,} lost."
+    return Part("Class by class", texts, [figure, *tables])
+
+
+def _without_evidence(subject: Subject) -> list[str]:
+    """Say which classes have too few test samples for any statement about them."""
+    predictions = subject.predictions[0]
+    counts = torch.bincount(predictions.targets, minlength=predictions.num_classes)
+    classes = without_evidence(counts).tolist()
+    if not classes:
+        return []
+    names = ", ".join(f"{predictions.class_names[label]} ({int(counts[label])})" for label in classes[:50])
+    more = f" and {len(classes) - 50:,} more" if len(classes) > 50 else ""
+    return [
+        f"Too few test samples, below {LEAST_EVIDENCE}, to say how well each of these classes is recognised: "
+        f"{names}{more}."
+    ]
 
 
 def shifted_part(subject: Subject) -> Part:

@@ -9,7 +9,7 @@ from torch import Tensor
 from balpoe.lambdas import expert_names
 from balpoe.metrics import shot_groups
 from balpoe.report.subjects import Subject
-from balpoe.tables import COLUMNS, IN_PER_CENT, mean_and_deviation
+from balpoe.tables import COLUMNS, IN_PER_CENT, OF_A_TABLE, mean_and_deviation
 
 __all__ = [
     "group_masks",
@@ -52,8 +52,9 @@ def per_class(subject: Subject) -> list[float | None]:
 
 def mean_score(subject: Subject, name: str) -> float | None:
     """Return the mean of a score over the seeds."""
-    values = [evaluation[name] for evaluation in subject.evaluations]
-    return None if None in values else fmean(values)
+    values = [evaluation.get(name) for evaluation in subject.evaluations]
+    present = [value for value in values if value is not None]
+    return fmean(present) if len(present) == len(values) else None
 
 
 def score_text(subject: Subject, name: str) -> str:
@@ -63,9 +64,9 @@ def score_text(subject: Subject, name: str) -> str:
 
 def score_table(rows: Mapping[str, Sequence[Mapping[str, Any]]]) -> tuple[list[str], list[list[str]]]:
     """Return headings and rows of all scores, from names to the evaluations of each seed."""
-    headings = ["", *(COLUMNS[name] + (" %" if name in IN_PER_CENT else "") for name in COLUMNS)]
+    headings = ["", *(COLUMNS[name] + (" %" if name in IN_PER_CENT else "") for name in OF_A_TABLE)]
     return headings, [
-        [label, *(mean_and_deviation([each[name] for each in several], name in IN_PER_CENT) for name in COLUMNS)]
+        [label, *(mean_and_deviation([each[name] for each in several], name in IN_PER_CENT) for name in OF_A_TABLE)]
         for label, several in rows.items()
     ]
 

@@ -1,6 +1,7 @@
 """The parts of a report that say what there is: data, result, groups of classes, seeds, recipe."""
 
 from collections.abc import Sequence
+from pathlib import PurePath
 from statistics import fmean
 
 import torch
@@ -10,11 +11,12 @@ from balpoe.explorer import explorer
 from balpoe.place_of_use import scores_at_place
 from balpoe.plots import plot_class_counts, plot_groups
 from balpoe.priors import class_counts
-from balpoe.recipes import recipe_toml, updated
+from balpoe.recipes import recipe_toml
 from balpoe.report.numbers import (
     group_masks,
     interval_text,
     mean_score,
+    per_cent,
     points,
     range_text,
     score_table,
@@ -37,7 +39,10 @@ __all__ = [
 ]
 
 GROUPS = ("accuracy", "many", "medium", "few")
-BETWEEN = {"accuracy": "all classes", "many": "many-shot", "medium": "medium-shot", "few": "few-shot", "ece": "ECE"}
+BETWEEN = {
+    "accuracy": "all classes", "many": "many-shot", "medium": "medium-shot", "few": "few-shot",
+    "rarest_third": "the rarest third of the classes", "ece": "ECE",
+}  # fmt: skip
 
 
 def what_part(subject: Subject) -> Part:
@@ -61,7 +66,8 @@ def what_part(subject: Subject) -> Part:
     if subject.runs:
         run, recipe = subject.runs[0], subject.runs[0].recipe()
         environment = run.environment()
-        where = f"samples of {recipe.dataset}"
+        own = recipe.dataset == "own" and recipe.data_root
+        where = f"samples of {PurePath(recipe.data_root).name if own else recipe.dataset}"
         lambdas = ", ".join(f"{value:g}" for value in recipe.expert_lambdas)
         rows[4:5] = [["experts", f"{predictions.num_experts}, with lambda {lambdas}"], ["network", recipe.network]]
         rows += [
@@ -185,8 +191,8 @@ def groups_part(subject: Subject, beside: Sequence[Subject]) -> Part:
     """Many-, medium- and few-shot classes."""
     methods = {each.name: [mean_score(each, name) for name in GROUPS] for each in (subject, *beside)}
     rows = [
-        [name, *("-" if value is None else f"{100 * value:.1f}" for value in values)]
-        for name, values in methods.items()
+        [each.name, *(per_cent(value) for value in (*methods[each.name], mean_score(each, "rarest_third")))]
+        for each in (subject, *beside)
     ]
     few, many = mean_score(subject, "few"), mean_score(subject, "many")
     text = "Accuracy on frequent and on rare classes, in per cent."
@@ -194,7 +200,7 @@ def groups_part(subject: Subject, beside: Sequence[Subject]) -> Part:
         text = f"Rare classes are recognised in {100 * few:.1f} % of the cases, frequent ones in {100 * many:.1f} %."
     figure = Figure(
         "shot-groups", lambda figure: plot_groups(methods, figure.subplots()), (8, 3.2), text,
-        Table(["", "all", "many", "medium", "few"], rows),
+        Table(["", "all", "many", "medium", "few", "rarest third"], rows),
     )  # fmt: skip
     return Part("Frequent and rare classes", [text], [figure])
 
@@ -225,7 +231,7 @@ def recipe_part(subject: Subject) -> Part:
         text = "The predictions came without a recipe; they were measured as they are."
         return Part("How to do it again", [text])
     run = subject.runs[0]
-    recipe = recipe_toml(updated(run.recipe(), {"data_root": ""}))
+    recipe = recipe_toml(run.recipe().without_places())
     environment = run.environment()
     lines = [
         f"{name}: {value}" for name, value in environment.items() if not isinstance(value, dict) and value is not None

@@ -1,0 +1,77 @@
+"""Class names: text in one spelling, in natural order, and their numbers."""
+
+import re
+import unicodedata
+from collections.abc import Iterable, Sequence
+
+import torch
+from torch import Tensor
+
+from balpoe.errors import UserError
+
+__all__ = ["check_classes", "class_indices", "class_name", "natural_order", "some_of"]
+
+
+def class_name(text: str) -> str:
+    r"""Return a name in the one spelling that classes are told apart by: Unicode's NFC, without blanks around it.
+
+    A Mac writes é as two characters and Linux as one; both are one class.
+
+    >>> class_name("cafe\u0301 ") == class_name("caf\u00e9")
+    True
+    """
+    return unicodedata.normalize("NFC", text).strip()
+
+
+def natural_order(names: Iterable[str]) -> tuple[str, ...]:
+    """Return names, each once, in the order that people expect.
+
+    >>> natural_order(["oak 10", "oak 9", "oak 10"])
+    ('oak 9', 'oak 10')
+    """
+    return tuple(sorted(set(names), key=_natural))
+
+
+def _natural(name: str) -> tuple[list[tuple[int, str]], str]:
+    """Numbers by their digits, not by their value: a name may hold more digits than Python turns into a number."""
+    pieces = re.split("([0-9]+)", name)
+    pieces[1::2] = [digits.lstrip("0") for digits in pieces[1::2]]
+    return [(len(piece) if place % 2 else 0, piece) for place, piece in enumerate(pieces)], name
+
+
+def class_indices(labels: Iterable[str], class_names: Sequence[str]) -> Tensor:
+    """Return each label's place among the class names, int64.
+
+    >>> class_indices(["oak", "ash", "oak"], ("ash", "oak"))
+    tensor([1, 0, 1])
+    """
+    places = {name: place for place, name in enumerate(class_names)}
+    return torch.tensor([places[label] for label in labels], dtype=torch.int64)
+
+
+def check_classes(labels: Iterable[str], test_labels: Iterable[str], source: object) -> None:
+    """Refuse training labels of a single class, and classes that only the test part has.
+
+    Args:
+        labels: Of the training part.
+        test_labels: Of the test part, if there is one.
+        source: The file or folder, for the message.
+    """
+    known, tested = set(labels), set(test_labels)
+    if unknown := natural_order(tested - known):
+        raise UserError(
+            f"{source}: no training sample for {some_of(unknown)}, which the test part has; add some to training, "
+            "or take the class out of the test part"
+        )
+    if len(known) == 1:
+        raise UserError(f"{source} has one class only, {known.pop()!r}; a classifier needs two or more")
+
+
+def some_of(names: Sequence[str], most: int = 3) -> str:
+    """Return the first names and how many more there are, for a message.
+
+    >>> some_of(["ash", "elm", "fir", "oak"])
+    "'ash', 'elm', 'fir' and 1 more"
+    """
+    more = f" and {len(names) - most:,} more" if len(names) > most else ""
+    return ", ".join(map(repr, names[:most])) + more
