@@ -157,3 +157,15 @@ def test_what_the_page_on_priors_says():
         used = "" if row["significant"] else " (not used)"
         scores = f"{100 * row['not_told']:.1f} | {100 * row['estimated']:.1f} | {row['fit_p_value']:.3f}"
         assert f"| {row['name']} | {row['samples']:,} | {row['lambda']:.2f}{used} | {scores} |" in text
+
+
+def test_what_the_page_on_performance_says_of_large_networks_and_the_input_pipeline():
+    text = (ROOT / "docs" / "performance.md").read_text(encoding="utf-8")
+    for row in json.loads((ROOT / "results" / "large_step.json").read_text())["rows"]:
+        name = {"resnet50": "ResNet-50", "resnext50_32x4d": "ResNeXt-50"}[row["network"]]
+        assert f"| {name} | {row['way']} | {row['batch']} | {row['images_per_second']:,.0f} |" in text
+    for row in json.loads((ROOT / "results" / "input_pipeline.json").read_text())["rows"]:
+        if row["workers"] == 0:
+            rates = f"{row['torchvision_per_core']:.0f} | {row['ours_per_core']:.0f} | {row['ratio_per_core']:.2f}"
+            assert f"| {row['size']}, {row['kilobytes']:,.0f} kB | {rates} |" in text
+            assert row["ratio_per_core"] >= 1.5
