@@ -397,7 +397,10 @@ def test_run_files_that_were_garbled(run, tmp_path):
 
 def test_seeds_of_different_experts_are_not_averaged(run):
     run(*QUICK, "--name", "mine", "--seed", "1")
-    run(*QUICK, "--name", "mine", "--seed", "2", "--lambdas", "0")
+    code, _, err = run(*QUICK, "--name", "mine", "--seed", "2", "--lambdas", "0")
+    assert "holds a run of another recipe" in sentence(err)
+    run(*QUICK, "--name", "other", "--seed", "2", "--lambdas", "0")
+    Path("runs/other/seed-2").rename("runs/mine/seed-2")
     code, _, err = run("evaluate", "runs/mine")
     assert code == 2
     assert "have different lambdas; evaluate them one by one" in sentence(err)

@@ -36,10 +36,10 @@ def test_a_bare_folder_trains_both_methods_and_says_what_to_type_next(tmp_path, 
     train = ["train", root, "--runs", tmp_path / "runs", *TINY]
     text = said(capsys, train)
     assert "3 classes, 20 training samples (11 to 3 a class), 5 test samples" in text
-    *_, balanced, few, rarest, report, predict = text.strip().splitlines()
+    *_, balanced, few, rarest, _, report, _, predict = text.strip().splitlines()
     for line, name in ((balanced, "balanced"), (few, "few"), (rarest, "rarest third")):
         assert re.match(rf"{name}: cross-entropy [\d.-]+ % .*, BalPoE [\d.-]+ %", line)
-    command = re.match(r"Next: \S+ (report \S+ --baseline \S+)", report)[1]
+    command = re.match(r"  \S+ (report \S+ --baseline \S+)", report)[1]
     assert "predict" in predict
     page = tmp_path / "page.html"
     said(capsys, [*command.split(), "--out", page])
@@ -91,7 +91,7 @@ def test_features_in_a_file(tmp_path, capsys):
     )
     score = json.loads((tmp_path / "runs" / "table" / "seed-0" / "evaluation.json").read_text())
     assert score["balanced_accuracy"] > 0.8
-    assert "predict" not in text.rpartition("Next:")[2]
+    assert "predict" not in text.rpartition("Next,")[2]
 
 
 def test_what_is_wrong_with_a_folder(tmp_path, capsys):
@@ -204,3 +204,59 @@ def test_wrong_flags(tmp_path, capsys, flags, sentence):
     err = said(capsys, ["train", root, "--runs", tmp_path / "runs", *TINY, *flags], code=2)
     assert sentence in err
     assert err.count("\n") == 1
+
+
+def test_seeds_of_one_name_are_of_one_recipe_and_one_version_of_the_data(tmp_path, capsys):
+    root = picture_folder(tmp_path / "photos", COUNTS, suffix=".bmp")
+    train = ["train", root, "--runs", tmp_path / "runs", "--no-baseline", *TINY]
+    said(capsys, train)
+    assert "photos-epochs-4" in said(capsys, [*train, "--epochs", "4", "--seeds", "1,2"])
+    picture(3, 3).save(root / "ash" / "000.bmp")  # other contents, as many bytes
+    assert "photos-data-version-" in said(capsys, [*train, "--seed", "5"])
+    assert sorted(path.name for path in (tmp_path / "runs" / "photos").iterdir()) == ["seed-0"]
+
+
+def test_other_weights_under_the_same_name_are_another_run(tmp_path, capsys):
+    import timm
+    from safetensors.torch import save_file
+
+    root, flags = picture_folder(tmp_path / "photos", COUNTS), [each for each in TINY if each not in ("--weights", "")]
+    for place in "ab":
+        (tmp_path / place).mkdir()
+        model = timm.create_model("test_efficientnet", num_classes=0)
+        save_file(model.state_dict(), tmp_path / place / "w.safetensors")
+    train = ["train", root, "--runs", tmp_path / "runs", "--no-baseline", *flags, "--weights"]
+    said(capsys, [*train, tmp_path / "a" / "w.safetensors"])
+    assert "photos-weights-version-" in said(capsys, [*train, tmp_path / "b" / "w.safetensors"])
+
+
+def test_rare_classes_do_not_look_certain(tmp_path, capsys):
+    """A class of one test picture is always right or always wrong in a resample; the interval says so all the same."""
+    root = picture_folder(tmp_path / "photos", {"ash": 5, "birch": 5, "cedar": 4})
+    text = said(capsys, ["train", root, "--runs", tmp_path / "runs", *TINY])
+    line = next(line for line in text.splitlines() if line.startswith("balanced:"))
+    bounds = re.findall(r"\(([\d.]+) to ([\d.]+)\)", line)
+    assert len(bounds) == 2
+    assert all(float(high) - float(low) > 20 for low, high in bounds)
+
+
+@pytest.mark.parametrize("name", [" ", "a\x1b[31m", "caf\udce9"])
+def test_names_that_cannot_be_written(tmp_path, capsys, name):
+    root = picture_folder(tmp_path / "photos", {"ash": 4, name: 4})
+    err = said(capsys, ["train", root, "--runs", tmp_path / "runs", *TINY], code=2)
+    assert "rename it" in err
+
+
+def test_a_picture_that_goes_bad_during_training_is_one_sentence(tmp_path, capsys):
+    from balpoe import BalPoELoss, UserError, expert_network, fit
+    from balpoe.data.datasets import Preprocessing
+    from balpoe.data.own import load_own
+
+    root = picture_folder(tmp_path / "photos", COUNTS)
+    train = load_own(root, Preprocessing((3, 32, 32), (0.5,) * 3, (0.5,) * 3, 32)).train
+    with open(train.paths[3], "r+b") as stream:
+        stream.truncate(40)
+    network = expert_network("resnet32", num_classes=3, num_experts=1, width=4)
+    with pytest.raises(UserError, match=r"png is damaged|png is not") as found:
+        fit(network, BalPoELoss(train.class_counts, (0,)), train, epochs=1, workers=1, batch_size=8, progress=False)
+    assert "\n" not in str(found.value)

@@ -43,6 +43,7 @@ def test_the_table_covers_every_setting_of_the_main_preset():
         "skip_unreadable",
         "image_size",
         "frozen",
+        "weights_version",
     }  # of pictures in files
     assert documented | left_out == set(FIELDS) - MACHINE_FIELDS
 

@@ -51,7 +51,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 2
     except KeyboardInterrupt as stop:
         where = f" in {stop}" if str(stop) else ""
-        print(f"balpoe: stopped{where}; nothing is lost, the same command goes on from here", file=sys.stderr)
+        kept = (
+            "the same command begins anew"
+            if arguments[0] in ("predict", "data")
+            else "the same command goes on from here"
+        )
+        print(f"balpoe: stopped{where}; nothing is lost, {kept}", file=sys.stderr)
         return 2
 
 
@@ -297,7 +302,11 @@ def _data(arguments: argparse.Namespace) -> None:
 
 def _train(arguments: argparse.Namespace) -> None:
     start, base = _start(arguments.recipe, arguments.as_released)
-    recipe = updated(start, _changes(arguments))
+    changes = _changes(arguments)
+    if is_own(arguments.recipe) and (twice := {"dataset", "data_root", "data_version"} & set(changes)):
+        flag = sorted(twice)[0].replace("_", "-")
+        raise UserError(f"{arguments.recipe} says what to train on, so that --{flag} is one too many; leave it out")
+    recipe = updated(start, changes)
     seeds, name = _seeds(arguments, recipe), arguments.name
     if (name is not None and not re.fullmatch(r"[^/\\\0]{1,150}", name)) or name in (".", ".."):
         raise UserError(
@@ -325,12 +334,12 @@ def _start(text: str, as_released: bool) -> tuple[Recipe, str]:
     path = Path(text)
     if is_own(path):
         own = preset("own-features" if holds_features(path) else "own")
-        return updated(own, {"data_root": text}), path.resolve().stem
+        return updated(own, {"data_root": text}), path.resolve().name if path.is_dir() else path.stem
     if path.suffix == ".toml" or path.is_file():
         return read_recipe(path, as_released), path.stem
     if len(path.parts) > 1 or path.suffix:
         raise UserError(f"there is nothing at {text}; give a preset, a recipe file, or where your pictures are")
-    raise unknown_name("recipe", text, PRESETS)
+    raise UserError(f"{unknown_name('recipe', text, PRESETS)}; nor is there a file or folder of this name")
 
 
 def _seeds(arguments: argparse.Namespace, recipe: Recipe) -> list[int]:
@@ -377,7 +386,7 @@ def _predict(arguments: argparse.Namespace) -> int:
     if unreadable:
         print(f"balpoe: {unreadable:,} of {pictures:,} pictures could not be read; see their rows", file=sys.stderr)
     elif arguments.out is not None:
-        print(f"{arguments.out}: {pictures:,} pictures")
+        print(f"{arguments.out}: pictures: {pictures:,}")
     return 1 if unreadable else 0
 
 

@@ -1,6 +1,7 @@
 """The work behind `balpoe train` and `balpoe evaluate`, and what they print."""
 
 import functools
+import hashlib
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -69,6 +70,7 @@ def _train(
     out = console()
     if recipe.dataset == "own":
         recipe, start = _look_through(out, recipe, start)
+    recipe, start = (_with_weights_version(each) for each in (recipe, start))
     slow = recipe.network not in FOR_FEATURES and not recipe.frozen
     if slow and not one_gpu(recipe) and recipe.device != "mps" and recipe.devices == 1:
         out.print("No GPU is used: this recipe is made for one, and takes hours to days on a CPU.")
@@ -86,6 +88,7 @@ def _train(
             rows[f"{len(runs)} seeds"] = [run.evaluation() for run in runs]
         print_scores(out, rows, title=runs[0].folder.parent.name)
         out.print(f"Next: {program()} evaluate {_whole(runs)}")
+        _print_use(out, runs)
     return runs
 
 
@@ -102,6 +105,16 @@ def _look_through(out: Console, recipe: Recipe, start: Recipe) -> tuple[Recipe, 
     return updated(recipe, {"data_version": found.version}), updated(start, {"data_version": found.version})
 
 
+def _with_weights_version(recipe: Recipe) -> Recipe:
+    """A recipe that tells one file of weights from another, whatever they are called."""
+    file = Path(recipe.weights)
+    if not recipe.weights or not file.is_file():
+        return recipe
+    with open(file, "rb") as stream:
+        digest = hashlib.file_digest(stream, "sha256").hexdigest()
+    return updated(recipe, {"weights_version": digest[:8]})
+
+
 def _whole(runs: list[Run]) -> Path:
     """The run, or the folder of all seeds."""
     return runs[0].folder if len(runs) == 1 else runs[0].folder.parent
@@ -114,9 +127,16 @@ def _print_comparison(out: Console, plain: list[Run], runs: list[Run]) -> None:
     for name in ("balanced_accuracy", "few", "rarest_third"):
         parts = [f"{method} {_with_interval(evaluations, name)}" for method, evaluations in rows.items()]
         out.print(f"{COLUMNS[name]}: {', '.join(parts)}")
-    out.print(f"Next: {program()} report {_whole(runs)} --baseline {_whole(plain)}    a page to look at and to show")
-    if runs[0].recipe().network not in FOR_FEATURES:
-        out.print(f"      {program()} predict {runs[0].folder} PICTURES    labels and probabilities")
+    out.print("Next, a page to look at and to show:")
+    out.print(f"  {program()} report {_whole(runs)} --baseline {_whole(plain)}", soft_wrap=True)
+    _print_use(out, runs)
+
+
+def _print_use(out: Console, runs: list[Run]) -> None:
+    recipe = runs[0].recipe()
+    if recipe.dataset == "own" and recipe.network not in FOR_FEATURES:
+        out.print("Labels and probabilities of other pictures:")
+        out.print(f"  {program()} predict {runs[0].folder} PICTURES", soft_wrap=True)
 
 
 def _with_interval(evaluations: list[dict[str, Any]], name: str) -> str:
@@ -215,8 +235,10 @@ def _print_evaluation(
 def _check_alike(runs: list[Run]) -> None:
     """Seeds of one recipe have the same lambdas and tell the same classes apart."""
     lambdas, classes = runs[0].recipe().expert_lambdas, runs[0].predictions().class_names
+    test = runs[0].recipe().data_version
     for run in runs[1:]:
         for what, alike in (
+            ("were measured on different data", run.recipe().data_version == test),
             ("have different lambdas", run.recipe().expert_lambdas == lambdas),
             ("tell different classes apart", run.predictions().class_names == classes),
         ):

@@ -10,7 +10,7 @@ from torch import Tensor
 from balpoe import target_priors
 from balpoe.ensemble import product_of_experts, shift_prior
 from balpoe.errors import UserError
-from balpoe.intervals import bootstrap, wilson_interval
+from balpoe.intervals import FEW, bootstrap, mean_interval, wilson_interval
 from balpoe.metrics import (
     ClasswiseSums,
     accuracy_per_class,
@@ -153,6 +153,7 @@ def evaluate(
             for name, a, b in zip(HEADLINE, low, high, strict=True)
             if getattr(scores, name) is not None and a == a
         }
+        intervals |= measure.intervals_of_rare(ensemble)
     effective = float(len(predictions)) if weights is None else float(weights.sum() ** 2 / weights.square().sum())
     as_trained = summaries if target_prior is None else _summaries(predictions, None, num_bins, None)
     check, *expert_checks = _checks(predictions, as_trained, num_bins)
@@ -249,6 +250,18 @@ class _Measure:
             weighted_mean(summary.brier[rows], weights),
         ]
         return torch.stack(values)
+
+    def intervals_of_rare(self, summary: _Summary) -> dict[str, tuple[float, float]]:
+        """Of means over classes of which some have too few samples to be resampled."""
+        totals = torch.bincount(self.targets, minlength=self.num_classes)
+        hits = torch.bincount(self.targets, summary.correct.double(), minlength=self.num_classes)
+        counted = totals > 0 if self.weights is None else self.counted
+        found = {}
+        for name, members in {"balanced_accuracy": torch.ones_like(counted), **self.groups}.items():
+            chosen = members & counted
+            if bool(chosen.any()) and int(totals[chosen].min()) < FEW:
+                found[name] = mean_interval(hits[chosen], totals[chosen])
+        return found
 
     def _per_class(self, correct: Tensor, rows: Tensor) -> Tensor:
         """Accuracy of each class; NaN without samples, or with weight 0, for a class that the target prior excludes."""

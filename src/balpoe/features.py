@@ -1,5 +1,6 @@
 """Features of a frozen trunk: computed once for each picture, and kept by the picture's contents."""
 
+import contextlib
 import zlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -72,7 +73,8 @@ def features_of(
 
 def _key(network: ExpertNetwork, preprocessing: Preprocessing) -> str:
     """Tell trunks and ways to prepare pictures apart."""
-    checksum = zlib.crc32(repr(preprocessing).encode())
+    # The modules as well: two models may have tensors of the same shapes, and differ in padding or activation.
+    checksum = zlib.crc32(f"{preprocessing}{network.trunk}".encode())
     for tensor in network.trunk.state_dict().values():
         checksum = zlib.crc32(tensor.cpu().contiguous().numpy().tobytes(), checksum)
     return f"{checksum:08x}"
@@ -92,4 +94,5 @@ def _kept(folder: Path) -> dict[str, Tensor]:
 
 def _keep(folder: Path, digests: Sequence[str], features: Tensor) -> None:
     name = f"{zlib.crc32(''.join(digests).encode()):08x}-{len(digests)}.npz"
-    write_file(folder / name, lambda stream: np.savez(stream, digests=np.array(digests), features=features.numpy()))
+    with contextlib.suppress(UserError):  # nothing is lost but time: they are computed again
+        write_file(folder / name, lambda stream: np.savez(stream, digests=np.array(digests), features=features.numpy()))

@@ -5,7 +5,9 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-__all__ = ["bootstrap", "stratified_resample", "wilson_interval"]
+__all__ = ["FEW", "bootstrap", "mean_interval", "stratified_resample", "wilson_interval"]
+
+FEW = 4  # samples of a class, below which resampling within it sees too little of its chance
 
 
 def stratified_resample(targets: Tensor, generator: torch.Generator) -> Tensor:
@@ -59,6 +61,24 @@ def bootstrap(
     draws = torch.stack([statistic(strata.draw(generator)) for _ in range(num_resamples)])
     tail = (1 - level) / 2
     return torch.nanquantile(draws.double(), torch.tensor([tail, 1 - tail], dtype=torch.float64), dim=0)
+
+
+def mean_interval(hits: Tensor, totals: Tensor, level: float = 0.95) -> tuple[float, float]:
+    """Return an interval of the mean of several shares, sound also where some of them rest on a sample or two.
+
+    Resampling a class of one sample gives that sample again, as if there were no chance in it. Here each share's
+    variance is that of the share with a hit and a miss added (Laplace).
+
+    >>> low, high = mean_interval(torch.tensor([1, 0, 1, 1]), torch.tensor([1, 1, 1, 1]))
+    >>> round(low, 2), round(high, 2)
+    (0.29, 1.0)
+    """
+    hits, totals = hits.double(), totals.double()
+    z = torch.special.ndtri(torch.tensor((1 + level) / 2, dtype=torch.float64))
+    smooth = (hits + 1) / (totals + 2)
+    half = z * (smooth * (1 - smooth) / totals).sum().sqrt() / len(hits)
+    mean = (hits / totals).mean()
+    return max(0.0, float(mean - half)), min(1.0, float(mean + half))
 
 
 def wilson_interval(hits: Tensor, totals: Tensor, level: float = 0.95) -> Tensor:

@@ -83,7 +83,7 @@ class Model:
         return forward_in_blocks(self.network, self.preprocessing, blocks)
 
     def _decoded(self, pictures: Any) -> Iterator[Tensor]:
-        if isinstance(pictures, str | Path) or not len(pictures) or len(self.preprocessing.size) != 3:
+        if not isinstance(pictures, list | tuple) or not pictures or len(self.preprocessing.size) != 3:
             raise UserError(
                 f"predict wants samples of shape {self.preprocessing.size} as one tensor, or for pictures a list of "
                 f"files, but got {type(pictures).__name__}"
@@ -150,6 +150,9 @@ def load(path: str | Path) -> Model:
     from safetensors import SafetensorError, safe_open
 
     file = Path(path) / "model.safetensors" if Path(path).is_dir() else Path(path)
+    seeds = sorted(Path(path).glob("seed-*/model.safetensors")) if not file.is_file() else []
+    if seeds:
+        raise UserError(f"{path} holds {len(seeds)} runs; give one of them, such as {seeds[0].parent}")
     if not file.is_file():
         raise UserError(f"there is no model {file}; give the folder of a run or a .safetensors file")
     try:

@@ -13,13 +13,14 @@ from typing import IO, Any
 import torch
 from torch import Tensor
 
-from balpoe.data.decoding import read_picture
+from balpoe.data.decoding import PICTURE_SUFFIXES, read_picture
 from balpoe.data.path_streams import picture_paths
 from balpoe.data.picture_files import default_workers
 from balpoe.ensemble import product_of_experts, shift_prior
 from balpoe.errors import UserError
 from balpoe.files import write_file
 from balpoe.models import Model, load
+from balpoe.processes import check_devices
 from balpoe.progress import CountProgress
 from balpoe.target_priors import parse_prior
 
@@ -60,9 +61,15 @@ def predict_files(
     if not 1 <= top <= len(model.class_names):
         raise UserError(f"--top must be 1 to {len(model.class_names)}, the number of classes, but is {top}")
     target = None if prior is None else parse_prior(prior, model)
-    where = "cuda" if device in ("auto", "cuda") and torch.cuda.is_available() else "cpu"
-    model.network.to(where)
-    rows = _rows(model, picture_paths(inputs), target, top, experts)
+    check_devices(device, 1)
+    automatic = "cuda" if torch.cuda.is_available() else "cpu"
+    model.network.to(automatic if device == "auto" else device)
+    if out is not None and (Path(out).suffix.lower() in PICTURE_SUFFIXES or Path(out).resolve() in _resolved(inputs)):
+        raise UserError(f"--out {out} is a picture or is read, and would be lost; give a .csv or .jsonl file")
+    paths = picture_paths(inputs)
+    if (first := next(paths, None)) is None:
+        raise UserError(f"there are no pictures in {', '.join(inputs)}; give files, or folders that hold some")
+    rows = _rows(model, itertools.chain([first], paths), target, top, experts)
     names = [f"expert {number + 1}" for number in range(model.network.num_experts)] if experts else []
     counted = _Counted(rows)
     write = _WRITERS[kind]
@@ -71,6 +78,10 @@ def predict_files(
     else:
         write_file(Path(out), lambda stream: _as_text(stream, lambda put: write(put, counted, top, names)))
     return counted.rows, counted.errors
+
+
+def _resolved(paths: Sequence[str]) -> set[Path]:
+    return {Path(path).resolve() for path in paths}
 
 
 def _rows(model: Model, paths: Iterable[str], target: Tensor | None, top: int, experts: bool) -> Iterator[Row]:

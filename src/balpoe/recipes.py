@@ -81,6 +81,7 @@ class Recipe:
         "resnet32", "the architecture: resnet32, mlp, head (for features), or a model of timm's", group="experts"
     )
     weights: str = _setting("", "first weights: random, pretrained (timm's), or a file", metavar="FILE")
+    weights_version: str = _setting("", "of weights from a file: changes with it; filled in by train")
     frozen: bool = _setting(False, "train the experts' heads alone, on features computed once and kept")
     num_experts: int = _setting(0, "how many experts; 0: as many as lambdas, or 3", at_least=0, at_most=1000)
     lambdas: tuple[float, ...] = _setting((), "one per expert; empty: evenly spaced from 1 to -1")

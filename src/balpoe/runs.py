@@ -146,16 +146,22 @@ def run_folder(root: Path, name: str, recipe: Recipe, fixed: bool) -> Path:
             gets a name that says what differs.
     """
     folder = root / name / f"seed-{recipe.seed}"
-    if not Run(folder).exists or Run(folder).recipe().identity() == recipe.identity():
+    # Also another seed of that name: seeds of one name are averaged, so that all of them are of one recipe.
+    held = [run for run in (Run(folder), *map(Run, sorted((root / name).glob("seed-*")))) if run.exists]
+    if not held or _but_seed(held[0].recipe()) == _but_seed(recipe):
         return folder
-    before = Run(folder).recipe()
+    before = held[0].recipe()
     other = changed_name(name, recipe, before)
     if fixed:
         changed = other.removeprefix(f"{name}-")
         raise UserError(
-            f"{folder} holds a run of another recipe (yours has {changed}); choose another --name, or --fresh"
+            f"{held[0].folder} holds a run of another recipe (yours has {changed}); choose another --name, or --fresh"
         )
     return run_folder(root, other, recipe, fixed)
+
+
+def _but_seed(recipe: Recipe) -> dict[str, Any]:
+    return {**recipe.identity(), "seed": None}
 
 
 def train_run(recipe: Recipe, folder: Path, **options: Any) -> Run:
@@ -294,4 +300,4 @@ def _plain(value: Any) -> str:
     """A value as part of a file name."""
     if isinstance(value, tuple):
         return "_".join(_plain(part) for part in value)
-    return str(value).lower().removesuffix(".0").removesuffix(".safetensors")
+    return str(value).lower().removesuffix(".0").removesuffix(".safetensors") or "none"

@@ -17,4 +17,6 @@ def is_own(path: str | Path) -> bool:
 def holds_features(path: str | Path) -> bool:
     """Whether it holds features rather than pictures: arrays, or a folder of them."""
     path = Path(path)
-    return path.suffix.lower() in ARRAYS or (path.is_dir() and any(path.glob("*.npy")))
+    if path.is_dir():  # beside folders of pictures an array is none of our business
+        return any(path.glob("*.npy")) and not any(each.is_dir() for each in path.iterdir())
+    return path.suffix.lower() in ARRAYS

@@ -187,6 +187,12 @@ def _opened(source: Source) -> Iterator["Image.Image"]:
             if isinstance(source, Image.Image):
                 yield source.copy()  # decoded; the caller's own stays as it is
                 return
+            if (
+                isinstance(source, str | Path)
+                and os.path.exists(source)
+                and not (os.path.isfile(source) or os.path.isdir(source))
+            ):
+                raise UserError("is no file")  # a pipe would be waited for
             with Image.open(io.BytesIO(source) if isinstance(source, bytes) else source, formats=FORMATS) as image:
                 if image.format not in ("JPEG", "MPO"):
                     image.load()  # some formats tell only then how the picture is turned

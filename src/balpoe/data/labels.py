@@ -58,6 +58,10 @@ def check_classes(labels: Iterable[str], test_labels: Iterable[str], source: obj
         source: The file or folder, for the message.
     """
     known, tested = set(labels), set(test_labels)
+    if unwritable := sorted(name for name in known | tested if not name or not name.isprintable()):
+        raise UserError(
+            f"{source}: the class name {unwritable[0]!r} is empty, or has characters that cannot be written; rename it"
+        )
     if unknown := natural_order(tested - known):
         raise UserError(
             f"{source}: no training sample for {some_of(unknown)}, which the test part has; add some to training, "

@@ -1,6 +1,7 @@
 """Own data: pictures or features at a path, looked through, split, and what there is to say about them."""
 
 import os
+import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,7 +32,7 @@ class OwnData:
     train: Samples
     test: Samples
     version: str
-    """Changes when files or labels do."""
+    """Changes when files, what is in them, or labels do."""
     notes: tuple[str, ...] = ()
     """What their owner should know, a sentence each."""
     unreadable: tuple[str, ...] = ()
@@ -59,6 +60,8 @@ def load_own(
         progress: Show how many files are looked through.
     """
     if holds_features(path):
+        if group:
+            raise UserError(f"--group {group!r} is a pattern on file names; give features an array groups instead")
         return _own_features(read_features(path), test_fraction)
     preprocessing = preprocessing or Preprocessing((3, 224, 224), (0.485, 0.456, 0.406), (0.229, 0.224, 0.225), 256)
     listing = read_listing(path, group=group)
@@ -75,7 +78,8 @@ def load_own(
     notes += _duplicate_notes(listing, inspections, train, test)
     notes += _evidence_notes(listing.targets[test], listing.class_names)
     files = PictureFiles(listing.paths, listing.targets, listing.class_names, preprocessing, digests)
-    return OwnData(files.subset(train), files.subset(test), listing.version(), tuple(notes), unreadable)
+    version = f"{zlib.crc32(''.join((listing.version(), *digests)).encode()):08x}"
+    return OwnData(files.subset(train), files.subset(test), version, tuple(notes), unreadable)
 
 
 def cache_folder() -> Path:
@@ -87,7 +91,8 @@ def cache_folder() -> Path:
 
 def _own_features(found: FeaturesFile, test_fraction: float) -> OwnData:
     if found.test_features is None or found.test_targets is None:
-        train, test = split_rows(found.targets, found.groups, test_fraction=test_fraction)
+        copies = same_digest([row.tobytes().hex() for row in found.features.numpy()])
+        train, test = split_rows(found.targets, found.groups, test_fraction=test_fraction, together=copies)
         features, targets = (found.features[train], found.features[test]), (found.targets[train], found.targets[test])
     else:
         features, targets = (found.features, found.test_features), (found.targets, found.test_targets)
@@ -102,12 +107,12 @@ def _readable(listing: Listing, inspections: list[Inspection], skip: bool) -> tu
     errors = [inspection.error for inspection in inspections if inspection.error]
     if not errors:
         return listing, inspections
-    more = f" (and {len(errors) - 1:,} more, which balpoe data names)" if len(errors) > 1 else ""
+    more = f" and {len(errors) - 1:,} more, which balpoe data names" if len(errors) > 1 else ""
     if not skip:
-        raise UserError(f"{errors[0]}{more}, or add --skip-unreadable to go on without")
+        raise UserError(f"{errors[0]} (--skip-unreadable goes on without it{more})")
     whole = [row for row, inspection in enumerate(inspections) if not inspection.error]
     if not whole:
-        raise UserError(f"no picture can be read: {errors[0]}{more}")
+        raise UserError(f"no picture can be read: {errors[0]}")
     return listing.subset(whole), [inspections[row] for row in whole]
 
 

@@ -32,17 +32,23 @@ def _named(each: str) -> Iterator[str]:
     if os.path.isdir(each):
         return _in_folder(each)
     if not os.path.exists(each):
-        return itertools.chain.from_iterable(_named(found) for found in sorted(glob.iglob(each, recursive=True)))
+        # What ** finds in a folder it finds by itself, too.
+        found = (path for path in sorted(glob.iglob(each, recursive=True)) if "**" not in each or os.path.isfile(path))
+        return itertools.chain.from_iterable(map(_named, found))
     return _in_table(Path(each)) if Path(each).suffix.lower() in DELIMITERS else iter([each])
 
 
 def _in_folder(folder: str) -> Iterator[str]:
     """In order of names; links to folders are not followed, so that the walk comes to an end."""
-    for place, folders, files in os.walk(folder):
+    for place, folders, files in os.walk(folder, onerror=_unreadable):
         folders[:] = sorted(name for name in folders if _is_seen(name))
         for name in sorted(filter(_is_seen, files)):
             if os.path.splitext(name)[1].lower() in PICTURE_SUFFIXES:
                 yield os.path.join(place, name)
+
+
+def _unreadable(error: OSError) -> None:
+    raise error
 
 
 def _is_seen(name: str) -> bool:

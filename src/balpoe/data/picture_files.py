@@ -1,6 +1,7 @@
 """Labelled pictures on disk: decoded when they are wanted, by processes of their own."""
 
 import os
+import signal
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
@@ -95,13 +96,16 @@ class PictureLoader:
         settings: dict[str, Any] = {"prefetch_factor": 2, "persistent_workers": True} if workers else {}
         self.loader: DataLoader[Tensor] = DataLoader(
             _Reader(data.paths, data.preprocessing, crop, seed),  # type: ignore[arg-type]
-            batch_size=None, sampler=self.keys, num_workers=workers, pin_memory=pin, **settings,
+            batch_size=None, sampler=self.keys, num_workers=workers, pin_memory=pin, worker_init_fn=_begin, **settings,
         )  # fmt: skip
 
     def blocks(self, epoch: int, blocks: Iterable[Sequence[int]]) -> Iterator[Tensor]:
         """Yield uint8 pictures (rows, channels, height, width) for each block of rows, in order."""
         self.keys.values = [(epoch, list(rows)) for rows in blocks]
-        yield from self.loader
+        for block in self.loader:
+            if isinstance(block, str):
+                raise UserError(block)
+            yield block
 
 
 def raw_blocks(data: Samples, size: int, workers: int = -1) -> Iterator[Tensor]:
@@ -140,14 +144,24 @@ class _Reader:
     def __init__(self, paths: list[str], preprocessing: Preprocessing, crop: ResizedCrop | None, seed: int) -> None:
         self.paths, self.preprocessing, self.crop, self.seed = paths, preprocessing, crop, seed
 
-    def __getitem__(self, key: tuple[int, list[int]]) -> Tensor:
+    def __getitem__(self, key: tuple[int, list[int]]) -> Tensor | str:
+        """Return the pictures, or what is wrong with one: raised in a worker, it would come with the worker's trace."""
         epoch, rows = key
+        try:
+            return torch.stack([self._picture(epoch, row) for row in rows])
+        except UserError as error:
+            return str(error)
+
+    def _picture(self, epoch: int, row: int) -> Tensor:
         if self.crop is None:
-            return torch.stack([_read(self.paths[row], self.preprocessing) for row in rows])
-        side = self.preprocessing.size[-1]
-        return torch.stack(
-            [read_crop(self.paths[row], side, self.crop, sample_chance(self.seed, epoch, "crop", row)) for row in rows]
-        )
+            return _read(self.paths[row], self.preprocessing)
+        chance = sample_chance(self.seed, epoch, "crop", row)
+        return read_crop(self.paths[row], self.preprocessing.size[-1], self.crop, chance)
+
+
+def _begin(worker: int) -> None:
+    """Leave a Ctrl-C, which reaches all processes, to the one that trains."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 def _read(path: str, preprocessing: Preprocessing) -> Tensor:

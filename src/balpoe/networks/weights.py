@@ -5,6 +5,7 @@ import logging
 import socket
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from pickle import UnpicklingError
 from typing import Any
 from urllib.parse import urlsplit
 from urllib.request import getproxies
@@ -95,7 +96,12 @@ def _read(path: Path) -> Mapping[str, Any]:
             return load_file(path)
         content = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:  # a file that anybody made can fail in any way
-        reason = str(error).strip().partition("\n")[0]
+        # torch's own advice for what is no state dict is to execute it.
+        reason = (
+            "it holds more than weights"
+            if isinstance(error, UnpicklingError)
+            else str(error).strip().partition("\n")[0]
+        )
         raise UserError(
             f"cannot read weights from {path}: {reason}; give a .safetensors file or a state dict"
         ) from error
