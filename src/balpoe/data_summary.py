@@ -4,6 +4,7 @@ from rich.console import Console
 from torch import Tensor
 
 from balpoe.assembly import own_data, recipe_data
+from balpoe.data.own import NAMED
 from balpoe.data.picture_files import Samples
 from balpoe.metrics import shot_groups
 from balpoe.recipes import Recipe, updated
@@ -26,7 +27,7 @@ def print_data(name: str, recipe: Recipe) -> None:
         return
     found = own_data(updated(recipe, {"skip_unreadable": True}), progress=True)
     _print_counts(out, name, found.train, found.test, recipe)
-    for note in (*found.notes, *found.unreadable):
+    for note in (*found.notes, *found.unreadable[NAMED:]):  # the first ones are among the notes
         out.print(f"Note: {note}")
 
 

@@ -15,6 +15,7 @@ from balpoe.networks.experts import multiply_adds, num_parameters
 
 FAMILIES = {
     "resnet18": 32,
+    "resnetv2_18": 32,
     "resnext50_32x4d": 32,
     "convnext_atto": 32,
     "efficientnet_b0": 32,
@@ -24,6 +25,7 @@ FAMILIES = {
     "mobilenetv4_conv_small_035": 32,
     "swin_tiny_patch4_window7_224": 64,
     "swinv2_tiny_window8_256": 64,
+    "swinv2_cr_tiny_224": 224,
     "regnetx_002": 32,
     "regnety_002": 32,
     "vit_tiny_patch16_224": 32,

@@ -25,6 +25,9 @@ from balpoe.sources import holds_features
 __all__ = ["OwnData", "cache_folder", "load_own"]
 
 
+NAMED, MOST_CLASSES = 10, 100  # files, and classes, that a note names
+
+
 @dataclass(frozen=True, eq=False)
 class OwnData:
     """Somebody's data, ready to train on."""
@@ -72,6 +75,7 @@ def load_own(
     unreadable = tuple(inspection.error for inspection in inspections if inspection.error)
     listing, inspections = _readable(listing, inspections, skip_unreadable)
     notes += [f"left out, because they cannot be read: {len(unreadable):,} files"] if unreadable else []
+    notes += [f"left out: {error}" for error in unreadable[:NAMED]]
     digests = [inspection.digest for inspection in inspections]
     train, test = _parts(listing, digests, test_fraction)
     _check_classes(listing.targets[train], listing.class_names)
@@ -144,7 +148,7 @@ def _duplicate_notes(listing: Listing, inspections: Sequence[Inspection], train:
         notes.append(f"the same picture in more than one class, so that a label is wrong: {len(torn):,} ({pairs})")
     across = [_sides(rows, held_out) for rows in groups if 0 < len(held_out.intersection(rows)) < len(rows)]
     if across:
-        pairs = _some([f"{paths[b]} is {paths[a]} of training" for a, b in across])
+        pairs = _some([f"{paths[b]} is {paths[a]} of training" for a, b in across], NAMED)
         notes.append(f"the same picture in training and in the test, which flatters: {len(across):,} ({pairs})")
     return notes + _near_notes(listing, inspections, train, test)
 
@@ -173,14 +177,14 @@ def _evidence_notes(test_targets: Tensor, class_names: Sequence[str]) -> list[st
     classes = without_evidence(counts).tolist()
     if not classes:
         return []
-    names = _some([f"{class_names[label]} ({int(counts[label])})" for label in classes])
+    names = _some([f"{class_names[label]} ({int(counts[label])})" for label in classes], MOST_CLASSES)
     return [
         f"too few test samples, below {LEAST_EVIDENCE}, to say how well a class is recognised: {len(classes):,} of "
         f"{len(class_names):,} ({names})"
     ]
 
 
-def _some(names: Sequence[str]) -> str:
+def _some(names: Sequence[str], most: int = 3) -> str:
     """The first of some phrases, which are not to be quoted as names are."""
-    more = f" and {len(names) - 3:,} more" if len(names) > 3 else ""
-    return ", ".join(names[:3]) + more
+    more = f" and {len(names) - most:,} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + more

@@ -33,8 +33,10 @@ ANATOMIES = {
     "MobileNetV3": _Anatomy(("conv_stem", "bn1"), ("blocks",)),
     "RegNet": _Anatomy(("stem",), ("s1", "s2", "s3", "s4")),
     "ResNet": _Anatomy(("conv1", "bn1", "act1", "maxpool"), ("layer1", "layer2", "layer3", "layer4")),
+    "ResNetV2": _Anatomy(("stem",), ("stages",)),
     "SwinTransformer": _Anatomy(("patch_embed",), ("layers",)),
     "SwinTransformerV2": _Anatomy(("patch_embed",), ("layers",)),
+    "SwinTransformerV2Cr": _Anatomy(("patch_embed",), ("stages",)),
     "VisionTransformer": _Anatomy(
         ("patch_embed", "cls_token", "reg_token", "pos_embed", "pos_drop", "patch_drop", "norm_pre"), ("blocks",)
     ),
