@@ -12,6 +12,7 @@ from balpoe.presets import preset
 from balpoe.recipes import FIELDS, updated
 from balpoe.records import records as records_of
 from balpoe.reproduce import write_tables
+from balpoe.tables import mean_and_deviation
 
 ROOT = Path(__file__).parents[1]
 TEXT = (ROOT / "docs" / "results.md").read_text(encoding="utf-8")
@@ -169,3 +170,18 @@ def test_what_the_page_on_performance_says_of_large_networks_and_the_input_pipel
             rates = f"{row['torchvision_per_core']:.0f} | {row['ours_per_core']:.0f} | {row['ratio_per_core']:.2f}"
             assert f"| {row['size']}, {row['kilobytes']:,.0f} kB | {rates} |" in text
             assert row["ratio_per_core"] >= 1.5
+
+
+def test_what_the_pages_on_own_data_say():
+    data, backbone = ((ROOT / "docs" / name).read_text(encoding="utf-8") for name in ("own-data.md", "own-backbone.md"))
+    saved = json.loads((ROOT / "results" / "own_pictures.json").read_text())
+    for name, method in (("cross-entropy", "cross-entropy"), ("balpoe", "BalPoE")):
+        evaluations = [record["evaluation"] for record in saved[name]]
+        first, score = evaluations[0], 100 * evaluations[0]["balanced_accuracy"]
+        low, high = (f"{100 * bound:.1f}" for bound in first["intervals"]["balanced_accuracy"])
+        assert f"{method} {score:.1f} % ({low} to {high})" in data
+        for key in ("balanced_accuracy", "few"):
+            assert mean_and_deviation([each[key] for each in evaluations], per_cent=True) in data
+    for row in json.loads((ROOT / "results" / "heads.json").read_text())["rows"]:
+        numbers = (f"{100 * row[name]:.1f}" for name in ("balanced_accuracy", "many", "few", "ece"))
+        assert f"| {' | '.join(numbers)} |" in backbone

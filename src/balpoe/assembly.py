@@ -3,7 +3,7 @@
 import math
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -11,7 +11,7 @@ from torch import Tensor
 
 from balpoe import schedules
 from balpoe.data.augment import AUGMENTATIONS, CROPS_WHILE_DECODING
-from balpoe.data.datasets import DATASETS, Preprocessing, load_data
+from balpoe.data.datasets import CIFAR_STATISTICS, DATASETS, Preprocessing, load_data
 from balpoe.data.decoding import ResizedCrop
 from balpoe.data.image_lists import read_benchmark
 from balpoe.data.own import OwnData, load_own
@@ -21,6 +21,7 @@ from balpoe.features import feature_data
 from balpoe.losses import BalPoELoss
 from balpoe.networks import ExpertNetwork, expert_network
 from balpoe.priors import backward_lambdas, class_prior
+from balpoe.processes import chosen_device
 from balpoe.progress import CountProgress
 from balpoe.recipes import FOR_FEATURES, Recipe
 from balpoe.sources import holds_features
@@ -157,9 +158,7 @@ def _picture_preprocessing(recipe: Recipe, part_kept: float) -> Preprocessing:
     """The size and the statistics that a network wants of pictures from files."""
     if recipe.network == "resnet32":
         size = recipe.image_size or 32
-        return Preprocessing(
-            (3, size, size), (0.4914, 0.4822, 0.4465), (0.2023, 0.1994, 0.2010), round(size / part_kept)
-        )
+        return replace(CIFAR_STATISTICS, size=(3, size, size), resize=round(size / part_kept))
     from balpoe.networks.backbones import backbone_preprocessing
 
     wanted = backbone_preprocessing(recipe.network, recipe.image_size)
@@ -176,7 +175,7 @@ def _on_features(
     if recipe.augmentation != "none":
         raise UserError("features that are computed once cannot be varied; use --augmentation none, or --no-frozen")
     network.freeze_trunk()
-    device = "cuda" if recipe.device in ("auto", "cuda") and torch.cuda.is_available() else "cpu"
+    device = chosen_device(recipe.device)
     with CountProgress("features", len(train) + len(test), progress) as count:
         found = [
             feature_data(network, part, device=device, workers=recipe.workers, progress=count) for part in (train, test)

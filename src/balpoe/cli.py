@@ -21,6 +21,7 @@ from balpoe.sources import holds_features, is_own
 
 __all__ = ["main"]
 
+FLAGS = tuple(name for name, item in FIELDS.items() if "filled_in" not in item.metadata)
 COMMANDS = ("demo", "recipes", "data", "train", "evaluate", "report", "predict", "reproduce")
 
 
@@ -132,7 +133,7 @@ def _parser() -> argparse.ArgumentParser:
     command.add_argument("--fresh", action="store_true", help="train anew; an earlier run is moved aside")
     command.add_argument("--as-released", action="store_true", help="start from every value of the released code")
     _add_runs_root(command)
-    _add_fields(command, FIELDS)
+    _add_fields(command, FLAGS)
     command.set_defaults(command=_train)
 
     command = commands.add_parser("evaluate", help="the metrics of a run, or of all seeds of one")
@@ -223,7 +224,7 @@ def _add_fields(command: argparse.ArgumentParser, names: Collection[str]) -> Non
     group: Any = command
     for name in names:
         flag, metadata, kind = f"--{name.replace('_', '-')}", FIELDS[name].metadata, TYPES[name]
-        if "group" in metadata and len(names) == len(FIELDS):
+        if "group" in metadata and names is FLAGS:
             group = command.add_argument_group(metadata["group"])
         choices = f": {', '.join(metadata['choices'])}" if "choices" in metadata else ""
         text = f"{metadata['doc']}{choices}".replace("%", "%%")
@@ -303,8 +304,8 @@ def _data(arguments: argparse.Namespace) -> None:
 def _train(arguments: argparse.Namespace) -> None:
     start, base = _start(arguments.recipe, arguments.as_released)
     changes = _changes(arguments)
-    if is_own(arguments.recipe) and (twice := {"dataset", "data_root", "data_version"} & set(changes)):
-        flag = sorted(twice)[0].replace("_", "-")
+    if is_own(arguments.recipe) and (twice := {"dataset", "data_root"} & set(changes)):
+        flag = min(twice).replace("_", "-")
         raise UserError(f"{arguments.recipe} says what to train on, so that --{flag} is one too many; leave it out")
     recipe = updated(start, changes)
     seeds, name = _seeds(arguments, recipe), arguments.name

@@ -10,7 +10,7 @@ from torch import Tensor
 from balpoe import target_priors
 from balpoe.ensemble import product_of_experts, shift_prior
 from balpoe.errors import UserError
-from balpoe.intervals import FEW, bootstrap, mean_interval, wilson_interval
+from balpoe.intervals import LEAST_EVIDENCE, bootstrap, mean_interval, wilson_interval
 from balpoe.metrics import (
     ClasswiseSums,
     accuracy_per_class,
@@ -259,7 +259,7 @@ class _Measure:
         found = {}
         for name, members in {"balanced_accuracy": torch.ones_like(counted), **self.groups}.items():
             chosen = members & counted
-            if bool(chosen.any()) and int(totals[chosen].min()) < FEW:
+            if bool(chosen.any()) and int(totals[chosen].min()) < LEAST_EVIDENCE:
                 found[name] = mean_interval(hits[chosen], totals[chosen])
         return found
 

@@ -5,9 +5,9 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-__all__ = ["FEW", "bootstrap", "mean_interval", "stratified_resample", "wilson_interval"]
+__all__ = ["LEAST_EVIDENCE", "bootstrap", "mean_interval", "stratified_resample", "wilson_interval"]
 
-FEW = 4  # samples of a class, below which resampling within it sees too little of its chance
+LEAST_EVIDENCE = 4  # samples of a class, below which neither they nor resamples of them say how well it is recognised
 
 
 def stratified_resample(targets: Tensor, generator: torch.Generator) -> Tensor:

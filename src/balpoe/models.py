@@ -12,8 +12,7 @@ from torch import Tensor
 from balpoe import target_priors
 from balpoe.assembly import build_network
 from balpoe.data.datasets import Preprocessing
-from balpoe.data.decoding import read_picture
-from balpoe.data.picture_files import Samples
+from balpoe.data.picture_files import Samples, decoded
 from balpoe.ensemble import product_of_experts, shift_prior, source_prior
 from balpoe.errors import UserError
 from balpoe.files import write_file
@@ -88,13 +87,8 @@ class Model:
                 f"predict wants samples of shape {self.preprocessing.size} as one tensor, or for pictures a list of "
                 f"files, but got {type(pictures).__name__}"
             )
-        side = self.preprocessing.size[-1]
         for start in range(0, len(pictures), AT_ONCE):
-            block = [
-                read_picture(each, side, self.preprocessing.resize or side)
-                for each in pictures[start : start + AT_ONCE]
-            ]
-            yield torch.stack(block)
+            yield torch.stack([decoded(each, self.preprocessing) for each in pictures[start : start + AT_ONCE]])
 
     def predictions(self, data: Samples, expert_logits: Tensor | None = None) -> Predictions:
         """Return the expert logits of labelled data, for `balpoe.evaluate`.

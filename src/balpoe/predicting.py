@@ -13,14 +13,15 @@ from typing import IO, Any
 import torch
 from torch import Tensor
 
-from balpoe.data.decoding import PICTURE_SUFFIXES, read_picture
+from balpoe.data.datasets import Preprocessing
+from balpoe.data.decoding import PICTURE_SUFFIXES
 from balpoe.data.path_streams import picture_paths
-from balpoe.data.picture_files import default_workers
+from balpoe.data.picture_files import decoded, default_workers
 from balpoe.ensemble import product_of_experts, shift_prior
 from balpoe.errors import UserError
 from balpoe.files import write_file
 from balpoe.models import Model, load
-from balpoe.processes import check_devices
+from balpoe.processes import chosen_device
 from balpoe.progress import CountProgress
 from balpoe.target_priors import parse_prior
 
@@ -61,9 +62,7 @@ def predict_files(
     if not 1 <= top <= len(model.class_names):
         raise UserError(f"--top must be 1 to {len(model.class_names)}, the number of classes, but is {top}")
     target = None if prior is None else parse_prior(prior, model)
-    check_devices(device, 1)
-    automatic = "cuda" if torch.cuda.is_available() else "cpu"
-    model.network.to(automatic if device == "auto" else device)
+    model.network.to(chosen_device(device))
     if out is not None and (Path(out).suffix.lower() in PICTURE_SUFFIXES or Path(out).resolve() in _resolved(inputs)):
         raise UserError(f"--out {out} is a picture or is read, and would be lost; give a .csv or .jsonl file")
     paths = picture_paths(inputs)
@@ -85,10 +84,9 @@ def _resolved(paths: Sequence[str]) -> set[Path]:
 
 
 def _rows(model: Model, paths: Iterable[str], target: Tensor | None, top: int, experts: bool) -> Iterator[Row]:
-    side, resize = model.preprocessing.size[-1], model.preprocessing.resize or model.preprocessing.size[-1]
     with CountProgress("predicting", 0) as count, ThreadPoolExecutor(default_workers()) as pool:
         for block in _blocks(paths, AT_ONCE):
-            pictures = list(pool.map(lambda path: _picture(path, side, resize), block))
+            pictures = list(pool.map(lambda path: _picture(path, model.preprocessing), block))
             whole = [picture for picture in pictures if isinstance(picture, Tensor)]
             answers = iter(_answers(model, torch.stack(whole), target, top, experts) if whole else [])
             for path, picture in zip(block, pictures, strict=True):
@@ -96,9 +94,9 @@ def _rows(model: Model, paths: Iterable[str], target: Tensor | None, top: int, e
             count(len(block))
 
 
-def _picture(path: str, side: int, resize: int) -> Tensor | str:
+def _picture(path: str, preprocessing: Preprocessing) -> Tensor | str:
     try:
-        return read_picture(path, side, resize)
+        return decoded(path, preprocessing)
     except UserError as error:
         return str(error)
 

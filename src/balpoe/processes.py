@@ -32,7 +32,7 @@ from balpoe.errors import UserError, unknown_name
 from balpoe.interrupts import Interrupt
 from balpoe.launchers import launcher, processes_and_machines
 
-__all__ = ["check_devices", "gathered_rows", "launch", "led_by_first", "one_device", "share_weights"]
+__all__ = ["check_devices", "chosen_device", "gathered_rows", "launch", "led_by_first", "one_device", "share_weights"]
 
 DEVICES = ("auto", "cpu", "cuda", "mps")
 ENVIRONMENTS: dict[str, Any] = {"torchrun": TorchElasticEnvironment, "srun": SLURMEnvironment}
@@ -276,6 +276,12 @@ def check_devices(device: str, devices: int, num_nodes: int = 1, sync_batchnorm:
         raise UserError(f"devices is {devices}, but torch sees {torch.cuda.device_count()} GPUs here; use fewer")
     if sync_batchnorm and not _on_cuda(device):
         raise UserError("sync_batchnorm works between GPUs alone, but there are none in this training; leave it out")
+
+
+def chosen_device(device: str) -> str:
+    """Return where one process computes: what is asked for, if it is here; for "auto" a GPU where there is one."""
+    check_devices(device, 1)
+    return ("cuda" if _on_cuda(device) else "cpu") if device == "auto" else device
 
 
 def _on_cuda(device: str) -> bool:

@@ -28,7 +28,10 @@ __all__ = [
 
 
 def _setting(default: Any, doc: str, **limits: Any) -> Any:
-    """A field with its doc line and limits (choices, at_least, at_most, above, below, lengths); `group` begins one."""
+    """A field with its doc line and limits (choices, at_least, at_most, above, below, lengths); `group` begins one.
+
+    `filled_in` is no flag: a program knows it.
+    """
     return field(default=default, metadata={"doc": doc, **limits})
 
 
@@ -43,7 +46,7 @@ class Recipe:
         choices=("digits-lt", "cifar10-lt", "cifar100-lt", "imagenet-lt", "inaturalist2018", "places-lt", "own"),
         group="data",
     )
-    data_version: str = _setting("", "of own data: changes with the files; filled in by train")
+    data_version: str = _setting("", "of own data: changes with the files; filled in by train", filled_in=True)
     imbalance_ratio: float = _setting(100.0, "largest class count over the smallest", at_least=1)
     profile: str = _setting("exponential", "how the class counts fall", choices=("exponential", "step", "pareto"))
     validation: int = _setting(
@@ -81,7 +84,7 @@ class Recipe:
         "resnet32", "the architecture: resnet32, mlp, head (for features), or a model of timm's", group="experts"
     )
     weights: str = _setting("", "first weights: random, pretrained (timm's), or a file", metavar="FILE")
-    weights_version: str = _setting("", "of weights from a file: changes with it; filled in by train")
+    weights_version: str = _setting("", "of weights from a file: changes with it; filled in by train", filled_in=True)
     frozen: bool = _setting(False, "train the experts' heads alone, on features computed once and kept")
     num_experts: int = _setting(0, "how many experts; 0: as many as lambdas, or 3", at_least=0, at_most=1000)
     lambdas: tuple[float, ...] = _setting((), "one per expert; empty: evenly spaced from 1 to -1")

@@ -19,6 +19,7 @@ from torch.nn import functional as F
 from balpoe.data import autoaugment, randaugment
 from balpoe.data.colour import brightness, contrast, saturation
 from balpoe.data.geometry import rotate
+from balpoe.data.transfer import sent
 
 __all__ = [
     "AUGMENTATIONS",
@@ -284,6 +285,5 @@ def _signs(shape: tuple[int, ...], chance: np.random.Generator) -> np.ndarray:
 
 
 def _send(draws: np.ndarray, images: Tensor) -> Tensor:
-    """Return the draws on the pictures' device; on a GPU without waiting for it."""
-    drawn = torch.from_numpy(draws)
-    return drawn.pin_memory().to(images.device, non_blocking=True) if images.is_cuda else drawn.to(images.device)
+    """Return the draws on the pictures' device."""
+    return sent(torch.from_numpy(draws), images.device)

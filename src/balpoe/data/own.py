@@ -17,15 +17,14 @@ from balpoe.data.inspection import Inspection, inspect
 from balpoe.data.labels import some_of
 from balpoe.data.listing import Listing, read_listing
 from balpoe.data.picture_files import PictureFiles, Samples
-from balpoe.data.splits import LEAST_EVIDENCE, split_rows, without_evidence
+from balpoe.data.splits import evidence_lack, split_rows
 from balpoe.errors import UserError
 from balpoe.progress import CountProgress
 from balpoe.sources import holds_features
 
-__all__ = ["OwnData", "cache_folder", "load_own"]
+__all__ = ["NAMED", "OwnData", "cache_folder", "load_own"]
 
-
-NAMED, MOST_CLASSES = 10, 100  # files, and classes, that a note names
+NAMED = 10  # files that a note names
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,9 +76,10 @@ def load_own(
     notes += [f"left out, because they cannot be read: {len(unreadable):,} files"] if unreadable else []
     notes += [f"left out: {error}" for error in unreadable[:NAMED]]
     digests = [inspection.digest for inspection in inspections]
-    train, test = _parts(listing, digests, test_fraction)
+    copies = same_digest(digests)
+    train, test = _parts(listing, copies, test_fraction)
     _check_classes(listing.targets[train], listing.class_names)
-    notes += _duplicate_notes(listing, inspections, train, test)
+    notes += _copy_notes(listing, copies, test) + _near_notes(listing, inspections, train, test)
     notes += _evidence_notes(listing.targets[test], listing.class_names)
     files = PictureFiles(listing.paths, listing.targets, listing.class_names, preprocessing, digests)
     version = f"{zlib.crc32(''.join((listing.version(), *digests)).encode()):08x}"
@@ -120,10 +120,9 @@ def _readable(listing: Listing, inspections: list[Inspection], skip: bool) -> tu
     return listing.subset(whole), [inspections[row] for row in whole]
 
 
-def _parts(listing: Listing, digests: Sequence[str], test_fraction: float) -> tuple[Tensor, Tensor]:
+def _parts(listing: Listing, copies: Sequence[Sequence[int]], test_fraction: float) -> tuple[Tensor, Tensor]:
     """The rows of training and test; copies of one picture stay on one side of a split that is made here."""
     if listing.parts is None:
-        copies = same_digest(digests)
         return split_rows(listing.targets, listing.groups, test_fraction=test_fraction, together=copies)
     held_out = torch.tensor([part == "test" for part in listing.parts])
     return (~held_out).nonzero().flatten(), held_out.nonzero().flatten()
@@ -136,21 +135,20 @@ def _check_classes(targets: Tensor, class_names: Sequence[str]) -> None:
         raise UserError(f"there is no training sample of {names}; add some, or remove the class")
 
 
-def _duplicate_notes(listing: Listing, inspections: Sequence[Inspection], train: Tensor, test: Tensor) -> list[str]:
+def _copy_notes(listing: Listing, copies: Sequence[Sequence[int]], test: Tensor) -> list[str]:
     paths, held_out, notes = listing.paths, set(test.tolist()), []
-    groups = same_digest([inspection.digest for inspection in inspections])
-    if groups:
-        copies = _some([f"{paths[rows[1]]} is {paths[rows[0]]}" for rows in groups])
-        notes.append(f"copies of another file: {sum(map(len, groups)) - len(groups):,} ({copies})")
-    torn = [rows for rows in groups if len({listing.labels[row] for row in rows}) > 1]
+    if copies:
+        pairs = _some([f"{paths[rows[1]]} is {paths[rows[0]]}" for rows in copies])
+        notes.append(f"copies of another file: {sum(map(len, copies)) - len(copies):,} ({pairs})")
+    torn = [rows for rows in copies if len({listing.labels[row] for row in rows}) > 1]
     if torn:
         pairs = _some([f"{paths[rows[0]]} and {paths[rows[-1]]}" for rows in torn])
         notes.append(f"the same picture in more than one class, so that a label is wrong: {len(torn):,} ({pairs})")
-    across = [_sides(rows, held_out) for rows in groups if 0 < len(held_out.intersection(rows)) < len(rows)]
+    across = [_sides(rows, held_out) for rows in copies if 0 < len(held_out.intersection(rows)) < len(rows)]
     if across:
         pairs = _some([f"{paths[b]} is {paths[a]} of training" for a, b in across], NAMED)
         notes.append(f"the same picture in training and in the test, which flatters: {len(across):,} ({pairs})")
-    return notes + _near_notes(listing, inspections, train, test)
+    return notes
 
 
 def _near_notes(listing: Listing, inspections: Sequence[Inspection], train: Tensor, test: Tensor) -> list[str]:
@@ -173,15 +171,8 @@ def _sides(rows: Sequence[int], held_out: set[int]) -> tuple[int, int]:
 
 
 def _evidence_notes(test_targets: Tensor, class_names: Sequence[str]) -> list[str]:
-    counts = torch.bincount(test_targets, minlength=len(class_names))
-    classes = without_evidence(counts).tolist()
-    if not classes:
-        return []
-    names = _some([f"{class_names[label]} ({int(counts[label])})" for label in classes], MOST_CLASSES)
-    return [
-        f"too few test samples, below {LEAST_EVIDENCE}, to say how well a class is recognised: {len(classes):,} of "
-        f"{len(class_names):,} ({names})"
-    ]
+    note = evidence_lack(torch.bincount(test_targets, minlength=len(class_names)), class_names)
+    return [note] if note else []
 
 
 def _some(names: Sequence[str], most: int = 3) -> str:

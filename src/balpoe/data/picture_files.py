@@ -11,12 +11,12 @@ from torch import Tensor
 from torch.utils.data import DataLoader
 
 from balpoe.data.datasets import Dataset, Preprocessing
-from balpoe.data.decoding import ResizedCrop, read_crop, read_picture
+from balpoe.data.decoding import ResizedCrop, Source, read_crop, read_picture
 from balpoe.data.plan import sample_chance
 from balpoe.errors import UserError
 from balpoe.priors import class_counts
 
-__all__ = ["PictureFiles", "PictureLoader", "Samples", "raw_blocks"]
+__all__ = ["PictureFiles", "PictureLoader", "Samples", "decoded", "default_workers", "raw_blocks"]
 
 
 class PictureFiles:
@@ -54,7 +54,7 @@ class PictureFiles:
 
     def __getitem__(self, index: int) -> tuple[Tensor, Tensor]:
         """Return one raw picture and its label, as torch's DataLoader wants them."""
-        return _read(self.paths[index], self.preprocessing), self.targets[index]
+        return decoded(self.paths[index], self.preprocessing), self.targets[index]
 
     def checksum(self) -> int:
         """Return a number that tells this data set from another, wherever its folder lies."""
@@ -154,7 +154,7 @@ class _Reader:
 
     def _picture(self, epoch: int, row: int) -> Tensor:
         if self.crop is None:
-            return _read(self.paths[row], self.preprocessing)
+            return decoded(self.paths[row], self.preprocessing)
         chance = sample_chance(self.seed, epoch, "crop", row)
         return read_crop(self.paths[row], self.preprocessing.size[-1], self.crop, chance)
 
@@ -164,5 +164,7 @@ def _begin(worker: int) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
-def _read(path: str, preprocessing: Preprocessing) -> Tensor:
-    return read_picture(path, preprocessing.size[-1], preprocessing.resize or preprocessing.size[-1])
+def decoded(source: Source, preprocessing: Preprocessing) -> Tensor:
+    """Return a picture as a network with this preprocessing is shown it, uint8 (3, height, width)."""
+    side = preprocessing.size[-1]
+    return read_picture(source, side, preprocessing.resize or side)

@@ -9,6 +9,7 @@ from torch import Tensor
 from balpoe.data.augment import Operation
 from balpoe.data.datasets import Dataset
 from balpoe.data.plan import BatchPlan, EpochPlan, chance
+from balpoe.data.transfer import sent
 
 __all__ = ["Batch", "ResidentData"]
 
@@ -69,23 +70,19 @@ class ResidentData:
     ) -> Iterator[Batch]:
         parts = [torch.arange(batch.start + rank, batch.stop, world) for batch in batches]
         sizes = [len(part) for part in parts]
-        rows = self._send(plan.order[torch.cat(parts)])
+        rows = sent(plan.order[torch.cat(parts)], self.device)
         inputs, targets = self.preprocessing.normalise(images[rows]), self.targets[rows]
         mixed: Sequence[tuple[Tensor | None, Tensor | None]] = [(None, None)] * len(batches)
         if plan.mixes:
             places = [batch.start + batch.mates()[rank::world] for batch in batches]
-            partners = self._send(plan.order[torch.cat(places)])
-            shares = self._send(torch.stack([batch.share(self.preprocessing.size, plan.cuts) for batch in batches]))
-            of_row = self._send(torch.arange(len(batches)).repeat_interleave(torch.tensor(sizes)))
+            partners = sent(plan.order[torch.cat(places)], self.device)
+            shares = sent(
+                torch.stack([batch.share(self.preprocessing.size, plan.cuts) for batch in batches]), self.device
+            )
+            of_row = sent(torch.arange(len(batches)).repeat_interleave(torch.tensor(sizes)), self.device)
             inputs = torch.lerp(self.preprocessing.normalise(images[partners]), inputs, shares[of_row])
             weights = shares.flatten(1).mean(dim=1)
             mixed = list(zip(self.targets[partners].split(sizes), weights, strict=True))
         inputs = inputs.contiguous(memory_format=self.layout)
         for batch, x, y, (other, weight) in zip(batches, inputs.split(sizes), targets.split(sizes), mixed, strict=True):
             yield Batch(x, y, other, weight, len(y) / (batch.stop - batch.start))
-
-    def _send(self, tensor: Tensor) -> Tensor:
-        """A tensor on the device, without waiting: an ordinary copy waits until the GPU has done all its work."""
-        if self.device.type != "cuda":
-            return tensor.to(self.device)
-        return tensor.pin_memory().to(self.device, non_blocking=True)

@@ -9,10 +9,11 @@ from torch import Tensor
 
 from balpoe.data.plan import chance
 from balpoe.errors import UserError
+from balpoe.intervals import LEAST_EVIDENCE
 
-__all__ = ["LEAST_EVIDENCE", "split_rows", "wanted_counts", "without_evidence"]
+__all__ = ["evidence_lack", "split_rows", "wanted_counts", "without_evidence"]
 
-LEAST_EVIDENCE = 4
+MOST_CLASSES = 100  # that a sentence names
 
 
 def split_rows(
@@ -80,6 +81,23 @@ def without_evidence(test_counts: Tensor, least: int = LEAST_EVIDENCE) -> Tensor
     tensor([1, 2])
     """
     return (test_counts < least).nonzero().flatten()
+
+
+def evidence_lack(test_counts: Tensor, class_names: Sequence[str]) -> str:
+    """Return which classes are without evidence, as text; empty if none is.
+
+    >>> evidence_lack(torch.tensor([50, 1]), ("ash", "elm"))
+    'too few test samples, below 4, to say how well a class is recognised: 1 of 2 (elm (1))'
+    """
+    classes = without_evidence(test_counts).tolist()
+    if not classes:
+        return ""
+    names = ", ".join(f"{class_names[label]} ({int(test_counts[label])})" for label in classes[:MOST_CLASSES])
+    more = f" and {len(classes) - MOST_CLASSES:,} more" if len(classes) > MOST_CLASSES else ""
+    return (
+        f"too few test samples, below {LEAST_EVIDENCE}, to say how well a class is recognised: {len(classes):,} of "
+        f"{len(class_names):,} ({names}{more})"
+    )
 
 
 def _units(size: int, groups: Sequence[str] | None, together: Iterable[Sequence[int]]) -> np.ndarray:

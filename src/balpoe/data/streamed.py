@@ -11,6 +11,7 @@ from balpoe.data.decoding import ResizedCrop
 from balpoe.data.picture_files import PictureFiles, PictureLoader, Samples
 from balpoe.data.plan import BatchPlan, EpochPlan, chance
 from balpoe.data.resident import Batch, ResidentData
+from balpoe.data.transfer import sent
 from balpoe.errors import UserError
 
 __all__ = ["StreamedData", "batch_source"]
@@ -96,17 +97,14 @@ class StreamedData:
         pictures = pictures.to(self.device, non_blocking=True)
         for operation, drawn in zip(self.augmentation, draws, strict=True):
             pictures = operation.apply(pictures, *(values[..., rows.numpy()] for values in drawn))
-        inputs, targets = self.preprocessing.normalise(pictures), self._send(self.targets[rows])
+        inputs, targets = self.preprocessing.normalise(pictures), sent(self.targets[rows], self.device)
         others = weight = None
         if plan.mixes:
             # Within this process's part, so that no picture is decoded twice; alone, that is the plan itself.
-            partners = self._send(batch.mates()[rank::world].argsort().argsort())
-            share = self._send(batch.share(self.preprocessing.size, plan.cuts))
+            partners = sent(batch.mates()[rank::world].argsort().argsort(), self.device)
+            share = sent(batch.share(self.preprocessing.size, plan.cuts), self.device)
             inputs, others, weight = torch.lerp(inputs[partners], inputs, share), targets[partners], share.mean()
         layout = torch.channels_last if self.on_gpu else torch.contiguous_format
         return Batch(
             inputs.contiguous(memory_format=layout), targets, others, weight, len(rows) / (batch.stop - batch.start)
         )
-
-    def _send(self, tensor: Tensor) -> Tensor:
-        return tensor.pin_memory().to(self.device, non_blocking=True) if self.on_gpu else tensor.to(self.device)

@@ -4,7 +4,7 @@ from statistics import fmean
 
 import torch
 
-from balpoe.data.splits import LEAST_EVIDENCE, without_evidence
+from balpoe.data.splits import evidence_lack
 from balpoe.plots import plot_accuracy_by_count, plot_shifted
 from balpoe.report.numbers import per_cent, per_class, range_text, seed_name
 from balpoe.report.page import Figure, Part, Table
@@ -61,15 +61,8 @@ def _without_evidence(subject: Subject) -> list[str]:
     """Say which classes have too few test samples for any statement about them."""
     predictions = subject.predictions[0]
     counts = torch.bincount(predictions.targets, minlength=predictions.num_classes)
-    classes = without_evidence(counts).tolist()
-    if not classes:
-        return []
-    names = ", ".join(f"{predictions.class_names[label]} ({int(counts[label])})" for label in classes[:50])
-    more = f" and {len(classes) - 50:,} more" if len(classes) > 50 else ""
-    return [
-        f"Too few test samples, below {LEAST_EVIDENCE}, to say how well each of these classes is recognised: "
-        f"{names}{more}."
-    ]
+    lack = evidence_lack(counts, predictions.class_names)
+    return [f"{lack[0].upper()}{lack[1:]}."] if lack else []
 
 
 def shifted_part(subject: Subject) -> Part:
