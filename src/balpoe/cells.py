@@ -233,21 +233,17 @@ CALIBRATION_10 = Item(
 
 
 SEARCH: dict[str, dict[str, Any]] = {
+    "800-epochs": {"epochs": 800},
     "multistep-mixup": {"schedule": "multistep", "cutmix_probability": 0.0},
     "mixup": {"cutmix_probability": 0.0},
     "half": {},
     "cutmix": {"cutmix_probability": 1.0},
-    "multistep": {"schedule": "multistep"},
     "cutout": {"augmentation": "autoaugment-cutout"},
-    "standard": {"augmentation": "standard"},
-    "alpha-0.2": {"mixup_alpha": 0.2},
     "alpha-1": {"mixup_alpha": 1.0},
     "decay-1e-3": {"weight_decay": 1e-3},
-    "decay-2e-4": {"weight_decay": 2e-4},
     "uniform": {"lambdas": (0, 0, 0)},
     "scale-20": {"cosine_scale": 20.0},
     "batch-256": {"batch_size": 256, "lr": 0.2},
-    "800-epochs": {"epochs": 800},
 }
 """Candidates for a recipe beyond the paper: changes to the long schedule with a cosine and CutMix half of the time."""
 

@@ -1,0 +1,126 @@
+"""Does loading hold the GPU up? Three experts trained on JPEG files, against the same steps on a batch held there.
+
+    python benchmarks/streamed_training.py [--networks resnet50] [--pictures 12288] [--workers -1] [--small]
+
+Files of 500 x 375 are decoded and cropped to 224 pixels by worker processes; flip, colour jitter, normalisation and
+mixup are done in whole batches on the device. Three rates, pictures a second, in one run: *loading* alone, *steps*
+alone (one batch, again and again), and *both*, as in `balpoe.fit`. "both / slower" is 1 when the two overlap wholly.
+`--small` is a tiny network and few pictures on a CPU, to try the script itself.
+"""
+
+import argparse
+import json
+import multiprocessing
+import os
+import shutil
+import tempfile
+import time
+from collections.abc import Iterable
+from pathlib import Path
+
+import torch
+from input_pipeline import MEAN, STD, picture
+from lightning_fabric import Fabric
+from torch import nn
+
+import balpoe
+from balpoe.data.augment import AUGMENTATIONS
+from balpoe.data.datasets import Preprocessing
+from balpoe.data.picture_files import PictureFiles
+from balpoe.data.plan import plan_epoch
+from balpoe.data.resident import Batch
+from balpoe.data.streamed import batch_source
+from balpoe.processes import launch
+from balpoe.step import training_step
+
+CLASSES, DISTINCT = 1000, 512
+
+
+def write_one(path: str) -> None:
+    picture(500, 375, abs(hash(path)) % 2**32).save(path, quality=90)
+
+
+def write_pictures(folder: Path, count: int) -> list[str]:
+    """Every 512 pictures the same ones come again, as files of their own: decoding does not know."""
+    paths = [str(folder / f"{number}.jpg") for number in range(count)]
+    with multiprocessing.get_context("spawn").Pool() as pool:
+        pool.map(write_one, paths[:DISTINCT])
+    for number in range(DISTINCT, count):
+        shutil.copy(paths[number % DISTINCT], paths[number])
+    return paths
+
+
+def rate(batches: Iterable[Batch], step: object, device: str, skipped: int = 8) -> float:
+    """Pictures a second, after the first few batches."""
+    pictures, begun = 0, 0.0
+    for number, batch in enumerate(batches):
+        if number == skipped:
+            _wait(device)
+            begun = time.perf_counter()
+        if callable(step):
+            step(batch, 0.025, 0.0)
+        pictures += len(batch.targets) if number >= skipped else 0
+    _wait(device)
+    return pictures / (time.perf_counter() - begun)
+
+
+def _wait(device: str) -> None:
+    if device == "cuda":
+        torch.cuda.synchronize()
+
+
+def measure(name: str, files: PictureFiles, batch_size: int, workers: int, device: str, kind: str) -> dict[str, float]:
+    torch.manual_seed(0)
+    side = files.preprocessing.size[-1]
+    network = balpoe.expert_network(name, num_classes=CLASSES, num_experts=3, split=2, image_size=side)
+    loss = balpoe.BalPoELoss([len(files)] * CLASSES, (1, 0, -1)).to(device)
+    plan = plan_epoch(0, 0, len(files), batch_size, mixup_alpha=0.2)
+    source = batch_source(files, torch.device(device), AUGMENTATIONS["imagenet"], seed=0, workers=workers)
+
+    def work(fabric: Fabric, network: nn.Module) -> dict[str, float]:
+        network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        optimizer = torch.optim.SGD(network.parameters(), lr=0.025, momentum=0.9, fused=device == "cuda")
+        step = training_step(fabric, network, loss, optimizer, kind)
+        full = [batch for batch, _ in zip(source.batches(plan, 0), range(1), strict=False)] * (len(files) // batch_size)
+        return {
+            "loading": rate(source.batches(plan, 0), None, device),
+            "steps": rate(full, step, device),
+            "both": rate(source.batches(plan, 1), step, device),
+        }
+
+    rates: dict[str, float] = launch(work, network, device=device, devices=1, precision="bf16-mixed")
+    return rates | {"both_over_slower": rates["both"] / min(rates["loading"], rates["steps"])}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--networks", default="resnet50,resnext50_32x4d")
+    parser.add_argument("--pictures", type=int, default=12_288, help="files")
+    parser.add_argument("--batch", type=int, default=256)
+    parser.add_argument("--workers", type=int, default=-1, help="processes that decode; -1: as the machine allows")
+    parser.add_argument("--small", action="store_true", help="a tiny network on a CPU")
+    parser.add_argument("--out", type=Path, default=Path("results/streamed_training.json"))
+    arguments = parser.parse_args()
+    device, side, networks, kind = "cuda", 224, arguments.networks.split(","), "captured"
+    if arguments.small:
+        device, side, networks, kind = "cpu", 32, ["test_resnet"], "auto"
+    rows = []
+    with tempfile.TemporaryDirectory() as place:
+        paths = write_pictures(Path(place), arguments.pictures)
+        targets = [number % CLASSES for number in range(len(paths))]
+        files = PictureFiles(paths, targets, list(map(str, range(CLASSES))), Preprocessing((3, side, side), MEAN, STD))
+        print(f"{'pictures a second':20} {'loading':>9} {'steps':>9} {'both':>9} {'both / slower':>14}", flush=True)
+        for network in networks:
+            found = measure(network, files, arguments.batch, arguments.workers, device, kind)
+            rows.append({"network": network, "batch": arguments.batch, **found})
+            rates = " ".join(f"{found[name]:9.0f}" for name in ("loading", "steps", "both"))
+            print(f"{network:20} {rates} {found['both_over_slower']:14.2f}", flush=True)
+    name = torch.cuda.get_device_name() if device == "cuda" else "CPU"
+    record = {"device": name, "torch": torch.__version__, "cores": os.cpu_count(), "rows": rows}
+    arguments.out.parent.mkdir(parents=True, exist_ok=True)
+    arguments.out.write_text(json.dumps(record, indent=2) + "\n")
+    print(f"written to {arguments.out}")
+
+
+if __name__ == "__main__":
+    main()
