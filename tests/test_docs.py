@@ -15,7 +15,7 @@ ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 BLOCKS = [
     (f"{name} {number}", block)
-    for name in ("README.md", "docs/own-backbone.md")
+    for name in ("README.md", "docs/own-backbone.md", "docs/scikit-learn.md")
     for number, block in enumerate(
         re.findall(r"```python\n(.*?)```", (ROOT / name).read_text(encoding="utf-8"), flags=re.DOTALL)
     )

@@ -43,6 +43,8 @@ LAYERS = [
         "side_by_side",
         "tracking",
         "features",
+        "cross_fitting",
+        "array_inputs",
     },
     {
         "recipes",
@@ -64,7 +66,7 @@ LAYERS = [
         "data_summary",
         "predicting",
     },
-    {"cli", "__main__", "__init__"},
+    {"cli", "estimator", "__main__", "__init__"},
 ]
 ROOMS = {
     "lightning_fabric": {"processes", "trainer", "training", "step"},
@@ -73,7 +75,7 @@ ROOMS = {
     "pyarrow": {"data"},
     "timm": {"networks"},
     "matplotlib": {"plots", "demo", "figures"},
-    "sklearn": {"data"},
+    "sklearn": {"data", "estimator"},
     "rich": {"progress", "tables", "commands", "data_summary"},
     "safetensors": {"models", "networks"},
 }

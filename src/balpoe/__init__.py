@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from balpoe.ensemble import shift_prior as shift_prior
     from balpoe.ensemble import source_prior as source_prior
     from balpoe.errors import UserError as UserError
+    from balpoe.estimator import BalPoEClassifier as BalPoEClassifier
     from balpoe.evaluation import Evaluation as Evaluation
     from balpoe.evaluation import compare as compare
     from balpoe.evaluation import evaluate as evaluate
@@ -50,6 +51,7 @@ _HOMES = {
     "data": ("Dataset", "PictureFiles", "Preprocessing", "load_data"),
     "ensemble": ("product_of_experts", "shift_prior", "source_prior"),
     "errors": ("UserError",),
+    "estimator": ("BalPoEClassifier",),
     "evaluation": ("Evaluation", "compare", "evaluate"),
     "label_shift": ("PriorEstimate", "estimate_prior"),
     "losses": ("BalPoELoss", "LogitAdjustedLoss", "logit_adjusted_cross_entropy"),

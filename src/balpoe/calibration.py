@@ -9,7 +9,10 @@ from torch import Tensor
 from balpoe.errors import UserError
 from balpoe.priors import class_counts
 
-__all__ = ["Calibration", "LabelledLogits", "fit_calibration"]
+__all__ = ["Calibration", "LabelledLogits", "fit_calibration", "fit_scale"]
+
+
+SCALES = 0.02, 50.0
 
 
 class LabelledLogits(Protocol):
@@ -72,6 +75,33 @@ def fit_calibration(
     if float(solution[0]) <= 0:
         raise UserError("the validation labels have nothing to do with the logits: are they of the same samples?")
     return Calibration(float(solution[0]), solution[1:])
+
+
+def fit_scale(logits: Tensor, targets: Tensor, weights: Tensor, offsets: Tensor) -> float:
+    """Return the number, one over the temperature, times which logits make the labels most likely.
+
+    A normal prior around 1, of deviation 1, counts where there are few labels: a few dozen that are all predicted
+    rightly would otherwise ask for certainty.
+
+    Args:
+        logits: (samples, classes).
+        targets: (samples,).
+        weights: (samples,).
+        offsets: Added to the scaled logits, (classes,): from the prior of the logits to that of the labels.
+
+    >>> logits, targets = torch.tensor([[2.0, 0.0]] * 400), torch.tensor([0, 0, 0, 1] * 100)
+    >>> round(fit_scale(logits, targets, torch.ones(400), torch.zeros(2)), 2)  # 75 % are right: about log 3 / 2
+    0.55
+    """
+    logits, weights = logits.double(), weights.double()
+    at_labels = logits.gather(1, targets[:, None]).squeeze(1)
+    low, high = SCALES
+    for _ in range(60):  # the likelihood is concave: half the logarithm of the interval, towards the ascent
+        middle = (low * high) ** 0.5
+        expected = ((logits * middle + offsets).softmax(dim=1) * logits).sum(dim=1)
+        ascent = float(weights @ (at_labels - expected)) - (middle - 1)
+        low, high = (middle, high) if ascent > 0 else (low, middle)
+    return float((low * high) ** 0.5)
 
 
 class _Likelihood:

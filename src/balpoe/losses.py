@@ -12,7 +12,7 @@ from balpoe.ensemble import at_least_float32, source_prior
 from balpoe.errors import UserError
 from balpoe.priors import Lambdas, checked_lambdas, class_prior, logit_offsets
 
-__all__ = ["BalPoELoss", "LogitAdjustedLoss", "logit_adjusted_cross_entropy"]
+__all__ = ["BalPoELoss", "LogitAdjustedLoss", "logit_adjusted_cross_entropy", "warn_if_biased"]
 
 
 def logit_adjusted_cross_entropy(logits: Tensor, targets: Tensor, offsets: Tensor, reduction: str = "mean") -> Tensor:
@@ -66,7 +66,7 @@ class BalPoELoss(nn.Module):
         super().__init__()
         prior = class_prior(class_counts)
         self.register_buffer("offsets", logit_offsets(prior, lambdas))
-        _warn_if_biased(prior, lambdas)
+        warn_if_biased(prior, lambdas)
 
     def forward(self, expert_logits: Tensor, targets: Tensor, progress: float | None = None) -> Tensor:
         """Return the mean loss of `expert_logits` (batch, experts, classes); `progress` is for losses that change."""
@@ -122,7 +122,8 @@ def _mismatch(expected: tuple[int, ...], got: tuple[int, ...]) -> str:
     return f"the loss is made for {expected[1]} classes but the network returned {got[2]}"
 
 
-def _warn_if_biased(prior: Tensor, lambdas: Lambdas) -> None:
+def warn_if_biased(prior: Tensor, lambdas: Lambdas) -> None:
+    """Say for which prior an ensemble is made whose lambdas differ and do not average to zero."""
     values = torch.atleast_1d(checked_lambdas(lambdas))
     mean = values.mean(dim=0)
     different = bool((values != values[0]).any())

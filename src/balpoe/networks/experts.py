@@ -51,7 +51,7 @@ class ExpertNetwork(nn.Module):
     """Images (batch, ...) to expert logits (batch, experts, classes), also with one expert.
 
     Args:
-        trunk: What the experts share.
+        trunk: What the experts share; or what gives each its own features, (batch, experts, features).
         branches: The layers that each expert has for itself, in order.
         classifier: From features (batch, experts or 1, features) to expert logits.
 
@@ -82,7 +82,7 @@ class ExpertNetwork(nn.Module):
         shared = self.trunk(images)
         if not len(self.branches):
             features = _pooled(shared, 1)
-        elif self.num_experts > 1 and shared.device.type == "cpu":
+        elif self.num_experts > 1 and shared.device.type == "cpu" and not self._has_own_features(shared):
             features = self._one_by_one(shared)
         else:
             features = self._together(shared)
@@ -127,6 +127,10 @@ class ExpertNetwork(nn.Module):
         if self.trunk_is_frozen:
             self.trunk.eval()
         return self
+
+    def _has_own_features(self, shared: Tensor) -> bool:
+        """Whether each expert gets features of its own; before other layers three axes are a picture's tokens."""
+        return shared.ndim == 3 and isinstance(self.branches[0], ExpertLinear)
 
     def _together(self, x: Tensor) -> Tensor:
         """One grouped operation per layer: few large kernels, which is what a GPU wants."""

@@ -1,0 +1,290 @@
+"""BalPoEClassifier against what scikit-learn and imbalanced-learn offer, on eleven imbalanced problems, in one run.
+
+    python benchmarks/tabular.py [--problems digits,wine] [--methods balpoe,logistic] [--seed 0]
+
+Wants imbalanced-learn. Bar: BalPoE among the first three in mean rank of NLL under the shifted prior, and within two
+points of the best in mean balanced accuracy.
+
+The problems come with scikit-learn or are made by it; a long tail is cut from those that are balanced. Five folds, the
+same for all. A test sample of class y has the weight target(y) / share(y), so that each fold stands for a test set with
+the target prior: *uniform*, or *backward*, the training prior with its classes in reverse. Balanced accuracy is that
+under the uniform prior. A method "+ prior" has its probabilities moved from the prior it was fitted for to the target,
+which is told: every rival gets what BalPoE gets. Ranks are means over the problems, of all rows of the table.
+"""
+
+import argparse
+import json
+import platform
+import time
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from imblearn.datasets import make_imbalance
+from imblearn.ensemble import BalancedRandomForestClassifier, EasyEnsembleClassifier, RUSBoostClassifier
+from sklearn import datasets as sklearn_datasets
+from sklearn.ensemble import HistGradientBoostingClassifier
+from sklearn.linear_model import LogisticRegression
+from sklearn.model_selection import StratifiedKFold
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from torch import nn
+
+import balpoe
+
+FOLDS, BINS, FLOOR = 5, 15, 1e-12
+Arrays = tuple[np.ndarray, np.ndarray]
+datasets: Any = sklearn_datasets  # its types say that any of its functions may return anything
+
+
+def long_tailed(data: Arrays, ratio: float, seed: int) -> Arrays:
+    """Class k of K keeps (1 / ratio)^(k / (K - 1)) of the smallest class's samples, but no fewer than six."""
+    X, y = data
+    labels, counts = np.unique(y, return_counts=True)
+    shares = ratio ** (-np.arange(len(labels)) / (len(labels) - 1))
+    wanted = {label: max(6, int(counts.min() * share)) for label, share in zip(labels, shares, strict=True)}
+    cut: Arrays = make_imbalance(X, y, sampling_strategy=wanted, random_state=seed)
+    return cut
+
+
+def made(seed: int, **settings: Any) -> Arrays:
+    """make_classification, as many samples of each class, for `long_tailed`."""
+    result: Arrays = datasets.make_classification(random_state=seed, shuffle=True, **settings)
+    return result
+
+
+def binned(data: Arrays, parts: tuple[float, ...]) -> Arrays:
+    """A regression problem as classes: the lowest part of the values, the next one, ..."""
+    X, value = data
+    edges = np.quantile(value, np.cumsum(parts)[:-1])
+    return X, np.searchsorted(edges, value)
+
+
+def gaussian_blobs(seed: int) -> Arrays:
+    X, y, *_ = datasets.make_blobs(6000, 8, centers=15, cluster_std=4.0, random_state=seed)
+    return X, y
+
+
+PROBLEMS: dict[str, Callable[[int], Arrays]] = {
+    "iris": lambda seed: long_tailed(datasets.load_iris(return_X_y=True), 8, seed),
+    "wine": lambda seed: long_tailed(datasets.load_wine(return_X_y=True), 8, seed),
+    "digits": lambda seed: long_tailed(datasets.load_digits(return_X_y=True), 25, seed),
+    "diabetes": lambda seed: binned(datasets.load_diabetes(return_X_y=True), (0.6, 0.25, 0.1, 0.05)),
+    "linear": lambda seed: long_tailed(
+        made(seed, n_samples=5000, n_features=30, n_informative=15, n_classes=10, n_clusters_per_class=1), 50, seed
+    ),
+    "clusters": lambda seed: long_tailed(
+        made(seed, n_samples=12000, n_features=20, n_informative=12, n_classes=20, n_clusters_per_class=3), 50, seed
+    ),
+    "noisy": lambda seed: long_tailed(
+        made(seed, n_samples=4000, n_features=40, n_informative=8, n_redundant=8, n_classes=5, flip_y=0.1), 30, seed
+    ),
+    "blobs": lambda seed: long_tailed(gaussian_blobs(seed), 50, seed),
+    "shells": lambda seed: long_tailed(
+        datasets.make_gaussian_quantiles(n_samples=4000, n_features=6, n_classes=6, random_state=seed), 30, seed
+    ),
+    "friedman": lambda seed: binned(
+        datasets.make_friedman1(3000, 10, noise=1.0, random_state=seed), (0.55, 0.25, 0.12, 0.05, 0.03)
+    ),
+    "swiss roll": lambda seed: binned(
+        datasets.make_swiss_roll(2500, noise=0.8, random_state=seed), (0.4, 0.25, 0.15, 0.1, 0.05, 0.03, 0.02)
+    ),
+}
+
+
+class BalancedSoftmaxMLP:
+    """The usual answer of deep learning: two hidden layers, Adam, cross-entropy of logits + log prior."""
+
+    def __init__(self, width: int = 256, epochs: int = 100, seed: int = 0) -> None:
+        self.width, self.epochs, self.seed = width, epochs, seed
+
+    def fit(self, X: np.ndarray, y: np.ndarray) -> "BalancedSoftmaxMLP":
+        torch.manual_seed(self.seed)
+        self.scaler, classes = StandardScaler().fit(X), len(np.unique(y))
+        x, t = torch.from_numpy(self.scaler.transform(X)).float(), torch.from_numpy(y)
+        self.network = nn.Sequential(
+            nn.Linear(x.shape[1], self.width), nn.ReLU(), nn.Linear(self.width, self.width), nn.ReLU(),
+            nn.Linear(self.width, classes),
+        )  # fmt: skip
+        loss = balpoe.LogitAdjustedLoss(np.bincount(y))
+        optimizer = torch.optim.AdamW(self.network.parameters(), lr=1e-3, weight_decay=1e-2)
+        for _ in range(self.epochs):
+            for rows in torch.randperm(len(x)).split(128):
+                optimizer.zero_grad()
+                loss(self.network(x[rows]), t[rows]).backward()
+                optimizer.step()
+        return self
+
+    def predict_proba(self, X: np.ndarray) -> np.ndarray:
+        with torch.no_grad():
+            logits: torch.Tensor = self.network(torch.from_numpy(self.scaler.transform(X)).float())
+        return logits.softmax(dim=1).double().numpy()
+
+
+class Method(NamedTuple):
+    """A classifier, and the prior that its probabilities are fitted for."""
+
+    make: Callable[[int], Any]
+    source: str
+
+
+def logistic(**settings: Any) -> Any:
+    return make_pipeline(StandardScaler(), LogisticRegression(max_iter=1000, **settings))
+
+
+METHODS: dict[str, Method] = {
+    "BalPoE": Method(lambda seed: balpoe.BalPoEClassifier(random_state=seed, device="cpu"), "told"),
+    "logistic regression": Method(lambda seed: logistic(), "train"),
+    "logistic regression, balanced": Method(lambda seed: logistic(class_weight="balanced"), "uniform"),
+    "gradient boosting": Method(lambda seed: HistGradientBoostingClassifier(random_state=seed), "train"),
+    "gradient boosting, balanced": Method(
+        lambda seed: HistGradientBoostingClassifier(class_weight="balanced", random_state=seed), "uniform"
+    ),
+    "balanced random forest": Method(lambda seed: BalancedRandomForestClassifier(random_state=seed), "uniform"),
+    "EasyEnsemble": Method(lambda seed: EasyEnsembleClassifier(random_state=seed), "uniform"),
+    "RUSBoost": Method(lambda seed: RUSBoostClassifier(random_state=seed), "uniform"),
+    "MLP, balanced softmax": Method(lambda seed: BalancedSoftmaxMLP(seed=seed), "uniform"),
+}
+
+
+def moved(probabilities: np.ndarray, source: np.ndarray, target: np.ndarray) -> np.ndarray:
+    """Bayes: times target / source, normalised."""
+    joint = np.maximum(probabilities, FLOOR) * target / source
+    result: np.ndarray = joint / joint.sum(axis=1, keepdims=True)
+    return result
+
+
+def scores(probabilities: np.ndarray, y: np.ndarray, target: np.ndarray) -> dict[str, float]:
+    """Accuracy, NLL and ECE of a test set whose labels follow the target prior."""
+    shares = np.bincount(y, minlength=len(target)) / len(y)
+    weights = (target / shares)[y] / len(y)
+    probabilities = np.maximum(probabilities, FLOOR)
+    confidence, right = probabilities.max(axis=1), probabilities.argmax(axis=1) == y
+    bins = np.ceil(confidence * BINS).astype(int).clip(1, BINS) - 1
+    gaps = np.bincount(bins, weights * (confidence - right), BINS)
+    return {
+        "accuracy": float(weights @ right),
+        "nll": float(-weights @ np.log(probabilities[np.arange(len(y)), y])),
+        "ece": float(np.abs(gaps).sum()),
+    }
+
+
+def measure(name: str, method: Method, X: np.ndarray, y: np.ndarray, seed: int) -> list[dict[str, Any]]:
+    """Rows of the table: as it is, and told the prior; means over the folds."""
+    found: dict[str, list[dict[str, float]]] = {}
+    classes = int(y.max()) + 1
+    for train, test in StratifiedKFold(FOLDS, shuffle=True, random_state=seed).split(X, y):
+        prior = np.bincount(y[train], minlength=classes) / len(train)
+        targets = {"uniform": np.full(classes, 1 / classes), "backward": np.empty(classes)}
+        targets["backward"][np.argsort(prior, kind="stable")] = np.sort(prior)[::-1]
+        begun = time.perf_counter()
+        try:
+            model = method.make(seed).fit(X[train], y[train])
+            fitted = time.perf_counter()
+            plain, failed = model.predict_proba(X[test]), 0.0
+        except ValueError:
+            if name != "RUSBoost":  # whose first weak classifier may be worse than chance: it knows nothing
+                raise
+            fitted, plain, failed = time.perf_counter(), np.full((len(test), classes), 1 / classes), 1.0
+        times = {"fit_s": fitted - begun, "predict_s": time.perf_counter() - fitted, "failed": failed}
+        for row in (name,) if method.source == "told" else (name, f"{name} + prior"):
+            values: dict[str, float] = dict(times)
+            for word, target in targets.items():
+                if method.source == "told":
+                    probabilities = model.set_params(target_prior=target).predict_proba(X[test])
+                elif row == name:
+                    probabilities = plain
+                else:
+                    probabilities = moved(plain, prior if method.source == "train" else targets["uniform"], target)
+                values |= {f"{word}_{key}": value for key, value in scores(probabilities, y[test], target).items()}
+            found.setdefault(row, []).append(values)
+    return [
+        {"method": row, **{key: float(np.mean([each[key] for each in folds])) for key in folds[0]}}
+        for row, folds in found.items()
+    ]
+
+
+def mean_ranks(rows: list[dict[str, Any]], key: str, best: Callable[..., Any] = min) -> dict[str, float]:
+    """Of each method, over the problems; equal values share the mean of their places."""
+    sign = 1 if best is min else -1
+    ranks: dict[str, list[float]] = {}
+    for problem in dict.fromkeys(row["problem"] for row in rows):
+        here = {row["method"]: sign * row[key] for row in rows if row["problem"] == problem}
+        for method, value in here.items():
+            below, equal = sum(v < value for v in here.values()), sum(v == value for v in here.values())
+            ranks.setdefault(method, []).append(below + (equal + 1) / 2)
+    return {method: float(np.mean(values)) for method, values in ranks.items()}
+
+
+COLUMNS = {
+    "balanced accuracy": "uniform_accuracy", "NLL": "uniform_nll", "ECE": "uniform_ece",
+    "accuracy, backward": "backward_accuracy", "NLL, backward": "backward_nll", "ECE, backward": "backward_ece",
+    "fit s": "fit_s", "predict s": "predict_s",
+}  # fmt: skip
+
+
+def summary(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Means over the problems, and mean ranks, best first."""
+    ranks, places = mean_ranks(rows, "backward_nll"), mean_ranks(rows, "uniform_accuracy", max)
+    table = []
+    for method in ranks:
+        own = [row for row in rows if row["method"] == method]
+        means = {key: float(np.mean([row[key] for row in own])) for key in COLUMNS.values()}
+        table.append({"method": method, "rank_nll": ranks[method], "rank_accuracy": places[method], **means})
+    return sorted(table, key=lambda row: float(row["rank_nll"]))
+
+
+def bar(table: list[dict[str, Any]]) -> str:
+    """How BalPoE stands to what was asked of it."""
+    ours = next(row for row in table if row["method"] == "BalPoE")
+    behind = max(row["uniform_accuracy"] for row in table) - ours["uniform_accuracy"]
+    place = 1 + sum(row["rank_nll"] < ours["rank_nll"] for row in table)
+    return f"BalPoE: place {place} in mean rank of NLL, {100 * behind:.1f} points behind the best in balanced accuracy"
+
+
+def line(row: dict[str, Any]) -> str:
+    percent = ("accuracy", "ece")
+    cells = (f"{100 * row[key]:8.1f}" if key.endswith(percent) else f"{row[key]:8.2f}" for key in COLUMNS.values())
+    return f"{row['method']:38} {row.get('rank_nll', 0):6.2f} {row.get('rank_accuracy', 0):6.2f} {' '.join(cells)}"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--problems", default="", help=f"some of {', '.join(PROBLEMS)}")
+    parser.add_argument("--methods", default="", help=f"parts of the names of {'; '.join(METHODS)}")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--out", type=Path, default=Path("results/tabular.json"))
+    arguments = parser.parse_args()
+    warnings.filterwarnings("ignore")
+    words = arguments.methods.lower().split(",")
+    methods = {name: method for name, method in METHODS.items() if any(word in name.lower() for word in words)}
+    problems = arguments.problems.split(",") if arguments.problems else list(PROBLEMS)
+    if not methods or not set(problems) <= set(PROBLEMS):
+        parser.error(f"problems are {', '.join(PROBLEMS)}; methods {'; '.join(METHODS)}")
+    rows: list[dict[str, Any]] = []
+    for problem in problems:
+        X, y = PROBLEMS[problem](arguments.seed)
+        counts = np.bincount(y)
+        print(f"{problem}: {len(y)} samples, {X.shape[1]} features, {len(counts)} classes of {counts.tolist()}")
+        for name, method in methods.items():
+            for row in measure(name, method, X, y, arguments.seed):
+                rows.append({"problem": problem, **row})
+                print(line(row) + (f" ({row['failed']:.0%} of the fits failed)" if row["failed"] else ""), flush=True)
+    table = summary(rows)
+    print(f"{'':38} {'ranks: NLL':>6} {'bal.':>6} " + " ".join(COLUMNS))
+    for row in table:
+        print(line(row))
+    if "BalPoE" in methods:
+        print(bar(table))
+    record = {"made": time.strftime("%Y-%m-%d"), "machine": platform.machine(), "seed": arguments.seed,
+              "rows": rows, "summary": table}  # fmt: skip
+    arguments.out.parent.mkdir(parents=True, exist_ok=True)
+    arguments.out.write_text(json.dumps(record, indent=2) + "\n")
+    print(f"written to {arguments.out}")
+
+
+if __name__ == "__main__":
+    main()
