@@ -9,7 +9,7 @@ from balpoe.cells import ITEMS, Cell, Item
 from balpoe.cli import main
 from balpoe.files import locked
 from balpoe.presets import preset
-from balpoe.reproduce import missing_cells
+from balpoe.reproduce import Missing, missing_cells
 
 QUICK = {"epochs": 1, "width": (8,)}
 SMALL = Item(
@@ -45,6 +45,18 @@ def test_what_is_missing_is_trained_and_recorded(items, tmp_path, capsys):
     assert "1 trainings are missing" in out
 
 
+def test_a_temperature_is_fitted_on_a_validation_set(items, tmp_path, monkeypatch):
+    monkeypatch.setattr("balpoe.reproduce.VALIDATED", {"digits/ours"})
+    longer = Item("Digits", (Cell("digits/ours", "ours", "digits-lt", {"epochs": 12, "mixup_alpha": 1.0}, 1),))
+    monkeypatch.setattr("balpoe.reproduce.ITEMS", {"digits": longer})
+    assert main(["reproduce"]) == 0
+    record = json.loads((tmp_path / "results" / "digits" / "ours" / "seed-1.json").read_text())
+    assert [row["name"] for row in record["estimated"]][5] == "uniform"
+    assert record["calibrated"]["temperature"] < 1  # mixup of this strength makes too modest
+    assert record["calibrated"]["nll"] < record["evaluation"]["nll"]
+    assert record["calibrated"]["ece"] < record["evaluation"]["ece"]
+
+
 def test_a_run_of_an_earlier_version_of_the_cell_is_set_aside(items, tmp_path, monkeypatch, capsys):
     assert main(["reproduce"]) == 0
     longer = Item("Digits", (Cell("digits/plain", "plain", "digits-lt", {**QUICK, "lambdas": (1,), "epochs": 2}, 1),))
@@ -54,6 +66,15 @@ def test_a_run_of_an_earlier_version_of_the_cell_is_set_aside(items, tmp_path, m
     assert main(["reproduce"]) == 0
     assert json.loads(path.read_text())["recipe"]["epochs"] == 2
     assert (tmp_path / "runs" / "reproduce" / "digits" / "plain" / "seed-1.before-1").is_dir()
+
+
+def test_what_was_begun_counts_less(tmp_path):
+    missing = Missing(Cell("digits/ours", "ours", "digits-lt", {"epochs": 8}, 1), 1)
+    assert missing.steps_left(tmp_path) == missing.steps
+    folder = missing.folder(tmp_path)
+    folder.mkdir(parents=True)
+    (folder / "history.jsonl").write_text('{"epoch": 0}\n{"epoch": 1}\n')
+    assert missing.steps_left(tmp_path) == missing.steps * 6 // 8
 
 
 def test_two_processes_share_the_work(items, tmp_path, capsys):

@@ -213,6 +213,10 @@ LONG_100 = Item(
         ),
     ),
 )  # fmt: skip
+BEST_100 = Item(
+    "CIFAR-100-LT, ratio 100, the recipe chosen on validation pictures",
+    (Cell("cifar100-lt-best/balpoe", "BalPoE, cifar100-lt-best", "cifar100-lt-best", {}, 3),),
+)
 CALIBRATION_10 = Item(
     "CIFAR-10-LT, ratio 100: calibration, and the released code's long schedule",
     (
@@ -234,6 +238,7 @@ CALIBRATION_10 = Item(
 
 SEARCH: dict[str, dict[str, Any]] = {
     "800-epochs": {"epochs": 800},
+    "800-epochs-decay-1e-3": {"epochs": 800, "weight_decay": 1e-3},
     "multistep-mixup": {"schedule": "multistep", "cutmix_probability": 0.0},
     "mixup": {"cutmix_probability": 0.0},
     "half": {},
@@ -303,6 +308,7 @@ ITEMS: dict[str, Item] = {
         ),
     ),
     "best-search": _search(),
+    "cifar100-lt-best": BEST_100,
     "cifar10-lt-100": _cifar10(
         100,
         _scores((71.3, 0.9), ece=(19.1, 0.9), mce=(33.9, 2.0)),

@@ -4,21 +4,24 @@ import functools
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import NamedTuple
 
 import torch
 
+from balpoe.calibration import fit_scale
 from balpoe.cells import ELSEWHERE, ITEMS, PAPER, Cell
 from balpoe.commands import AT_ONCE, one_gpu
 from balpoe.data import load_data, validation_data
 from balpoe.errors import UserError, unknown_name
+from balpoe.evaluation import evaluate
 from balpoe.figures import write_figures
-from balpoe.files import InUseError, write_json, write_text
+from balpoe.files import InUseError, read_text, write_json, write_text
 from balpoe.interrupts import Interrupt
 from balpoe.models import load
 from balpoe.predictions import Predictions
+from balpoe.priors import class_counts
 from balpoe.recipes import updated
 from balpoe.records import elsewhere_table, item_table, records, shifted_records_table
 from balpoe.runs import Run, train_run_by_step
@@ -32,7 +35,7 @@ SECONDS_A_STEP = 0.0135  # of one of five trainings that share an H200
 SECONDS_ALONE = 0.0038
 SAMPLES = {("cifar100-lt", 100): 10_847, ("cifar100-lt", 50): 12_608, ("cifar100-lt", 10): 19_573,
            ("cifar10-lt", 100): 12_406, ("cifar10-lt", 50): 13_996, ("cifar10-lt", 10): 20_431}  # fmt: skip
-VALIDATED = "cifar100-lt/balpoe"  # whose predictions of a validation set are kept as well
+VALIDATED = {"cifar100-lt/balpoe", "cifar100-lt-best/balpoe"}  # whose validation set is predicted as well
 
 
 class Missing(NamedTuple):
@@ -51,6 +54,17 @@ class Missing(NamedTuple):
         """Of the training."""
         recipe = self.cell.recipe(self.seed)
         return recipe.epochs * -(-SAMPLES.get((recipe.dataset, int(recipe.imbalance_ratio)), 1000) // recipe.batch_size)
+
+    def folder(self, runs: Path) -> Path:
+        """Of the run."""
+        return runs / self.cell.folder / f"seed-{self.seed}"
+
+    def steps_left(self, runs: Path) -> int:
+        """Of the training, when an earlier command has begun it."""
+        history = self.folder(runs) / "history.jsonl"
+        done = len(read_text(history).splitlines()) if history.exists() else 0
+        epochs = self.cell.recipe(self.seed).epochs
+        return self.steps * max(0, epochs - done) // epochs
 
 
 def _items(names: Sequence[str]) -> list[str]:
@@ -103,11 +117,11 @@ def reproduce(names: Sequence[str], *, minutes: float | None, results: Path, run
             now = time.monotonic()
             undone = [each for each in undone if not (results / each.path).exists()]  # another process writes some
             left = [_left_of(*one, now) for one in begun.values()]
-            chosen = next((each for each in undone if _fits(each.steps, left, deadline - now)), None)
+            chosen = next((each for each in undone if _fits(each.steps_left(runs), left, deadline - now)), None)
             if chosen is None:
                 return
             undone.remove(chosen)
-            begun[chosen.path] = chosen.steps, now
+            begun[chosen.path] = chosen.steps_left(runs), now
             yield measured(chosen)
 
     with Interrupt() as interrupt:
@@ -161,7 +175,7 @@ def _measure(missing: Missing, results: Path, runs: Path, data_root: str, interr
     recipe = missing.cell.recipe(missing.seed)
     step = "compiled" if recipe.step == "auto" and one_gpu(recipe) else recipe.step  # pays when there are many
     recipe = updated(recipe, {"data_root": data_root, "checkpoint_seconds": 30.0, "step": step})
-    folder = runs / missing.cell.folder / f"seed-{missing.seed}"
+    folder = missing.folder(runs)
     # What an earlier version of the cell has left there is not this cell.
     other = Run(folder).exists and Run(folder).recipe().identity() != recipe.identity()
     try:
@@ -177,9 +191,10 @@ def _measure(missing: Missing, results: Path, runs: Path, data_root: str, interr
 
 def _record(run: Run, missing: Missing, results: Path, data_root: str) -> None:
     record = {**run.record(), "duplicates": _without_duplicates(run, data_root)}
-    if missing.cell.folder == VALIDATED:
+    if missing.cell.folder in VALIDATED:
         validation = _predict_validation(run, data_root)
         record["estimated"] = [asdict(row) for row in estimated_test_sets(run.predictions(), validation)]
+        record["calibrated"] = _calibrated(run.predictions(), validation)
     write_json(results / missing.path, record)
 
 
@@ -189,6 +204,15 @@ def _predict_validation(run: Run, data_root: str) -> Predictions:
     predictions = load(run.folder).predictions(data)
     predictions.save(run.folder / "validation")
     return predictions
+
+
+def _calibrated(predictions: Predictions, validation: Predictions) -> dict[str, float | None]:
+    """Calibration on the test set, once one temperature is fitted on the validation set."""
+    counts = class_counts(validation.targets, validation.num_classes).double()
+    offsets = (counts / counts.sum()).log() - validation.source_prior.double().log()
+    scale = fit_scale(validation.logits, validation.targets, torch.ones(len(validation)), offsets)
+    scores = evaluate(replace(predictions, expert_logits=scale * predictions.expert_logits), num_resamples=0)
+    return {"temperature": 1 / scale, "ece": scores.ece, "mce": scores.mce, "nll": scores.nll}
 
 
 def _without_duplicates(run: Run, data_root: str) -> dict[str, float]:
