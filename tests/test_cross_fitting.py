@@ -3,7 +3,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from balpoe import BalPoELoss, Dataset, UserError, fit
+from balpoe import BalPoEClassifier, BalPoELoss, Dataset, UserError, fit
 from balpoe.calibration import fit_scale
 from balpoe.cross_fitting import CrossLoss, cross_fit, dealt, expert_means, feature_experts
 from balpoe.data import Preprocessing
@@ -107,3 +107,15 @@ def test_the_scale_is_that_of_a_search(seed):
 def test_experts_are_not_linear():
     with pytest.raises(UserError, match="hidden must name the units of one layer or more"):
         feature_experts(4, 3, 2, 3, hidden=(), cosine_scale=8.0, generator=generator())
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs CUDA")
+def test_a_gpu_gives_the_same_answers():
+    """Of the classifier; here, where neither pandas nor polars is wanted."""
+    data = problem()
+    X, y = data.images.numpy(), data.targets.numpy()
+    settings = {"epochs": 8, "mixup_alpha": 0, "hidden": 16, "random_state": 0}
+    here, there = (BalPoEClassifier(device=device, **settings).fit(X, y) for device in ("cpu", "cuda"))
+    assert next(there.network_.parameters()).device.type == "cpu"  # to be pickled, and used anywhere
+    assert abs(there.predict_proba(X) - here.predict_proba(X)).max() < 0.05

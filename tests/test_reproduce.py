@@ -47,11 +47,11 @@ def test_what_is_missing_is_trained_and_recorded(items, tmp_path, capsys):
 
 def test_a_temperature_is_fitted_on_a_validation_set(items, tmp_path, monkeypatch):
     monkeypatch.setattr("balpoe.reproduce.VALIDATED", {"digits/ours"})
+    monkeypatch.setattr("balpoe.reproduce.estimated_test_sets", lambda *_: [])  # eleven bootstraps, tested elsewhere
     longer = Item("Digits", (Cell("digits/ours", "ours", "digits-lt", {"epochs": 12, "mixup_alpha": 1.0}, 1),))
     monkeypatch.setattr("balpoe.reproduce.ITEMS", {"digits": longer})
     assert main(["reproduce"]) == 0
     record = json.loads((tmp_path / "results" / "digits" / "ours" / "seed-1.json").read_text())
-    assert [row["name"] for row in record["estimated"]][5] == "uniform"
     assert record["calibrated"]["temperature"] < 1  # mixup of this strength makes too modest
     assert record["calibrated"]["nll"] < record["evaluation"]["nll"]
     assert record["calibrated"]["ece"] < record["evaluation"]["ece"]
