@@ -194,3 +194,26 @@ def test_the_least_evidence_is_where_an_interval_can_be_narrower_than_half_of_th
     assert narrowest(LEAST_EVIDENCE) < 0.5
     assert without_evidence(torch.arange(10)).tolist() == list(range(LEAST_EVIDENCE))
     assert without_evidence(torch.tensor([9, 10]), least=10).tolist() == [0]
+
+
+@given(st.lists(st.integers(0, 2), min_size=20, max_size=60), st.integers(1, 5), st.integers(0, 99))
+def test_added_samples_leave_the_others_where_they_are(labels, added, seed):
+    """So many come, so many at most change sides; and the order of the rows does not count."""
+    labels = [0, 0, 1, 1, 2, 2, *labels]
+    names = [f"sample {row} of {seed}" for row in range(len(labels) + added)]
+    before = {names[row] for row in split_rows(torch.tensor(labels), names=names[: len(labels)])[1].tolist()}
+    more = labels + [added % 3] * added
+    after = {names[row] for row in split_rows(torch.tensor(more), names=names)[1].tolist()}
+    assert len((before ^ after) & set(names[: len(labels)])) <= added
+    turned = split_rows(torch.tensor(more[::-1]), names=names[::-1])[1].tolist()
+    assert {names[::-1][row] for row in turned} == after
+
+
+def test_a_group_that_grows_stays_where_it_is():
+    targets, groups = torch.arange(40) % 2, [f"patient {row // 4}" for row in range(40)]
+    names = [f"{row * 7919 % 104729:06d}" for row in range(44)]
+    before = {groups[row] for row in split_rows(targets, groups, names=names[:40])[1].tolist()}
+    grown = [*groups, *[sorted(before)[0]] * 4]
+    after = {grown[row] for row in split_rows(torch.arange(44) % 2, grown, names=names)[1].tolist()}
+    assert len(before ^ after) <= 2
+    assert sorted(before)[0] in after

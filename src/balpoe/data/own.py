@@ -1,5 +1,6 @@
 """Own data: pictures or features at a path, looked through, split, and what there is to say about them."""
 
+import hashlib
 import os
 import zlib
 from collections.abc import Sequence
@@ -77,7 +78,7 @@ def load_own(
     notes += [f"left out: {error}" for error in unreadable[:NAMED]]
     digests = [inspection.digest for inspection in inspections]
     copies = same_digest(digests)
-    train, test = _parts(listing, copies, test_fraction)
+    train, test = _parts(listing, digests, copies, test_fraction)
     _check_classes(listing.targets[train], listing.class_names)
     notes += _copy_notes(listing, copies, test) + _near_notes(listing, inspections, train, test)
     notes += _evidence_notes(listing.targets[test], listing.class_names)
@@ -95,8 +96,10 @@ def cache_folder() -> Path:
 
 def _own_features(found: FeaturesFile, test_fraction: float) -> OwnData:
     if found.test_features is None or found.test_targets is None:
-        copies = same_digest([row.tobytes().hex() for row in found.features.numpy()])
-        train, test = split_rows(found.targets, found.groups, test_fraction=test_fraction, together=copies)
+        digests = [hashlib.blake2b(row.tobytes()).hexdigest() for row in found.features.numpy()]
+        train, test = split_rows(
+            found.targets, found.groups, test_fraction=test_fraction, together=same_digest(digests), names=digests
+        )
         features, targets = (found.features[train], found.features[test]), (found.targets[train], found.targets[test])
     else:
         features, targets = (found.features, found.test_features), (found.targets, found.test_targets)
@@ -120,10 +123,12 @@ def _readable(listing: Listing, inspections: list[Inspection], skip: bool) -> tu
     return listing.subset(whole), [inspections[row] for row in whole]
 
 
-def _parts(listing: Listing, copies: Sequence[Sequence[int]], test_fraction: float) -> tuple[Tensor, Tensor]:
+def _parts(
+    listing: Listing, digests: Sequence[str], copies: Sequence[Sequence[int]], test_fraction: float
+) -> tuple[Tensor, Tensor]:
     """The rows of training and test; copies of one picture stay on one side of a split that is made here."""
     if listing.parts is None:
-        return split_rows(listing.targets, listing.groups, test_fraction=test_fraction, together=copies)
+        return split_rows(listing.targets, listing.groups, test_fraction=test_fraction, together=copies, names=digests)
     held_out = torch.tensor([part == "test" for part in listing.parts])
     return (~held_out).nonzero().flatten(), held_out.nonzero().flatten()
 

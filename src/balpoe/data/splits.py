@@ -1,7 +1,9 @@
 """Which samples are held out for a test: some of every class that can spare them, and never half a group."""
 
+import hashlib
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 import numpy as np
 import torch
@@ -23,13 +25,15 @@ def split_rows(
     test_fraction: float = 0.2,
     seed: int = 0,
     together: Iterable[Sequence[int]] = (),
+    names: Sequence[str] | None = None,
 ) -> tuple[Tensor, Tensor]:
     """Return the rows to train on and the rows to test on, each in order.
 
     Each class gives about `wanted_counts` to the test, and never more than half of its samples, so that it is always
     trained on. Classes in the fewest groups choose first. Groups are drawn while they fit what a class should give; a
     class of which none fits gives its smallest, if that is not more than half of it. One in a single group, or with a
-    single sample, gives nothing. The same rows in the same order and the same seed give the same split.
+    single sample, gives nothing. The same rows and the same seed give the same split; with names, some rows more, or in
+    another order, leave almost all where they were: what was tested on before is not trained on now.
 
     Args:
         targets: Labels from 0, (samples,).
@@ -37,6 +41,7 @@ def split_rows(
         test_fraction: What the test should get of each class, above 0 and at most 0.5.
         seed: Of the draw.
         together: Sets of rows that stay on one side as well, such as copies of one picture.
+        names: What the chance of a row that is in no group depends on, such as a digest; by default its number.
 
     >>> targets = torch.tensor([0, 0, 0, 0, 0, 0, 1, 1, 2])
     >>> train, test = split_rows(targets)
@@ -48,7 +53,8 @@ def split_rows(
     if groups is not None and len(groups) != len(targets):
         raise UserError(f"there are {len(targets)} samples but {len(groups)} groups")
     units = _units(len(targets), groups, together)
-    held_out = torch.from_numpy(_held_out(units, targets.numpy(), test_fraction, seed)[units])
+    draw = _draw(units, groups, names, seed)
+    held_out = torch.from_numpy(_held_out(units, targets.numpy(), test_fraction, draw)[units])
     if not bool(held_out.any()):
         raise UserError(
             "no class has a sample to spare for a test: each has a single one, or most of it in a single group; "
@@ -120,11 +126,22 @@ def _units(size: int, groups: Sequence[str] | None, together: Iterable[Sequence[
     return np.unique([top(row) for row in range(size)], return_inverse=True)[1]
 
 
-def _held_out(units: np.ndarray, targets: np.ndarray, test_fraction: float, seed: int) -> np.ndarray:
+def _draw(units: np.ndarray, groups: Sequence[str] | None, names: Sequence[str] | None, seed: int) -> Sequence[Any]:
+    """What units are drawn by, the smallest first."""
+    if names is None:
+        order: list[int] = chance(seed, 0, "split").permutation(int(units.max(initial=-1)) + 1).tolist()
+        return order
+    labels: dict[int, str] = {}
+    for unit, group, name in zip(units.tolist(), groups or [""] * len(units), names, strict=True):
+        label = group or name  # a group stays where it is when it grows
+        labels[unit] = min(label, labels.get(unit, label))
+    return [hashlib.blake2b(f"{seed} {labels[unit]}".encode()).digest() for unit in range(len(labels))]
+
+
+def _held_out(units: np.ndarray, targets: np.ndarray, test_fraction: float, draw: Sequence[Any]) -> np.ndarray:
     """Whether each unit is held out."""
     counts = torch.bincount(torch.from_numpy(targets))
     contents, units_of = _contents(units, targets, len(counts))
-    draw = chance(seed, 0, "split").permutation(len(contents))
     wanted, most, taken = wanted_counts(counts, test_fraction).tolist(), (counts // 2).tolist(), [0] * len(counts)
     held_out = np.zeros(len(contents), dtype=bool)
 
