@@ -31,13 +31,13 @@ from balpoe.data.plan import plan_epoch
 from balpoe.data.resident import Batch
 from balpoe.data.streamed import batch_source
 from balpoe.processes import launch
-from balpoe.step import training_step
+from balpoe.step import Step, training_step
 
 CLASSES, DISTINCT = 1000, 512
 
 
 def write_one(path: str) -> None:
-    picture(500, 375, abs(hash(path)) % 2**32).save(path, quality=90)
+    picture(500, 375, int(Path(path).stem)).save(path, quality=90)
 
 
 def write_pictures(folder: Path, count: int) -> list[str]:
@@ -50,14 +50,14 @@ def write_pictures(folder: Path, count: int) -> list[str]:
     return paths
 
 
-def rate(batches: Iterable[Batch], step: object, device: str, skipped: int = 8) -> float:
+def rate(batches: Iterable[Batch], step: Step | None, device: str, skipped: int = 8) -> float:
     """Pictures a second, after the first few batches."""
     pictures, begun = 0, 0.0
     for number, batch in enumerate(batches):
         if number == skipped:
             _wait(device)
             begun = time.perf_counter()
-        if callable(step):
+        if step is not None:
             step(batch, 0.025, 0.0)
         pictures += len(batch.targets) if number >= skipped else 0
     _wait(device)
@@ -81,7 +81,7 @@ def measure(name: str, files: PictureFiles, batch_size: int, workers: int, devic
         network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         optimizer = torch.optim.SGD(network.parameters(), lr=0.025, momentum=0.9, fused=device == "cuda")
         step = training_step(fabric, network, loss, optimizer, kind)
-        full = [batch for batch, _ in zip(source.batches(plan, 0), range(1), strict=False)] * (len(files) // batch_size)
+        full = [next(iter(source.batches(plan, 0)))] * (len(files) // batch_size)
         return {
             "loading": rate(source.batches(plan, 0), None, device),
             "steps": rate(full, step, device),

@@ -1,23 +1,18 @@
 """The benchmark on tables: its weights, ranks and problems; and what docs/scikit-learn.md says it found."""
 
-import importlib.util
 import json
-from pathlib import Path
 
 import numpy as np
 import pytest
 from sklearn.metrics import balanced_accuracy_score, log_loss
 from sklearn.naive_bayes import GaussianNB
 
-ROOT = Path(__file__).parents[1]
+from scripts import ROOT, script
 
 
 @pytest.fixture(scope="module")
 def tabular():
-    specification = importlib.util.spec_from_file_location("tabular", ROOT / "benchmarks" / "tabular.py")
-    module = importlib.util.module_from_spec(specification)
-    specification.loader.exec_module(module)
-    return module
+    return script("benchmarks/tabular.py")
 
 
 def test_at_least_eight_imbalanced_problems_of_several_classes(tabular):

@@ -109,11 +109,24 @@ def cross_fit(
         preprocessing=replace(data.preprocessing, size=(networks * size[0], *size[1:])),
     )  # fmt: skip
     history = fit(network, loss, together, **settings)
+    return _calibrated(network, data, weights, parts, prior, lambdas, history)
+
+
+def _calibrated(
+    network: ExpertNetwork,
+    data: Dataset,
+    weights: Tensor,
+    parts: Parts,
+    prior: Tensor,
+    lambdas: Lambdas,
+    history: list[dict[str, float]],
+) -> CrossFitted:
+    """One temperature, from what each network says about the samples that it has not seen."""
     held_out = (parts.part >= 0).nonzero().squeeze(1)
     targets, scale, unlikelihood = data.targets[held_out], 1.0, 0.0
     logits = torch.zeros(0, len(prior))
     if len(held_out):
-        own = logits_of(network, data.subset(held_out)).unflatten(1, (networks, -1)).mean(dim=2)
+        own = logits_of(network, data.subset(held_out)).unflatten(1, (parts.rows.shape[1], -1)).mean(dim=2)
         logits = own[torch.arange(len(held_out)), parts.part[held_out]].double().log_softmax(dim=1)
         moved = prior.log() - source_prior(prior, lambdas).log()  # the labels follow the training prior
         scale = fit_scale(logits, targets, weights[held_out], moved)

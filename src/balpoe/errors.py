@@ -22,7 +22,7 @@ class UserError(ValueError):
     """
 
 
-def unknown_name(kind: str, name: str, known: Iterable[str]) -> UserError:
+def unknown_name(kind: str, name: object, known: Iterable[str]) -> UserError:
     """Return the error for a misspelt name: the nearest known one, or all of them if they are few.
 
     >>> print(unknown_name("recipe", "cifar100lt", ["digits-lt", "cifar100-lt"]))
@@ -30,7 +30,7 @@ def unknown_name(kind: str, name: str, known: Iterable[str]) -> UserError:
     >>> print(unknown_name("device", "npu9", ["cuda", "mps"]))
     unknown device 'npu9'; known are cuda, mps
     """
-    known = list(known)
+    name, known = str(name), list(known)  # somebody may have given something else
     near = get_close_matches(name, known, n=1)
     if len(known) > MOST_LISTED:
         known = [*known[:MOST_LISTED], f"... ({len(known)} in all)"]

@@ -21,15 +21,14 @@ from torch import Tensor
 from balpoe.array_inputs import FeatureInputs, PictureInputs
 from balpoe.cross_fitting import CrossFitted, Unseen, cross_fit, dealt, expert_means, feature_experts
 from balpoe.data import Dataset
-from balpoe.data.augment import AUGMENTATIONS
-from balpoe.ensemble import source_prior
+from balpoe.data.augment import AUGMENTATIONS, Operation
+from balpoe.ensemble import shift_prior, source_prior
 from balpoe.errors import UserError, unknown_name
 from balpoe.label_shift import PriorEstimate, estimate_prior
 from balpoe.networks import NETWORKS, expert_network
 from balpoe.networks.backbones import backbone_names
 from balpoe.networks.experts import ExpertNetwork
 from balpoe.priors import Lambdas, checked_lambdas
-from balpoe.processes import DEVICES
 from balpoe.schedules import Cosine
 from balpoe.target_priors import target_prior as named_prior
 
@@ -194,9 +193,12 @@ class BalPoEClassifier(ClassifierMixin, BaseEstimator):
         self.network_, self.class_prior_ = best.network.cpu().eval(), best.prior.numpy()
         earlier = self.history_ if going_on else []
         self.history_ = earlier + [{**entry, "epoch": len(earlier) + entry["epoch"]} for entry in best.history]
-        if not going_on or data.checksum() == self._plan.checksum:  # of other samples none is sure to be unseen
+        checksum: int | None = data.checksum()
+        if not going_on or checksum == plan.checksum:
             self.temperature_, self._unseen = 1 / best.scale, best.unseen
-            self._plan = plan._replace(checksum=data.checksum())
+        else:
+            checksum = None  # from now on no sample is sure to be unseen, not even one of the first fit
+        self._plan = plan._replace(checksum=checksum)
 
     def _new_plan(self, X: np.ndarray, weights: np.ndarray) -> "_Plan":
         kind = _kind(self.network, X)
@@ -239,8 +241,7 @@ class BalPoEClassifier(ClassifierMixin, BaseEstimator):
         found = cross_fit(
             network, data, weights, parts, plan.lambdas, epochs=epochs, batch_size=batch_size, schedule=Cosine(),
             lr=_number("lr", self.lr), weight_decay=_number("weight_decay", self.weight_decay), mixup_alpha=alpha,
-            augmentation=_named("augmentation", self.augmentation, AUGMENTATIONS), seed=plan.seed,
-            device=_named("device", self.device, {name: name for name in DEVICES}),
+            augmentation=_augmentation(self.augmentation), seed=plan.seed, device=self.device,
             precision="32-true" if plan.kind else "auto",  # numbers of a table may differ in the third digit
             progress=bool(self.verbose),
         )  # fmt: skip
@@ -297,7 +298,7 @@ class BalPoEClassifier(ClassifierMixin, BaseEstimator):
                 warnings.warn(f"{error}: the prior stays as it is", stacklevel=3)
             return logits.log_softmax(dim=1)
         target = _target(self.target_prior, self.classes_, torch.from_numpy(self.class_prior_))
-        return (self._logits(X) - self._source().log() + target.log()).log_softmax(dim=1)
+        return shift_prior(self._logits(X), target, self._source()).log_softmax(dim=1)
 
     def _logits(self, X: Any) -> Tensor:
         """Of the ensemble, calibrated, (samples, classes), in float64."""
@@ -330,8 +331,8 @@ class _Plan(NamedTuple):
     lambdas: Tensor
     networks: int
     seed: int
-    checksum: int = 0
-    """Of the samples."""
+    checksum: int | None = None
+    """Of the samples, as long as they are those of the first fit."""
 
 
 def _target(spec: Any, classes: np.ndarray, prior: Tensor) -> Tensor:
@@ -403,7 +404,7 @@ def _hidden(hidden: Any) -> list[int]:
     return [_whole("hidden", value) for value in (values if isinstance(values, list | tuple) else [values])]
 
 
-def _named(name: str, value: Any, known: Mapping[str, Any]) -> Any:
-    if not isinstance(value, str) or value not in known:
-        raise unknown_name(name, str(value), known)
-    return known[value]
+def _augmentation(name: Any) -> tuple[Operation, ...]:
+    if not isinstance(name, str) or name not in AUGMENTATIONS:
+        raise unknown_name("augmentation", name, AUGMENTATIONS)
+    return AUGMENTATIONS[name]

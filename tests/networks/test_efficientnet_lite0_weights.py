@@ -1,9 +1,7 @@
 """The weights that `examples/efficientnet_lite0_weights.py` converts, against the package's network written out."""
 
-import importlib.util
 import math
 import zipfile
-from pathlib import Path
 
 import pytest
 import timm
@@ -11,17 +9,14 @@ import torch
 from torch.nn import functional as F
 
 from balpoe import UserError
+from scripts import script
 
-SCRIPT = Path(__file__).parents[2] / "examples" / "efficientnet_lite0_weights.py"
 STRIDES = (1, 2, 1, 2, 1, 2, 1, 1, 1, 1, 1, 2, 1, 1, 1, 1)
 
 
 @pytest.fixture(scope="module")
 def example():
-    spec = importlib.util.spec_from_file_location("efficientnet_lite0_weights", SCRIPT)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return script("examples/efficientnet_lite0_weights.py")
 
 
 @pytest.fixture(scope="module")

@@ -1,20 +1,15 @@
 """The benchmark of `benchmarks/large_step.py`, in its small configuration."""
 
-import importlib.util
 import json
-from pathlib import Path
 
 import pytest
 
-SCRIPT = Path(__file__).parents[2] / "benchmarks" / "large_step.py"
+from scripts import script
 
 
 @pytest.fixture(scope="module")
 def benchmark():
-    spec = importlib.util.spec_from_file_location("large_step", SCRIPT)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return script("benchmarks/large_step.py")
 
 
 def test_both_ways_take_the_same_step(benchmark, tmp_path, monkeypatch, capsys):
