@@ -1,4 +1,4 @@
-"""A training step at CIFAR's size on one GPU: eager, captured, compiled; 1, 3 and 7 experts; batches of 128 and 512.
+"""A training step at CIFAR's size on one GPU: eager, captured, compiled, fused; 1, 3, 7 experts; batches of 128, 512.
 
     python benchmarks/cifar_step.py [--kernels] [--kinds eager,captured] [--experts 3] [--batches 128]
 
@@ -79,11 +79,11 @@ def augmentation(data: balpoe.Dataset, name: str, device: str) -> float:
 
 
 GROUPS = {
-    "weight gradients": ("wgrad",),
-    "input gradients": ("dgrad",),
+    "weight gradients": ("wgrad", "weight_gradient", "sum_partials"),
+    "input gradients": ("dgrad", "input_gradient", "pool_backward"),
     "convolutions forward": ("fprop", "implicit", "convolve", "conv2d", "conv"),
     "layout copies": ("nchwtonhwc", "nhwctonchw", "transpose", "copy"),
-    "batch normalisation": ("batch_norm", "bn_", "welford", "native_batch"),
+    "batch normalisation": ("batch_norm", "bn_", "welford", "native_batch", "norm_forward", "norm_backward"),
     "fused element-wise (Triton)": ("triton",),
     "matrix products": ("gemm", "cutlass", "cublas"),
     "optimizer": ("multi_tensor", "fused_sgd"),
@@ -127,7 +127,7 @@ def kernels(data: balpoe.Dataset, kind: str) -> list[tuple[str, float, int]]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--kinds", default="eager,captured,compiled")
+    parser.add_argument("--kinds", default="eager,captured,compiled,fused")
     parser.add_argument("--experts", default="1,3,7")
     parser.add_argument("--batches", default="128,512")
     parser.add_argument("--epochs", type=int, default=6)

@@ -74,6 +74,7 @@ ROOMS = {
     "PIL": {"data"},
     "pyarrow": {"data"},
     "timm": {"networks"},
+    "triton": {"networks"},
     "matplotlib": {"plots", "demo", "figures"},
     "sklearn": {"data", "estimator"},
     "rich": {"progress", "tables", "commands", "data_summary"},

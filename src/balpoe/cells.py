@@ -156,6 +156,14 @@ ROUNDING = Item(
             "cifar100-lt/float32", "float32, eager", "cifar100-lt", {"precision": "32-true", "step": "eager"}, 3,
             BALPOE_100,
         ),
+        Cell(
+            "cifar100-lt/balpoe-fused", "bfloat16, fused kernels", "cifar100-lt",
+            {"precision": "bf16-mixed", "step": "fused"}, 3, BALPOE_100,
+        ),
+        Cell(
+            "cifar100-lt/cross-entropy-fused", "cross-entropy, bfloat16, fused kernels", "cifar100-lt",
+            {"lambdas": (1,), "mixup_alpha": 0.0, "precision": "bf16-mixed", "step": "fused"}, 3, PLAIN_100,
+        ),
     ),
 )  # fmt: skip
 
@@ -249,6 +257,9 @@ SEARCH: dict[str, dict[str, Any]] = {
     "uniform": {"lambdas": (0, 0, 0)},
     "scale-20": {"cosine_scale": 20.0},
     "batch-256": {"batch_size": 256, "lr": 0.2},
+    "1600-epochs": {"epochs": 1600},
+    "800-epochs-uniform": {"epochs": 800, "lambdas": (0, 0, 0)},
+    "800-epochs-lower": {"epochs": 800, "lambdas": (0.75, -0.25, -1.25)},
 }
 """Candidates for a recipe beyond the paper: changes to the long schedule with a cosine and CutMix half of the time."""
 

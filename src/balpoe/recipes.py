@@ -137,8 +137,8 @@ class Recipe:
     )
     step: str = _setting(
         "auto",
-        "auto is captured on one GPU, eager elsewhere; compiled fuses kernels as well",
-        choices=("auto", "eager", "captured", "compiled"),
+        "auto is fused (resnet32 in bfloat16) or captured on one GPU, eager elsewhere",
+        choices=("auto", "eager", "captured", "compiled", "fused"),
     )
     threads: int = _setting(0, "CPU threads; 0: torch's choice", at_least=0, at_most=1024)
     checkpoint_seconds: float = _setting(5.0, "shortest time between checkpoints", at_least=0)

@@ -5,10 +5,11 @@ own. A recorded step is launched as one. Nothing but this file knows which of th
 """
 
 import functools
+import gc
 import threading
 import warnings
-from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from typing import Any, NamedTuple, Protocol
 
 import torch
@@ -18,12 +19,15 @@ from torch import Tensor, nn
 from balpoe.data.resident import Batch
 from balpoe.errors import UserError, unknown_name
 from balpoe.mixing import blended_loss
+from balpoe.networks.fused import FusedForward, can_be_fused
+from balpoe.networks.kernel_check import kernel_error
 
 __all__ = ["CapturedStep", "EagerStep", "Step", "training_step"]
 
-KINDS = ("auto", "eager", "captured", "compiled")
+KINDS = ("auto", "eager", "captured", "compiled", "fused")
 Loss = Callable[..., Tensor]
-BatchLoss = Callable[[nn.Module, Loss, Batch, float | Tensor], Tensor]
+Forward = Callable[[Tensor], Tensor]
+BatchLoss = Callable[[Forward, Loss, Batch, float | Tensor], Tensor]
 PREPARING = threading.Lock()  # one thread at a time compiles and records
 
 
@@ -47,17 +51,24 @@ def training_step(fabric: Fabric, network: nn.Module, loss: Loss, optimizer: tor
         network: Trained in place; moved to the device.
         loss: From expert logits and targets to a number; also given `progress`.
         optimizer: Of the network's parameters.
-        kind: "auto", "eager", "captured", or "compiled" (captured, with fused kernels: a minute to make, then faster).
+        kind: "auto", "eager", "captured", "compiled" (captured, with kernels of torch's compiler: a minute to make,
+            then faster) or "fused" (captured, with kernels of our own, for `resnet32` in bfloat16: faster still).
     """
     if kind not in KINDS:
         raise unknown_name("step", kind, KINDS)
     # A scaler of float16 gradients decides on the CPU whether to step; several processes wait for each other.
     precise = fabric._precision.precision in ("32-true", "bf16-mixed")
     able = fabric.device.type == "cuda" and fabric.world_size == 1 and precise
-    if kind in ("captured", "compiled") and not able:
+    if kind in ("captured", "compiled", "fused") and not able:
         raise UserError(f"step {kind!r} needs one CUDA device and precision 32-true or bf16-mixed; use 'auto'")
     if kind == "eager" or not able:
         return EagerStep(fabric, network, loss, optimizer)
+    if kind in ("auto", "fused"):
+        if fabric._precision.precision == "bf16-mixed" and can_be_fused(network, fabric.device):
+            return CapturedStep(fabric, network, loss, optimizer, FusedForward(network))
+        if kind == "fused":
+            widths = "16, 32 or 64 channels in each stage"
+            raise UserError(f"step 'fused' needs a resnet32 with {widths}, precision bf16-mixed and Triton; use 'auto'")
     return CapturedStep(fabric, network, loss, optimizer, compiled=kind == "compiled")
 
 
@@ -93,9 +104,17 @@ class CapturedStep:
     """
 
     def __init__(
-        self, fabric: Fabric, network: nn.Module, loss: Loss, optimizer: torch.optim.Optimizer, compiled: bool
+        self,
+        fabric: Fabric,
+        network: nn.Module,
+        loss: Loss,
+        optimizer: torch.optim.Optimizer,
+        forward: FusedForward | None = None,
+        *,
+        compiled: bool = False,
     ) -> None:
         self.fabric, self.network, self.loss, self.optimizer = fabric, network, loss, optimizer
+        self.forward: Forward = forward or network
         network.to(fabric.device)
         self.lr, self.progress = torch.zeros(2, device=fabric.device).unbind()
         self.pool: Any = None
@@ -126,6 +145,9 @@ class CapturedStep:
         with PREPARING:
             before = _State(self.network, self.optimizer)
             try:
+                if isinstance(self.forward, FusedForward) and (fault := _fault(self.forward, batch.images)):
+                    warnings.warn(f"the fused step is replaced by the captured one: {fault}", stacklevel=2)
+                    self.forward = self.network
                 self.recordings[_shape(batch)] = self._record(batch.clone())
             except torch.OutOfMemoryError:
                 raise
@@ -150,12 +172,8 @@ class CapturedStep:
                     self._work(inputs, batch_loss)
                 aside.synchronize()
                 self.optimizer.zero_grad()  # gradients are to live in the graph's own memory
-                # Not `torch.cuda.graph`, which waits for all that the GPU has to do, for other trainings as well.
-                graph.capture_begin(self.pool, capture_error_mode="thread_local")
-                try:
+                with _captured(graph, self.pool):
                     value = self._work(inputs, batch_loss)
-                finally:
-                    graph.capture_end()
         finally:  # also after an error: what was begun aside is not to write into what is then restored
             torch.cuda.current_stream(device).wait_stream(aside)
         self.pool = graph.pool()
@@ -164,16 +182,52 @@ class CapturedStep:
     def _work(self, batch: Batch, batch_loss: BatchLoss) -> Tensor:
         self.optimizer.zero_grad()
         with self.fabric.autocast():
-            value = batch_loss(self.network, self.loss, batch, self.progress)
+            value = batch_loss(self.forward, self.loss, batch, self.progress)
         value.backward()
         self.optimizer.step()
         return value.detach()
 
 
+def _fault(forward: FusedForward, images: Tensor) -> str:
+    """What is wrong with the kernels of a fused step on this machine, in a few words; nothing, if nothing is."""
+    try:
+        error = kernel_error(forward, images)
+    except torch.OutOfMemoryError:
+        raise
+    except Exception as problem:  # no C compiler for Triton, another Triton, a GPU that it does not know
+        return str(problem).strip().partition("\n")[0] or type(problem).__name__
+    return "" if error < 0.01 else f"its kernels differ from torch's by {error:.2g} of the norm"
+
+
 @functools.cache
 def _recording_stream(device: torch.device) -> torch.cuda.Stream:
-    """One for all: torch gives its 32 streams out again and again, also one that another training is using."""
-    return torch.cuda.Stream(device)
+    """One for all: torch gives its 32 streams out again and again, also one that another training is using.
+
+    What is recorded on it goes first; gradients of weights, which nothing waits for, are recorded on another.
+    """
+    return torch.cuda.Stream(device, priority=-1)
+
+
+@contextmanager
+def _captured(graph: Any, pool: Any) -> Iterator[None]:
+    """Not `torch.cuda.graph`, which waits for all that the GPU has to do, for other trainings as well.
+
+    Nor is garbage collected meanwhile: among it may be another training's graph, and to free one here breaks this one.
+    """
+    collecting = gc.isenabled()
+    gc.disable()
+    try:
+        graph.capture_begin(pool, capture_error_mode="thread_local")
+        try:
+            yield
+        except BaseException:
+            with suppress(RuntimeError):  # that the capture is invalid; why it is tells more
+                graph.capture_end()
+            raise
+        graph.capture_end()
+    finally:
+        if collecting:
+            gc.enable()
 
 
 def _fastest_algorithms() -> "AbstractContextManager[None]":
@@ -225,8 +279,8 @@ def _shape(batch: Batch) -> tuple[torch.Size, ...]:
     return tuple(tensor.shape for tensor in batch.tensors())
 
 
-def _batch_loss(network: nn.Module, loss: Loss, batch: Batch, progress: float | Tensor) -> Tensor:
-    expert_logits = network(batch.images)
+def _batch_loss(forward: Forward, loss: Loss, batch: Batch, progress: float | Tensor) -> Tensor:
+    expert_logits = forward(batch.images)
     if batch.partner_targets is None or batch.weight is None:
         return loss(expert_logits, batch.targets, progress=progress)
     return blended_loss(loss, expert_logits, batch.targets, batch.partner_targets, batch.weight, progress=progress)

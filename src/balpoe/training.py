@@ -85,8 +85,8 @@ def fit(
         num_nodes: Machines; more than one take torchrun or SLURM, under which 1 is as many as there are.
         workers: Processes of each process that decode picture files; 0: none; -1: as the machine allows.
         precision: "auto" is bfloat16 autocast on CUDA and float32 elsewhere; or a name of Lightning Fabric's.
-        step: "eager", or recorded once as a CUDA graph and replayed, "captured", which "auto" is on one GPU; or
-            "compiled", captured with fused kernels, which take a while to make.
+        step: "eager", or recorded once as a CUDA graph and replayed, "captured", which "auto" is on one GPU; or recorded
+            with other kernels: "compiled" by torch, which takes a while, or "fused", our own, which "auto" is for resnet32.
         track: Where losses are logged as well: "csv", "tensorboard", "wandb"; all of them want a `run`.
         progress: Show a bar on a terminal, plain lines elsewhere.
 

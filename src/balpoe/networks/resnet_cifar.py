@@ -40,7 +40,7 @@ def resnet32(
     widths = _widths(width)
     if not 0 <= split <= 3:
         raise UserError(f"split must be 0 to 3, the number of stages that the experts share, but is {split}")
-    stem = [_Stem(in_channels, widths[0])]
+    stem = [Stem(in_channels, widths[0])]
     stages = [
         _stage(
             widths[max(stage - 1, 0)],
@@ -57,7 +57,7 @@ def resnet32(
     return ExpertNetwork(trunk, branches, classifier)
 
 
-class _Stem(nn.Module):
+class Stem(nn.Module):
     def __init__(self, in_channels: int, width: int) -> None:
         super().__init__()
         self.conv = ExpertConv2d(in_channels, width)
@@ -67,7 +67,7 @@ class _Stem(nn.Module):
         return F.relu(self.norm(self.conv(x)), inplace=True)
 
 
-class _Block(ExpertLayer):
+class Block(ExpertLayer):
     """conv - norm - relu - conv - norm, plus the input, then relu; the shortcut has no parameters."""
 
     def __init__(self, in_width: int, width: int, stride: int, num_experts: int, shared_input: bool) -> None:
@@ -81,15 +81,15 @@ class _Block(ExpertLayer):
 
     def forward(self, x: Tensor) -> Tensor:
         out = F.relu(self.norm1(self.conv1(x)), inplace=True)
-        return _joined(self.norm2(self.conv2(out)), self._shortcut(x))
+        return _joined(self.norm2(self.conv2(out)), self.shortcut(x))
 
     def each(self, inputs: Sequence[Tensor]) -> list[Tensor]:
         outputs = [F.relu(out, inplace=True) for out in self.norm1.each(self.conv1.each(inputs))]
         outputs = self.norm2.each(self.conv2.each(outputs))
         return [_joined(out, self._widened(x, 1)) for out, x in zip(outputs, inputs, strict=True)]
 
-    def _shortcut(self, x: Tensor) -> Tensor:
-        """The input of all experts as it is added to their outputs."""
+    def shortcut(self, x: Tensor) -> Tensor:
+        """Return the input of all experts as it is added to their outputs."""
         if self.shared_input:
             return self._widened(x, 1).repeat(1, self.num_experts, 1, 1)
         return self._widened(x, self.num_experts)
@@ -110,9 +110,9 @@ def _joined(out: Tensor, shortcut: Tensor) -> Tensor:
     return F.relu(out.add_(shortcut), inplace=True)
 
 
-def _stage(in_width: int, width: int, *, stride: int, num_experts: int, shared_input: bool) -> list[_Block]:
-    first = _Block(in_width, width, stride, num_experts, shared_input)
-    return [first, *(_Block(width, width, 1, num_experts, False) for _ in range(BLOCKS_PER_STAGE - 1))]
+def _stage(in_width: int, width: int, *, stride: int, num_experts: int, shared_input: bool) -> list[Block]:
+    first = Block(in_width, width, stride, num_experts, shared_input)
+    return [first, *(Block(width, width, 1, num_experts, False) for _ in range(BLOCKS_PER_STAGE - 1))]
 
 
 def _widths(width: int | Sequence[int]) -> tuple[int, int, int]:

@@ -1,0 +1,275 @@
+"""Triton kernels for convolution, batch normalisation and rectifier of several small experts, forward and backward.
+
+Activations lie as (picture, row, column, expert, channel), weights as (expert, output channel, tap, input channel).
+What is summed over a batch (statistics of a normalisation, gradients of weights) is summed by each program over its
+own pixels, in a fixed order, and by the next kernel over the programs: two trainings give the same numbers, to the bit.
+"""
+
+import triton
+import triton.language as tl
+
+__all__ = [
+    "conv_forward",
+    "input_gradient",
+    "norm_backward",
+    "norm_forward",
+    "pool_backward",
+    "sum_partials",
+    "weight_gradient",
+]
+
+
+@triton.jit
+def _total(sums, expert, part: tl.constexpr, programs, PROGRAMS: tl.constexpr, C: tl.constexpr):
+    """One of the two sums of each channel of an expert, over all programs that have written theirs."""
+    p, c = tl.arange(0, PROGRAMS)[:, None], tl.arange(0, C)[None, :]
+    return tl.sum(tl.load(sums + ((expert * programs + p) * 2 + part) * C + c, mask=p < programs, other=0.0), 0)
+
+
+@triton.jit
+def _write_sums(sums, expert, first, second, C: tl.constexpr):
+    """Write a program's two sums of each channel; columns are channels of one or several pixels."""
+    place = sums + (expert * tl.num_programs(0) + tl.program_id(0)) * 2 * C + tl.arange(0, C)
+    tl.store(place, tl.sum(tl.reshape(first, [first.shape[0] // C, C]), 0))
+    tl.store(place + C, tl.sum(tl.reshape(second, [second.shape[0] // C, C]), 0))
+
+
+@triton.jit(do_not_specialize=["pixels"])
+def conv_forward(
+    x, weight, y, sums, pixels,
+    H: tl.constexpr, W: tl.constexpr, OUT_H: tl.constexpr, OUT_W: tl.constexpr, STRIDE: tl.constexpr,
+    CI: tl.constexpr, CO: tl.constexpr, EXPERTS: tl.constexpr, SHARED: tl.constexpr,
+    K: tl.constexpr, BLOCK: tl.constexpr, TURNS: tl.constexpr,
+):  # fmt: skip
+    """A 3 x 3 convolution, and the sums of its outputs and of their squares; K is CI, or 16 if CI is less."""
+    expert = tl.program_id(1)
+    in_channels: tl.constexpr = CI if SHARED else CI * EXPERTS
+    group = 0 if SHARED else expert
+    i, o = tl.arange(0, K), tl.arange(0, CO)
+    first = tl.zeros([CO], tl.float32)
+    second = tl.zeros([CO], tl.float32)
+    for turn in range(TURNS):
+        m = (turn * tl.num_programs(0) + tl.program_id(0)) * BLOCK + tl.arange(0, BLOCK)
+        picture, row, column = m // (OUT_H * OUT_W), m % (OUT_H * OUT_W) // OUT_W * STRIDE, m % OUT_W * STRIDE
+        total = tl.zeros([BLOCK, CO], tl.float32)
+        for tap in range(9):
+            r, c = row + tap // 3 - 1, column + tap % 3 - 1
+            inside = (m < pixels) & (r >= 0) & (r < H) & (c >= 0) & (c < W)
+            source = ((picture * H + r) * W + c) * in_channels + group * CI
+            a = tl.load(x + source[:, None] + i[None, :], mask=inside[:, None] & (i < CI)[None, :], other=0.0)
+            source = ((expert * CO + o) * 9 + tap) * CI
+            b = tl.load(weight + source[None, :] + i[:, None], mask=(i < CI)[:, None], other=0.0)
+            total = tl.dot(a.to(y.dtype.element_ty), b, total, input_precision="ieee")
+        value = total.to(y.dtype.element_ty)
+        tl.store(y + ((m * EXPERTS + expert) * CO)[:, None] + o[None, :], value, mask=(m < pixels)[:, None])
+        rounded = value.to(tl.float32)
+        first += tl.sum(rounded, 0)
+        second += tl.sum(rounded * rounded, 0)
+    _write_sums(sums, expert, first, second, CO)
+
+
+@triton.jit(do_not_specialize=["pixels", "programs"])
+def norm_forward(
+    y, sums, gamma, beta, running_mean, running_variance, stats, shortcut, out, pixels, programs, momentum, eps,
+    PROGRAMS: tl.constexpr, C: tl.constexpr, EXPERTS: tl.constexpr, OUT_H: tl.constexpr, OUT_W: tl.constexpr,
+    SHORTCUT: tl.constexpr, STRIDE: tl.constexpr, H: tl.constexpr, W: tl.constexpr, CI: tl.constexpr,
+    BEFORE: tl.constexpr, SHARED: tl.constexpr, BLOCK: tl.constexpr, TURNS: tl.constexpr,
+):  # fmt: skip
+    """Normalise, add the shortcut (every STRIDE-th pixel, BEFORE empty channels in front), rectify; keep statistics."""
+    expert, c = tl.program_id(1), tl.arange(0, C)
+    mean = _total(sums, expert, 0, programs, PROGRAMS, C) / pixels
+    variance = tl.maximum(_total(sums, expert, 1, programs, PROGRAMS, C) / pixels - mean * mean, 0.0)
+    rstd = 1 / tl.sqrt(variance + eps)
+    channel = expert * C + c
+    if tl.program_id(0) == 0:
+        tl.store(stats + 2 * expert * C + c, mean)
+        tl.store(stats + (2 * expert + 1) * C + c, rstd)
+        old = tl.load(running_mean + channel)
+        tl.store(running_mean + channel, old + momentum * (mean - old))
+        old = tl.load(running_variance + channel)
+        tl.store(running_variance + channel, old + momentum * (variance * (pixels / (pixels - 1.0)) - old))
+    scale = tl.load(gamma + channel) * rstd
+    shift = tl.load(beta + channel) - mean * scale
+    for turn in range(TURNS):
+        m = (turn * tl.num_programs(0) + tl.program_id(0)) * BLOCK + tl.arange(0, BLOCK)
+        place = (m[:, None] * EXPERTS + expert) * C + c[None, :]
+        inside = (m < pixels)[:, None]
+        value = tl.load(y + place, mask=inside, other=0.0).to(tl.float32) * scale[None, :] + shift[None, :]
+        if SHORTCUT:
+            picture, row, column = m // (OUT_H * OUT_W), m % (OUT_H * OUT_W) // OUT_W * STRIDE, m % OUT_W * STRIDE
+            source = (picture * H + row) * W + column
+            if not SHARED:
+                source = source * EXPERTS + expert
+            own = inside & ((c >= BEFORE) & (c < BEFORE + CI))[None, :]
+            source = shortcut + source[:, None] * CI + (c - BEFORE)[None, :]
+            value += tl.load(source, mask=own, other=0.0).to(tl.float32)
+        tl.store(out + place, tl.maximum(value, 0.0).to(out.dtype.element_ty), mask=inside)
+
+
+@triton.jit(do_not_specialize=["pixels"])
+def pool_backward(
+    gradient, activation, y, stats, dz, sums, pixels,
+    C: tl.constexpr, EXPERTS: tl.constexpr, AREA: tl.constexpr, BLOCK: tl.constexpr, TURNS: tl.constexpr,
+):  # fmt: skip
+    """From the gradient of a mean over pixels to that in front of the rectifier, with the sums for `norm_backward`."""
+    expert, c = tl.program_id(1), tl.arange(0, C)
+    mean, rstd = tl.load(stats + 2 * expert * C + c), tl.load(stats + (2 * expert + 1) * C + c)
+    first = tl.zeros([C], tl.float32)
+    second = tl.zeros([C], tl.float32)
+    for turn in range(TURNS):
+        m = (turn * tl.num_programs(0) + tl.program_id(0)) * BLOCK + tl.arange(0, BLOCK)
+        place = (m[:, None] * EXPERTS + expert) * C + c[None, :]
+        inside = (m < pixels)[:, None]
+        pooled = ((m // AREA)[:, None] * EXPERTS + expert) * C + c[None, :]
+        value = tl.load(gradient + pooled, mask=inside, other=0.0).to(tl.float32) / AREA
+        value = tl.where(tl.load(activation + place, mask=inside, other=0.0) > 0, value, 0.0).to(dz.dtype.element_ty)
+        tl.store(dz + place, value, mask=inside)
+        rounded = value.to(tl.float32)
+        normal = (tl.load(y + place, mask=inside, other=0.0).to(tl.float32) - mean[None, :]) * rstd[None, :]
+        first += tl.sum(rounded, 0)
+        second += tl.sum(rounded * normal, 0)
+    _write_sums(sums, expert, first, second, C)
+
+
+@triton.jit(do_not_specialize=["pixels", "programs"])
+def norm_backward(
+    dz, y, sums, stats, gamma, dy, dgamma, dbeta, pixels, programs,
+    PROGRAMS: tl.constexpr, C: tl.constexpr, EXPERTS: tl.constexpr, BLOCK: tl.constexpr, TURNS: tl.constexpr,
+):  # fmt: skip
+    """From the gradient behind a normalisation to that in front of it, and to those of its two parameters."""
+    expert, c = tl.program_id(1), tl.arange(0, C)
+    mean, rstd = tl.load(stats + 2 * expert * C + c), tl.load(stats + (2 * expert + 1) * C + c)
+    first = _total(sums, expert, 0, programs, PROGRAMS, C)
+    second = _total(sums, expert, 1, programs, PROGRAMS, C)
+    channel = expert * C + c
+    if tl.program_id(0) == 0:
+        tl.store(dgamma + channel, second)
+        tl.store(dbeta + channel, first)
+    scale = tl.load(gamma + channel) * rstd
+    # dy = scale * (dz - first / n - xhat * second / n), as one straight line in dz and y
+    slope = scale * rstd * second / pixels
+    shift = mean * slope - scale * first / pixels
+    for turn in range(TURNS):
+        m = (turn * tl.num_programs(0) + tl.program_id(0)) * BLOCK + tl.arange(0, BLOCK)
+        place = (m[:, None] * EXPERTS + expert) * C + c[None, :]
+        inside = (m < pixels)[:, None]
+        value = tl.load(dz + place, mask=inside, other=0.0).to(tl.float32) * scale[None, :] + shift[None, :]
+        value -= tl.load(y + place, mask=inside, other=0.0).to(tl.float32) * slope[None, :]
+        tl.store(dy + place, value.to(dy.dtype.element_ty), mask=inside)
+
+
+@triton.jit(do_not_specialize=["pictures"])
+def input_gradient(
+    dy, weight, residual, activation, y, stats, dz, sums, pictures,
+    H: tl.constexpr, W: tl.constexpr, OUT_H: tl.constexpr, OUT_W: tl.constexpr, STRIDE: tl.constexpr,
+    CI: tl.constexpr, CO: tl.constexpr, EXPERTS: tl.constexpr, SHARED: tl.constexpr,
+    RESIDUAL: tl.constexpr, BEFORE: tl.constexpr, BLOCK: tl.constexpr, TURNS: tl.constexpr,
+):  # fmt: skip
+    """The convolution's gradient of its input, plus the shortcut's, through the rectifier in front of both.
+
+    With the sums that `norm_backward` of the layer below wants, whose outputs are `y` and `stats`. With stride 2, a row
+    of the product is a square of four input pixels, which four output pixels see, two of them in a column of it.
+    """
+    group = tl.program_id(1)
+    groups: tl.constexpr = 1 if SHARED else EXPERTS
+    experts: tl.constexpr = EXPERTS if SHARED else 1
+    parts: tl.constexpr = 9 if STRIDE == 1 else 2
+    high: tl.constexpr = (H + STRIDE - 1) // STRIDE
+    wide: tl.constexpr = (W + STRIDE - 1) // STRIDE
+    k, n = tl.arange(0, STRIDE * CO), tl.arange(0, STRIDE * STRIDE * CI)
+    down, right, i = n // (STRIDE * CI), n // CI % STRIDE, n % CI
+    mean, rstd = tl.load(stats + 2 * group * CI + i), tl.load(stats + (2 * group + 1) * CI + i)
+    first = tl.zeros([STRIDE * STRIDE * CI], tl.float32)
+    second = tl.zeros([STRIDE * STRIDE * CI], tl.float32)
+    for turn in range(TURNS):
+        m = (turn * tl.num_programs(0) + tl.program_id(0)) * BLOCK + tl.arange(0, BLOCK)
+        picture, row, column = m // (high * wide), m % (high * wide) // wide, m % wide
+        total = tl.zeros([BLOCK, STRIDE * STRIDE * CI], tl.float32)
+        for part in range(experts * parts):
+            expert = part // parts if SHARED else group
+            if STRIDE == 1:  # output row r sees input row r + ky - 1
+                ky, kx = part % 9 // 3, part % 3
+                r, c = row + 1 - ky, column + 1 - kx
+                inside = ((picture < pictures) & (r >= 0) & (r < OUT_H) & (c >= 0) & (c < OUT_W))[:, None]
+                source = ((((picture * OUT_H + r) * OUT_W + c) * EXPERTS + expert) * CO)[:, None] + k[None, :]
+                b = tl.load(weight + (((expert * CO + k) * 3 + ky) * 3 + kx)[:, None] * CI + i[None, :])
+            else:  # output row row + u sees input rows 2 * (row + u) + ky - 1
+                u, v, o = part % 2, k // CO, k % CO
+                r, c = row + u, column[:, None] + v[None, :]
+                inside = ((picture < pictures) & (r < OUT_H))[:, None] & (c < OUT_W)
+                source = (((picture * OUT_H + r)[:, None] * OUT_W + c) * EXPERTS + expert) * CO + o[None, :]
+                ky, kx = down[None, :] + 1 - 2 * u, right[None, :] + 1 - 2 * v[:, None]
+                tap = weight + (((expert * CO + o)[:, None] * 3 + ky) * 3 + kx) * CI + i[None, :]
+                b = tl.load(tap, mask=(ky >= 0) & (kx >= 0), other=0.0)
+            total = tl.dot(tl.load(dy + source, mask=inside, other=0.0), b, total, input_precision="ieee")
+        r, c = row[:, None] * STRIDE + down[None, :], column[:, None] * STRIDE + right[None, :]
+        inside = (picture < pictures)[:, None] & (r < H) & (c < W)
+        if RESIDUAL:
+            own = inside & (r % STRIDE == 0) & (c % STRIDE == 0)
+            source = ((picture[:, None] * OUT_H + r // STRIDE) * OUT_W + c // STRIDE) * EXPERTS
+            for each in tl.static_range(experts):
+                expert = each if SHARED else group
+                place = residual + (source + expert) * CO + BEFORE + i[None, :]
+                total += tl.load(place, mask=own, other=0.0).to(tl.float32)
+        place = (((picture[:, None] * H + r) * W + c) * groups + group) * CI + i[None, :]
+        value = tl.where(tl.load(activation + place, mask=inside, other=0.0) > 0, total, 0.0).to(dz.dtype.element_ty)
+        tl.store(dz + place, value, mask=inside)
+        rounded = value.to(tl.float32)
+        normal = (tl.load(y + place, mask=inside, other=0.0).to(tl.float32) - mean[None, :]) * rstd[None, :]
+        first += tl.sum(rounded, 0)
+        second += tl.sum(rounded * normal, 0)
+    _write_sums(sums, group, first, second, CI)
+
+
+@triton.jit(do_not_specialize=["pictures"])
+def weight_gradient(
+    dy, x, partial, pictures,
+    H: tl.constexpr, W: tl.constexpr, OUT_H: tl.constexpr, OUT_W: tl.constexpr, STRIDE: tl.constexpr,
+    CI: tl.constexpr, CO: tl.constexpr, EXPERTS: tl.constexpr, SHARED: tl.constexpr,
+    TILE: tl.constexpr, K: tl.constexpr, BLOCK: tl.constexpr, TURNS: tl.constexpr,
+):  # fmt: skip
+    """Each program's part of the gradient of one expert's three taps in a row of the kernel.
+
+    TILE output pixels beside each other meet all the input pixels that they see; K holds these with their channels.
+    """
+    line, expert = tl.program_id(1), tl.program_id(2)
+    in_channels: tl.constexpr = CI if SHARED else CI * EXPERTS
+    window: tl.constexpr = TILE + 2  # a larger tile is for stride 1
+    wide: tl.constexpr = (OUT_W + TILE - 1) // TILE
+    group = 0 if SHARED else expert
+    k, n = tl.arange(0, K), tl.arange(0, TILE * CO)
+    beside, i = k // CI, k % CI
+    right, o = n // CO, n % CO
+    total = tl.zeros([TILE * CO, K], tl.float32)
+    for turn in range(TURNS):
+        m = (turn * tl.num_programs(0) + tl.program_id(0)) * BLOCK + tl.arange(0, BLOCK)
+        picture, row, column = m // (OUT_H * wide), m % (OUT_H * wide) // wide, m % wide * TILE
+        c = column[None, :] + right[:, None]
+        inside = (picture < pictures)[None, :] & (c < OUT_W)
+        source = (((picture * OUT_H + row)[None, :] * OUT_W + c) * EXPERTS + expert) * CO + o[:, None]
+        a = tl.load(dy + source, mask=inside, other=0.0)
+        r, c = row * STRIDE + line - 1, column[:, None] * STRIDE + beside[None, :] - 1
+        inside = ((picture < pictures) & (r >= 0) & (r < H))[:, None] & (c >= 0) & (c < W) & (beside < window)[None, :]
+        source = ((picture * H + r)[:, None] * W + c) * in_channels + group * CI + i[None, :]
+        b = tl.load(x + source, mask=inside, other=0.0)
+        total = tl.dot(a, b.to(dy.dtype.element_ty), total, input_precision="ieee")
+    # Output pixel `right` and input pixel `beside` meet in tap beside - right; each output pixel has a part of its own.
+    kx = beside[None, :] - right[:, None]
+    place = (((tl.program_id(0) * TILE + right) * EXPERTS + expert) * CO + o)[:, None]
+    place = ((place * 3 + line) * 3 + kx) * CI + i[None, :]
+    tl.store(partial + place, total, mask=(kx >= 0) & (kx < 3) & (beside < window)[None, :])
+
+
+@triton.jit
+def sum_partials(partials, table, gradient, BLOCK: tl.constexpr, ROWS: tl.constexpr, TURNS: tl.constexpr):
+    """Sum the programs' parts of all layers' gradients; a program per block, a row of `table` says which."""
+    row = table + tl.program_id(0) * 5
+    source, size, count = tl.load(row), tl.load(row + 1), tl.load(row + 2)
+    place, left = tl.load(row + 3), tl.load(row + 4)
+    n = tl.arange(0, BLOCK)
+    total = tl.zeros([BLOCK], tl.float32)
+    for turn in range(TURNS):
+        p = turn * ROWS + tl.arange(0, ROWS)
+        inside = (p < count)[:, None] & (n < left)[None, :]
+        total += tl.sum(tl.load(partials + source + p[:, None] * size + n[None, :], mask=inside, other=0.0), 0)
+    tl.store(gradient + place + n, total, mask=n < left)

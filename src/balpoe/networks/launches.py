@@ -1,0 +1,146 @@
+"""What the kernels of `kernels.py` are told: the layers of a `resnet32`, their sizes, how each kernel is launched."""
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from balpoe.networks.experts import ExpertNetwork
+from balpoe.networks.resnet_cifar import Block
+
+__all__ = ["SUMMED", "SUMMED_AT_ONCE", "WIDTHS", "Layer", "Plan", "Sizes", "layers_of"]
+
+WIDTHS = (16, 32, 64)
+SUMMED, SUMMED_AT_ONCE = 256, 16  # numbers of a gradient that a program sums, and so many parts of each at a time
+
+
+class Launch(NamedTuple):
+    """How a kernel is launched."""
+
+    block: int
+    """Rows that a program takes at a time."""
+    programs: int
+    """About how many there are in all."""
+    stages: int
+    """Blocks of rows on their way from memory."""
+
+
+# By channels, what was fastest on an H200. Two stages are left out: with them Triton 3.6 makes a wrong kernel.
+FORWARD = {16: Launch(256, 528, 3), 32: Launch(256, 528, 3), 64: Launch(64, 528, 3)}
+BACKWARD = {16: Launch(256, 528, 3), 32: Launch(256, 528, 3), 64: Launch(64, 528, 3)}
+BACKWARD_STRIDED = {16: Launch(128, 264, 3), 32: Launch(128, 264, 3), 64: Launch(32, 528, 1)}
+WEIGHTS = {16: Launch(64, 264, 3), 32: Launch(64, 264, 3), 64: Launch(32, 132, 3)}
+ELEMENTWISE = {16: Launch(512, 528, 1), 32: Launch(256, 528, 1), 64: Launch(128, 528, 1)}
+
+
+class Layer(NamedTuple):
+    """A convolution with its normalisation; `shortcut` is the block whose input is added behind them."""
+
+    conv: Any
+    norm: Any
+    experts: int
+    stride: int = 1
+    shared: bool = False
+    shortcut: Block | None = None
+
+    @property
+    def channels(self) -> int:
+        """Of one expert's output."""
+        return len(self.conv.weight) // self.experts
+
+    @property
+    def in_channels(self) -> int:
+        """Of one expert's input."""
+        return int(self.conv.weight.shape[1])
+
+    def parameters(self) -> tuple[Tensor, Tensor, Tensor]:
+        """Weights, scales and shifts."""
+        return self.conv.weight, self.norm.weight, self.norm.bias
+
+
+def layers_of(network: ExpertNetwork) -> Iterator[Layer]:
+    """Return the layers of a `resnet32`, from the stem on."""
+    assert isinstance(network.trunk, nn.Sequential)
+    stem: Any = network.trunk[0]
+    yield Layer(stem.conv, stem.norm.norm, 1)
+    for block in (*list(network.trunk)[1:], *network.branches):
+        assert isinstance(block, Block)
+        yield Layer(block.conv1, block.norm1.norm, block.num_experts, block.stride, block.shared_input)
+        yield Layer(block.conv2, block.norm2.norm, block.num_experts, shortcut=block)
+
+
+class Plan:
+    """What the kernels are told for batches of one shape: the sizes of each layer, and where parts of gradients lie."""
+
+    def __init__(self, layers: list[Layer], images: Tensor) -> None:
+        pictures, _, height, width = images.shape
+        self.sizes: list[Sizes] = []
+        rows: list[tuple[int, ...]] = []
+        source = place = 0
+        for layer in layers:
+            size = Sizes(layer, pictures, height, width)
+            height, width = size.out_height, size.out_width
+            self.sizes.append(size)
+            numbers = layer.conv.weight.numel()
+            rows += [
+                (source + start, numbers, size.parts, place + start, min(SUMMED, numbers - start))
+                for start in range(0, numbers, SUMMED)
+            ]
+            source, place = source + numbers * size.parts, place + numbers
+        self.table = torch.tensor(rows, device=images.device)
+        """Of `sum_partials`: where a block's parts begin, how far apart, how many, where their sum goes, its length."""
+        self.turns = -(-max(size.parts for size in self.sizes) // SUMMED_AT_ONCE)
+
+
+class Sizes:
+    """Of one layer, for pictures of one shape: how its kernels are cut into programs, and their settings."""
+
+    def __init__(self, layer: Layer, pictures: int, height: int, width: int) -> None:
+        stride, channels, in_channels, experts = layer.stride, layer.channels, layer.in_channels, layer.experts
+        self.pictures, self.out_height, self.out_width = pictures, (height - 1) // stride + 1, (width - 1) // stride + 1
+        self.pixels, self.groups = pictures * self.out_height * self.out_width, 1 if layer.shared else experts
+        conv = {
+            "H": height, "W": width, "OUT_H": self.out_height, "OUT_W": self.out_width, "STRIDE": stride,
+            "CI": in_channels, "CO": channels, "EXPERTS": experts, "SHARED": layer.shared,
+        }  # fmt: skip
+        self.forward = Cut.of(self.pixels, FORWARD[channels], experts)
+        self.forward_settings = {**conv, **self.forward.settings, "K": max(in_channels, min(WIDTHS))}
+        if in_channels in WIDTHS:  # not those of pictures, which have no gradient
+            launch = (BACKWARD if stride == 1 else BACKWARD_STRIDED)[in_channels]
+            self.backward = Cut.of(pictures * -(-height // stride) * -(-width // stride), launch, self.groups)
+            self.backward_settings = {**conv, **self.backward.settings}
+        tile = 2 if stride == 1 and channels < 64 else 1
+        self.weights = Cut.of(pictures * self.out_height * -(-self.out_width // tile), WEIGHTS[channels], 3 * experts)
+        self.weights_settings = {**conv, **self.weights.settings, "TILE": tile, "K": power((tile + 2) * in_channels)}
+        self.parts = tile * self.weights.programs
+        self.elementwise = Cut.of(self.pixels, ELEMENTWISE[channels], experts)
+        self.elementwise_settings = {"C": channels, "EXPERTS": experts, **self.elementwise.settings}
+        self.shortcut = {key: conv[key] for key in ("STRIDE", "H", "W", "CI", "SHARED")}
+
+
+class Cut(NamedTuple):
+    """How rows are dealt to programs: a block to each in turn."""
+
+    programs: int
+    settings: dict[str, int]
+
+    @classmethod
+    def of(cls, rows: int, launch: Launch, others: int) -> "Cut":
+        """About as many programs in all as wanted, with so many others for each, and equally many blocks for each.
+
+        >>> Cut.of(8192, Launch(block=64, programs=132, stages=3), others=9)
+        Cut(programs=15, settings={'BLOCK': 64, 'TURNS': 9, 'num_stages': 3})
+        """
+        blocks = -(-rows // launch.block)
+        turns = -(-blocks * others // launch.programs)
+        return cls(-(-blocks // turns), {"BLOCK": launch.block, "TURNS": turns, "num_stages": launch.stages})
+
+
+def power(number: int) -> int:
+    """Return the power of two that is not below a number.
+
+    >>> power(1), power(48), power(64)
+    (1, 64, 64)
+    """
+    return 1 << (number - 1).bit_length()

@@ -1,0 +1,194 @@
+"""Our own kernels against torch: layer by layer, as a whole network, and in a training."""
+
+import copy
+import gc
+import importlib.util
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+import balpoe
+from balpoe.networks import launches, resnet_cifar
+from balpoe.networks.fused import FusedForward, can_be_fused
+from balpoe.networks.kernel_check import kernel_error
+from test_training import tiny_data, train
+
+pytestmark = pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="needs Triton")
+cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs CUDA")
+CPU = torch.device("cpu")
+
+
+def resnet(num_experts=3, **settings):
+    torch.manual_seed(0)
+    return balpoe.expert_network("resnet32", num_classes=4, num_experts=num_experts, **settings)
+
+
+in_interpreter = pytest.mark.skipif("TRITON_INTERPRET" not in os.environ, reason="run by the first test")
+
+
+@pytest.mark.skipif("TRITON_INTERPRET" in os.environ, reason="is what runs the others")
+def test_in_tritons_interpreter():
+    """It runs the kernels on a CPU; in a process of its own, for it is chosen where Triton is imported."""
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-m", "not gpu", str(Path(__file__))]
+    environment = {**os.environ, "TRITON_INTERPRET": "1", "PYTEST_ADDOPTS": ""}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, cwd=Path(__file__).parents[1])
+    assert done.returncode == 0, done.stdout
+    assert "7 passed" in done.stdout
+
+
+@pytest.fixture
+def small(monkeypatch):
+    """Short stages and blocks: the interpreter is slow, and several programs are to have several turns."""
+    monkeypatch.setattr(resnet_cifar, "BLOCKS_PER_STAGE", 1)
+    for table in (
+        launches.FORWARD,
+        launches.BACKWARD,
+        launches.BACKWARD_STRIDED,
+        launches.WEIGHTS,
+        launches.ELEMENTWISE,
+    ):
+        for channels in table:
+            monkeypatch.setitem(table, channels, launches.Launch(block=64, programs=8, stages=1))
+
+
+SHAPES = [
+    {"num_experts": 2, "width": 16, "size": (3, 3, 8, 8)},
+    {"num_experts": 1, "width": (16, 16, 32), "size": (2, 1, 9, 6)},  # odd sides
+    {"num_experts": 2, "width": (16, 16, 16), "split": 0, "size": (2, 3, 6, 6)},  # the experts share the stem alone
+    {"num_experts": 2, "width": (16, 32, 32), "split": 2, "size": (2, 3, 8, 8)},
+    {"num_experts": 2, "width": (16, 16, 16), "split": 3, "size": (2, 3, 6, 6)},  # a classifier for each, no more
+]
+
+
+@in_interpreter
+@pytest.mark.parametrize("settings", SHAPES)
+def test_kernels_and_network_give_the_numbers_of_torch(small, settings):
+    *_, size = settings.values()
+    network = resnet(in_channels=size[1], **{name: value for name, value in settings.items() if name != "size"})
+    plain, images, targets = copy.deepcopy(network), torch.randn(size), torch.arange(size[0])
+    loss = balpoe.BalPoELoss([4, 3, 2, 1], [0.0] * network.num_experts)
+    forward = FusedForward(network, torch.float32)
+    ours, theirs = loss(forward(images), targets), loss(plain(images), targets)
+    assert ours.item() == pytest.approx(theirs.item(), rel=1e-5)
+    ours.backward()
+    theirs.backward()
+    for (name, parameter), reference in zip(network.named_parameters(), plain.parameters(), strict=True):
+        assert float((parameter.grad - reference.grad).norm()) <= 1e-4 * float(reference.grad.norm()) + 1e-9, name
+        assert parameter.grad.stride() == parameter.stride() or parameter.grad.is_contiguous(
+            memory_format=torch.channels_last
+        )
+    for (name, buffer), reference in zip(network.named_buffers(), plain.named_buffers(), strict=True):
+        torch.testing.assert_close(buffer, reference[1], rtol=1e-4, atol=1e-6, msg=name)
+    assert kernel_error(forward, images) < 1e-5
+
+
+@in_interpreter
+def test_a_wrong_kernel_is_noticed(small, monkeypatch):
+    network = resnet(2, width=16)
+    forward = FusedForward(network, torch.float32)
+    right = launches.Sizes.__init__
+
+    def wrong(self, *arguments):
+        right(self, *arguments)
+        self.weights_settings["W"] -= 1  # the last column of pixels is not seen
+
+    monkeypatch.setattr(launches.Sizes, "__init__", wrong)
+    assert kernel_error(forward, torch.randn(2, 3, 8, 8)) > 0.01
+
+
+def test_which_networks_can_be_fused():
+    assert can_be_fused(resnet(), CPU)
+    assert can_be_fused(resnet(width=(16, 32, 32), split=2), CPU)
+    frozen = resnet()
+    frozen.freeze_trunk()
+    others = [frozen, resnet(width=8), resnet(width=(16, 24, 48)), resnet(in_channels=17), torch.nn.Linear(2, 2)]
+    others.append(balpoe.expert_network("mlp", num_classes=4, num_experts=3, num_features=8))
+    assert not any(can_be_fused(network, CPU) for network in others)
+
+
+@pytest.mark.gpu
+@cuda
+@pytest.mark.parametrize("num_experts", [1, 3])
+@pytest.mark.parametrize("batch", [128, 95])
+def test_every_kernel_on_a_gpu(num_experts, batch):
+    network = resnet(num_experts).cuda().to(memory_format=torch.channels_last)
+    assert kernel_error(FusedForward(network), torch.randn(batch, 3, 32, 32, device="cuda")) < 0.005
+
+
+@pytest.mark.gpu
+@cuda
+def test_fused_gradients_are_as_near_to_float32_as_those_of_autocast():
+    network = resnet().cuda().to(memory_format=torch.channels_last)
+    images, targets = torch.randn(128, 3, 32, 32, device="cuda"), torch.arange(128, device="cuda") % 4
+    loss = balpoe.BalPoELoss([4, 3, 2, 1]).cuda()
+    copies = {name: copy.deepcopy(network) for name in ("fused", "autocast", "float32")}
+    for name, each in copies.items():
+        with torch.autocast("cuda", torch.bfloat16, enabled=name == "autocast"):
+            loss((FusedForward(each) if name == "fused" else each)(images), targets).backward()
+
+    def distance(name):
+        pairs = zip(copies[name].parameters(), copies["float32"].parameters(), strict=True)
+        errors = [float((ours.grad - exact.grad).norm() / exact.grad.norm()) for ours, exact in pairs]
+        return sum(errors) / len(errors)
+
+    assert distance("fused") <= 1.1 * distance("autocast")
+
+
+@pytest.mark.gpu
+@cuda
+def test_fused_and_eager_give_the_same_losses(recwarn):
+    """A small network amplifies rounding with each step: at a low rate there is nothing to amplify."""
+    data, losses = tiny_data(), {}
+    for kind in ("eager", "fused"):
+        settings = {"batch_size": 16, "lr": 1e-5, "device": "cuda", "precision": "bf16-mixed", "step": kind}
+        history = train(data, resnet(2, width=16), epochs=5, cutmix_probability=0.5, **settings)
+        losses[kind] = [entry["loss"] for entry in history]
+    assert losses["fused"] == pytest.approx(losses["eager"], rel=1e-2)
+    assert not [warning for warning in recwarn if "captured" in str(warning.message)]
+
+
+@pytest.mark.gpu
+@cuda
+def test_garbage_is_not_collected_while_a_step_is_recorded(recwarn):
+    """A graph that is freed in the middle of a recording would break it."""
+
+    def forgotten():
+        network = resnet(2, width=16)
+        network.cycle = [network]
+        train(tiny_data(), network, epochs=1, batch_size=16, device="cuda", precision="bf16-mixed", step="fused")
+
+    before = gc.get_threshold()
+    gc.disable()
+    forgotten()
+    gc.enable()
+    gc.set_threshold(1)
+    try:
+        forgotten()
+    finally:
+        gc.set_threshold(*before)
+    assert not [warning for warning in recwarn if "captured" in str(warning.message)]
+
+
+@pytest.mark.gpu
+@cuda
+def test_fused_training_is_the_same_to_the_bit_and_auto():
+    data, states = tiny_data(), []
+    for kind in ("fused", "auto"):
+        network = resnet(2, width=16)
+        train(data, network, epochs=2, batch_size=16, device="cuda", precision="bf16-mixed", step=kind)
+        states.append(network.state_dict())
+    for name, tensor in states[0].items():
+        assert torch.equal(tensor, states[1][name]), name
+
+
+@pytest.mark.gpu
+@cuda
+def test_a_fault_is_told_and_torch_takes_over(monkeypatch):
+    monkeypatch.setattr("balpoe.step.kernel_error", lambda forward, images: 0.3)
+    network = resnet(2, width=16)
+    with pytest.warns(UserWarning, match="replaced by the captured one: its kernels differ from torch's by 0.3"):
+        train(tiny_data(), network, epochs=1, batch_size=16, device="cuda", precision="bf16-mixed", step="auto")
