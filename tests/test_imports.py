@@ -29,6 +29,7 @@ LAYERS = [
     {"ensemble", "losses", "mixing", "calibration", "label_shift"},
     {"networks", "data"},
     {
+        "recording",
         "step",
         "launchers",
         "processes",

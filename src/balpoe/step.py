@@ -5,11 +5,10 @@ own. A recorded step is launched as one. Nothing but this file knows which of th
 """
 
 import functools
-import gc
 import threading
 import warnings
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, NamedTuple, Protocol
 
 import torch
@@ -21,6 +20,7 @@ from balpoe.errors import UserError, unknown_name
 from balpoe.mixing import blended_loss
 from balpoe.networks.fused import FusedForward, can_be_fused
 from balpoe.networks.kernel_check import kernel_error
+from balpoe.recording import captured
 
 __all__ = ["CapturedStep", "EagerStep", "Step", "training_step"]
 
@@ -172,7 +172,7 @@ class CapturedStep:
                     self._work(inputs, batch_loss)
                 aside.synchronize()
                 self.optimizer.zero_grad()  # gradients are to live in the graph's own memory
-                with _captured(graph, self.pool):
+                with captured(graph, self.pool):
                     value = self._work(inputs, batch_loss)
         finally:  # also after an error: what was begun aside is not to write into what is then restored
             torch.cuda.current_stream(device).wait_stream(aside)
@@ -206,28 +206,6 @@ def _recording_stream(device: torch.device) -> torch.cuda.Stream:
     What is recorded on it goes first; gradients of weights, which nothing waits for, are recorded on another.
     """
     return torch.cuda.Stream(device, priority=-1)
-
-
-@contextmanager
-def _captured(graph: Any, pool: Any) -> Iterator[None]:
-    """Not `torch.cuda.graph`, which waits for all that the GPU has to do, for other trainings as well.
-
-    Nor is garbage collected meanwhile: among it may be another training's graph, and to free one here breaks this one.
-    """
-    collecting = gc.isenabled()
-    gc.disable()
-    try:
-        graph.capture_begin(pool, capture_error_mode="thread_local")
-        try:
-            yield
-        except BaseException:
-            with suppress(RuntimeError):  # that the capture is invalid; why it is tells more
-                graph.capture_end()
-            raise
-        graph.capture_end()
-    finally:
-        if collecting:
-            gc.enable()
 
 
 def _fastest_algorithms() -> "AbstractContextManager[None]":

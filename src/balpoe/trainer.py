@@ -20,12 +20,14 @@ from balpoe.data.augment import Operation
 from balpoe.data.decoding import ResizedCrop
 from balpoe.data.picture_files import Samples
 from balpoe.data.plan import plan_epoch
+from balpoe.data.resident import Batch
 from balpoe.data.streamed import batch_source
 from balpoe.errors import UserError
 from balpoe.files import write_text
 from balpoe.interrupts import Interrupt
 from balpoe.networks.synchronised import synchronised
 from balpoe.progress import TrainingProgress
+from balpoe.recording import loading
 from balpoe.schedules import Schedule
 from balpoe.side_by_side import Work
 from balpoe.step import training_step
@@ -137,7 +139,8 @@ class Trainer:
         lr = settings.lr * settings.schedule(self.epoch, settings.epochs)
         started, first, steps = time.monotonic(), len(self.losses), len(plan.batches)
         losses, done = torch.zeros(steps, device=self.fabric.device), first
-        for batch in self.data.batches(plan, self.epoch, first=first, rank=rank, world=world):
+        batches = iter(self.data.batches(plan, self.epoch, first=first, rank=rank, world=world))
+        while (batch := _next(batches)) is not None:
             yield self.step.preparation(batch)
             _seed_torch(self.fabric.device, settings.seed, self.epoch, done, rank)
             losses[done] = self.step(batch, lr, (self.epoch + done / steps) / settings.epochs)
@@ -198,8 +201,10 @@ class Trainer:
 
     def save(self) -> None:
         """Write checkpoint, history and timing, of weights that are finite: the losses do not see the last update."""
-        finite = [torch.isfinite(parameter).all() for parameter in self.network.parameters()]
-        if finite and not bool(torch.stack(finite).all()):  # one read from the device
+        with loading():
+            finite = [torch.isfinite(parameter).all() for parameter in self.network.parameters()]
+            right = not finite or bool(torch.stack(finite).all())  # one read from the device
+        if not right:
             raise self._diverged(f"the weights stopped being finite by epoch {self.epoch} of {self.settings.epochs}")
         if self.folder is None or not self.fabric.is_global_zero:
             return
@@ -262,6 +267,12 @@ class Trainer:
         before = before if isinstance(before, dict) else {}
         changed = [f"{k}={before.get(k, '?')} (now {v})" for k, v in self.identity.items() if before.get(k) != v]
         return ", ".join(changed) or "other settings"
+
+
+def _next(batches: Iterator[Batch]) -> Batch | None:
+    """The next batch, if there is one; made on the device, beside trainings that may be recording a step."""
+    with loading():
+        return next(batches, None)
 
 
 def _fingerprint(thing: Any) -> str:

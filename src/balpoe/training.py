@@ -18,6 +18,7 @@ from balpoe.launchers import launcher, processes_and_machines
 from balpoe.predictions import logits_of
 from balpoe.processes import check_devices, gathered_rows, launch, one_device, share_weights
 from balpoe.progress import TrainingProgress
+from balpoe.recording import loading
 from balpoe.schedules import Multistep, Schedule
 from balpoe.side_by_side import Work, complete
 from balpoe.tracking import Tracking, check_tracking
@@ -85,8 +86,8 @@ def fit(
         num_nodes: Machines; more than one take torchrun or SLURM, under which 1 is as many as there are.
         workers: Processes of each process that decode picture files; 0: none; -1: as the machine allows.
         precision: "auto" is bfloat16 autocast on CUDA and float32 elsewhere; or a name of Lightning Fabric's.
-        step: "eager", or recorded once as a CUDA graph and replayed, "captured", which "auto" is on one GPU; or recorded
-            with other kernels: "compiled" by torch, which takes a while, or "fused", our own, which "auto" is for resnet32.
+        step: "eager", or recorded once as a CUDA graph and replayed, "captured", which "auto" is on one GPU; or
+            recorded in other kernels: those of torch's compiler, "compiled", or our own for resnet32, "fused", its "auto".
         track: Where losses are logged as well: "csv", "tensorboard", "wandb"; all of them want a `run`.
         progress: Show a bar on a terminal, plain lines elsewhere.
 
@@ -226,10 +227,11 @@ class _Job:
     def steps(self, fabric: Fabric, network: nn.Module, interrupt: Interrupt) -> "Work[Outcome]":
         """Train, with a pause after each step; then predict."""
         with own_chance(fabric.device):
-            training = Trainer(
-                fabric, network, self.loss, self.train, self.settings, self.folder, self.step, self.workers
-            )
-            training.resume()
+            with loading():
+                training = Trainer(
+                    fabric, network, self.loss, self.train, self.settings, self.folder, self.step, self.workers
+                )
+                training.resume()
             epochs, first = self.settings.epochs, fabric.is_global_zero
             label = f"{self.folder.parent.name}/{self.folder.name}" if self.folder else "training"
             done, show = training.samples_done(), self.progress and first
@@ -250,7 +252,8 @@ class _Job:
         """The expert logits of the test set, in the first process."""
         assert self.test is not None
         if fabric.world_size == 1:
-            return logits_of(network, self.test, workers=self.workers)
+            with loading():
+                return logits_of(network, self.test, workers=self.workers)
         rows = torch.arange(fabric.global_rank, len(self.test), fabric.world_size)
         part = logits_of(network, self.test.subset(rows), workers=self.workers) if len(rows) else torch.zeros(0)
         return gathered_rows(fabric, part, len(self.test))
