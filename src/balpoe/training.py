@@ -87,7 +87,7 @@ def fit(
         workers: Processes of each process that decode picture files; 0: none; -1: as the machine allows.
         precision: "auto" is bfloat16 autocast on CUDA and float32 elsewhere; or a name of Lightning Fabric's.
         step: "eager", or recorded once as a CUDA graph and replayed, "captured", which "auto" is on one GPU; or
-            recorded in other kernels: those of torch's compiler, "compiled", or our own for resnet32, "fused", its "auto".
+            in other kernels: those of torch's compiler, "compiled", or our own for resnet32, "fused", its "auto".
         track: Where losses are logged as well: "csv", "tensorboard", "wandb"; all of them want a `run`.
         progress: Show a bar on a terminal, plain lines elsewhere.
 
