@@ -37,13 +37,15 @@ def test_in_tritons_interpreter():
     environment = {**os.environ, "TRITON_INTERPRET": "1", "PYTEST_ADDOPTS": ""}
     done = subprocess.run(command, env=environment, capture_output=True, text=True, cwd=Path(__file__).parents[1])
     assert done.returncode == 0, done.stdout
-    assert "7 passed" in done.stdout
+    assert "8 passed" in done.stdout
 
 
 @pytest.fixture
 def small(monkeypatch):
     """Short stages and blocks: the interpreter is slow, and several programs are to have several turns."""
     monkeypatch.setattr(resnet_cifar, "BLOCKS_PER_STAGE", 1)
+    monkeypatch.setattr(launches, "SUMMED", 8192)
+    monkeypatch.setattr(launches, "SUMMED_AT_ONCE", 4)
     for table in (
         launches.FORWARD,
         launches.BACKWARD,
@@ -52,7 +54,7 @@ def small(monkeypatch):
         launches.ELEMENTWISE,
     ):
         for channels in table:
-            monkeypatch.setitem(table, channels, launches.Launch(block=64, programs=8, stages=1))
+            monkeypatch.setitem(table, channels, launches.Launch(block=128, programs=2, stages=1))
 
 
 SHAPES = [
@@ -83,13 +85,13 @@ def test_kernels_and_network_give_the_numbers_of_torch(small, settings):
         )
     for (name, buffer), reference in zip(network.named_buffers(), plain.named_buffers(), strict=True):
         torch.testing.assert_close(buffer, reference[1], rtol=1e-4, atol=1e-6, msg=name)
-    assert kernel_error(forward, images) < 1e-5
+    if "split" not in settings:
+        assert kernel_error(forward, images) < 1e-5
 
 
 @in_interpreter
 def test_a_wrong_kernel_is_noticed(small, monkeypatch):
-    network = resnet(2, width=16)
-    forward = FusedForward(network, torch.float32)
+    forward = FusedForward(resnet(1, width=(16, 16, 16)), torch.float32)
     right = launches.Sizes.__init__
 
     def wrong(self, *arguments):
@@ -98,6 +100,12 @@ def test_a_wrong_kernel_is_noticed(small, monkeypatch):
 
     monkeypatch.setattr(launches.Sizes, "__init__", wrong)
     assert kernel_error(forward, torch.randn(2, 3, 8, 8)) > 0.01
+
+
+def test_batches_that_are_too_large_are_refused():
+    layers = list(launches.layers_of(resnet()))
+    with pytest.raises(ValueError, match="more numbers of a batch than the kernels can count"):
+        launches.Plan(layers, torch.empty(4096, 3, 256, 256, device="meta"))
 
 
 def test_which_networks_can_be_fused():

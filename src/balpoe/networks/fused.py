@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from balpoe.networks.experts import ExpertNetwork
-from balpoe.networks.launches import SUMMED, SUMMED_AT_ONCE, WIDTHS, Layer, Plan, Sizes, layers_of, power
+from balpoe.networks.launches import WIDTHS, Layer, Plan, Sizes, layers_of, power
 from balpoe.networks.resnet_cifar import Block, Stem
 
 __all__ = ["FusedForward", "block_from", "can_be_fused", "fused_backward", "fused_forward"]
@@ -173,9 +173,7 @@ def fused_backward(fused: FusedForward, passed: Forward, gradient: Tensor) -> Ba
             RESIDUAL=block is not None, BEFORE=block.padding // 2 if block else 0, **size.backward_settings,
         )  # fmt: skip
     parts.join()
-    kernels.sum_partials[(len(plan.table),)](
-        parts.flat, plan.table, gradients.flat, BLOCK=SUMMED, ROWS=SUMMED_AT_ONCE, TURNS=plan.turns
-    )
+    kernels.sum_partials[(len(plan.table),)](parts.flat, plan.table, gradients.flat, **plan.sum_settings)
     return Backward(gradients, dz, dy)
 
 

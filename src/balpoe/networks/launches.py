@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from balpoe.networks.experts import ExpertNetwork
 from balpoe.networks.resnet_cifar import Block
 
-__all__ = ["SUMMED", "SUMMED_AT_ONCE", "WIDTHS", "Layer", "Plan", "Sizes", "layers_of"]
+__all__ = ["WIDTHS", "Layer", "Plan", "Sizes", "layers_of", "power"]
 
 WIDTHS = (16, 32, 64)
 SUMMED, SUMMED_AT_ONCE = 256, 16  # numbers of a gradient that a program sums, and so many parts of each at a time
@@ -90,7 +90,8 @@ class Plan:
             source, place = source + numbers * size.parts, place + numbers
         self.table = torch.tensor(rows, device=images.device)
         """Of `sum_partials`: where a block's parts begin, how far apart, how many, where their sum goes, its length."""
-        self.turns = -(-max(size.parts for size in self.sizes) // SUMMED_AT_ONCE)
+        turns = -(-max(size.parts for size in self.sizes) // SUMMED_AT_ONCE)
+        self.sum_settings = {"BLOCK": SUMMED, "ROWS": SUMMED_AT_ONCE, "TURNS": turns}
 
 
 class Sizes:
@@ -100,6 +101,8 @@ class Sizes:
         stride, channels, in_channels, experts = layer.stride, layer.channels, layer.in_channels, layer.experts
         self.pictures, self.out_height, self.out_width = pictures, (height - 1) // stride + 1, (width - 1) // stride + 1
         self.pixels, self.groups = pictures * self.out_height * self.out_width, 1 if layer.shared else experts
+        if max(pictures * height * width * self.groups * in_channels, self.pixels * experts * channels) >= 2**31:
+            raise ValueError("a layer makes more numbers of a batch than the kernels can count, 2 ** 31")
         conv = {
             "H": height, "W": width, "OUT_H": self.out_height, "OUT_W": self.out_width, "STRIDE": stride,
             "CI": in_channels, "CO": channels, "EXPERTS": experts, "SHARED": layer.shared,
