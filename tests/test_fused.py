@@ -6,15 +6,19 @@ import importlib.util
 import os
 import subprocess
 import sys
+import weakref
 from pathlib import Path
 
 import pytest
 import torch
 
 import balpoe
-from balpoe.networks import launches, resnet_cifar
+from balpoe.interrupts import Interrupt
+from balpoe.networks import CosineClassifier, ExpertNetwork, fused, kernel_check, launches, resnet_cifar
 from balpoe.networks.fused import FusedForward, can_be_fused
 from balpoe.networks.kernel_check import kernel_error
+from balpoe.side_by_side import complete, side_by_side
+from balpoe.training import fit_and_predict_by_step
 from test_training import tiny_data, train
 
 pytestmark = pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="needs Triton")
@@ -37,7 +41,7 @@ def test_in_tritons_interpreter():
     environment = {**os.environ, "TRITON_INTERPRET": "1", "PYTEST_ADDOPTS": ""}
     done = subprocess.run(command, env=environment, capture_output=True, text=True, cwd=Path(__file__).parents[1])
     assert done.returncode == 0, done.stdout
-    assert "8 passed" in done.stdout
+    assert "10 passed" in done.stdout
 
 
 @pytest.fixture
@@ -102,6 +106,38 @@ def test_a_wrong_kernel_is_noticed(small, monkeypatch):
     assert kernel_error(forward, torch.randn(2, 3, 8, 8)) > 0.01
 
 
+@in_interpreter
+def test_nothing_waits_for_the_garbage_collector(small, monkeypatch):
+    forward, alive, made = FusedForward(resnet(1, width=(16, 16, 16)), torch.float32), [], fused.fused_forward
+
+    def watched(*arguments):
+        passed = made(*arguments)
+        alive.append(weakref.ref(passed.inputs[1]))
+        return passed
+
+    monkeypatch.setattr(fused, "fused_forward", watched)
+    gc.disable()
+    try:
+        forward(torch.randn(2, 3, 4, 4)).sum().backward()
+        assert [each() for each in alive] == [None]
+    finally:
+        gc.enable()
+
+
+@in_interpreter
+def test_wrong_running_statistics_are_noticed(small, monkeypatch):
+    forward = FusedForward(resnet(1, width=(16, 16, 16)), torch.float32)
+    made = kernel_check.fused_forward
+
+    def wrong(*arguments):
+        passed = made(*arguments)
+        forward.layers[2].norm.running_var.mul_(1.1)
+        return passed
+
+    monkeypatch.setattr(kernel_check, "fused_forward", wrong)
+    assert kernel_error(forward, torch.randn(2, 3, 8, 8)) > 0.01
+
+
 def test_batches_that_are_too_large_are_refused():
     layers = list(launches.layers_of(resnet()))
     with pytest.raises(ValueError, match="more numbers of a batch than the kernels can count"):
@@ -115,6 +151,11 @@ def test_which_networks_can_be_fused():
     frozen.freeze_trunk()
     others = [frozen, resnet(width=8), resnet(width=(16, 24, 48)), resnet(in_channels=17), torch.nn.Linear(2, 2)]
     others.append(balpoe.expert_network("mlp", num_classes=4, num_experts=3, num_features=8))
+    hooked = resnet()
+    hooked.trunk.register_forward_hook(print)
+    averaging = resnet()
+    averaging.trunk[0].norm.norm.momentum = None
+    others += [hooked, averaging, ExpertNetwork(torch.nn.Sequential(), [], CosineClassifier(4, 2))]
     assert not any(can_be_fused(network, CPU) for network in others)
 
 
@@ -164,18 +205,18 @@ def test_fused_and_eager_give_the_same_losses(recwarn):
 def test_garbage_is_not_collected_while_a_step_is_recorded(recwarn):
     """A graph that is freed in the middle of a recording would break it."""
 
-    def forgotten():
-        network = resnet(2, width=16)
-        network.cycle = [network]
-        train(tiny_data(), network, epochs=1, batch_size=16, device="cuda", precision="bf16-mixed", step="fused")
-
-    before = gc.get_threshold()
+    x = torch.ones(4, device="cuda")
+    forgotten = [torch.cuda.CUDAGraph()]
+    with torch.cuda.graph(forgotten[0]):
+        x.mul(2)
     gc.disable()
-    forgotten()
-    gc.enable()
+    forgotten.append(forgotten)
+    del forgotten
+    before = gc.get_threshold()
     gc.set_threshold(1)
+    gc.enable()
     try:
-        forgotten()
+        train(tiny_data(), resnet(2, width=16), epochs=1, batch_size=16, device="cuda", step="fused")
     finally:
         gc.set_threshold(*before)
     assert not [warning for warning in recwarn if "captured" in str(warning.message)]
@@ -191,6 +232,37 @@ def test_fused_training_is_the_same_to_the_bit_and_auto():
         states.append(network.state_dict())
     for name, tensor in states[0].items():
         assert torch.equal(tensor, states[1][name]), name
+
+
+@pytest.mark.gpu
+@cuda
+def test_side_by_side_they_are_those_alone(recwarn):
+    """Of different lengths, so that one is predicted while another is recorded; bit for bit."""
+
+    def work(seed):
+        torch.manual_seed(seed)
+        network = balpoe.expert_network("resnet32", num_classes=4, num_experts=2, width=16)
+        settings = {"epochs": 1 + seed % 3, "batch_size": 16, "device": "cuda", "progress": False, "step": "fused"}
+        loss = balpoe.BalPoELoss(data.class_counts, (1, -1))
+        return network, fit_and_predict_by_step(network, loss, data, data, Interrupt(), seed=seed, **settings)
+
+    data = tiny_data()
+    together, alone = [work(seed) for seed in range(9)], [work(seed) for seed in range(9)]
+    list(side_by_side([each for _, each in together], at_once=3))
+    for (first, _), (second, training) in zip(together, alone, strict=True):
+        complete(training)
+        for ours, theirs in zip(first.state_dict().values(), second.state_dict().values(), strict=True):
+            assert torch.equal(ours, theirs)
+    assert not [warning for warning in recwarn if "captured" in str(warning.message)]
+
+
+@pytest.mark.gpu
+@cuda
+def test_what_is_not_a_number_stays_none():
+    network = resnet(2, width=16).cuda()
+    images = torch.randn(8, 3, 8, 8, device="cuda")
+    images[0, 0, 3, 3] = float("nan")
+    assert not torch.isfinite(FusedForward(network)(images)).any()
 
 
 @pytest.mark.gpu

@@ -102,6 +102,13 @@ def test_the_same_seed_gives_the_same_bits_and_another_does_not():
     assert not same_weights(networks[0], networks[2])
 
 
+def test_a_network_that_is_ready_for_evaluation_is_trained_like_any_other():
+    data = tiny_data()
+    first, second = resnet(data), resnet(data).eval()
+    assert train(data, first, epochs=1) == train(data, second, epochs=1)
+    assert same_weights(first, second)
+
+
 def test_what_torch_draws_is_seeded_and_the_caller_s_generator_is_left_alone():
     class WithDropout(torch.nn.Module):
         num_experts = 1

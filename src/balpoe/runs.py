@@ -248,10 +248,12 @@ def evaluate_model(file: str | Path, folder: Path, data_root: str = "") -> Run:
 def _measure(model: Any, test: Any, folder: Path, logits: Any = None) -> None:
     """Write what is known when training has ended: the model, its predictions, and last their evaluation."""
     from balpoe.models import save_model
+    from balpoe.recording import loading
     from balpoe.shifted import full_evaluation
 
     save_model(folder / "model.safetensors", model)
-    predictions = model.predictions(test, logits)
+    with loading():
+        predictions = model.predictions(test, logits)
     predictions.save(folder / "predictions")
     few, many = model.recipe.shot_groups
     write_json(folder / "evaluation.json", full_evaluation(predictions, (few, many)))

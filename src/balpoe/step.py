@@ -167,9 +167,10 @@ class CapturedStep:
         # The first shape is that of almost all batches; an epoch's last one is not worth the time to compile.
         batch_loss = _batch_loss if self.compiled is None or self.recordings else self.compiled
         try:
-            with torch.cuda.stream(aside), _fastest_algorithms(), _many_networks() if self.compiled else nullcontext():
-                for _ in range(3):  # choose algorithms, compile, allocate: none of this belongs into the graph
-                    self._work(inputs, batch_loss)
+            with torch.cuda.stream(aside), _many_networks() if self.compiled else nullcontext():
+                with nullcontext() if isinstance(self.forward, FusedForward) else _fastest_algorithms():
+                    for _ in range(3):  # choose algorithms, compile, allocate: none of this belongs into the graph
+                        self._work(inputs, batch_loss)
                 aside.synchronize()
                 self.optimizer.zero_grad()  # gradients are to live in the graph's own memory
                 with captured(graph, self.pool):
@@ -177,7 +178,7 @@ class CapturedStep:
         finally:  # also after an error: what was begun aside is not to write into what is then restored
             torch.cuda.current_stream(device).wait_stream(aside)
         self.pool = graph.pool()
-        return _Recording(graph, inputs, value)
+        return _Recording(graph, inputs, value, self.forward)
 
     def _work(self, batch: Batch, batch_loss: BatchLoss) -> Tensor:
         self.optimizer.zero_grad()
@@ -193,10 +194,10 @@ def _fault(forward: FusedForward, images: Tensor) -> str:
     try:
         error = kernel_error(forward, images)
     except torch.OutOfMemoryError:
-        raise
+        return "there is too little memory to check it"
     except Exception as problem:  # no C compiler for Triton, another Triton, a GPU that it does not know
-        return str(problem).strip().partition("\n")[0] or type(problem).__name__
-    return "" if error < 0.01 else f"its kernels differ from torch's by {error:.2g} of the norm"
+        return f"{type(problem).__name__}: {str(problem).strip().rpartition(chr(10))[2]}"
+    return "" if error < 0.01 else f"its kernels differ from torch's by {error:.2g}"
 
 
 @functools.cache
@@ -205,11 +206,14 @@ def _recording_stream(device: torch.device) -> torch.cuda.Stream:
 
     What is recorded on it goes first; gradients of weights, which nothing waits for, are recorded on another.
     """
-    return torch.cuda.Stream(device, priority=-1)
+    return torch.cuda.Stream(device, priority=-2)
 
 
 def _fastest_algorithms() -> "AbstractContextManager[None]":
-    """Let cuDNN try its algorithms; None leaves its other settings (TF32, say) as the user has them."""
+    """Let cuDNN try its algorithms, in all threads; None leaves its other settings (TF32, say) as the user has them.
+
+    Not while a graph is recorded: to try them, another thread would wait for the GPU, which breaks the recording.
+    """
     flags: AbstractContextManager[None] = torch.backends.cudnn.flags(None, True, None, None, None, None)
     return flags
 
@@ -227,6 +231,8 @@ class _Recording(NamedTuple):
     inputs: Batch
     """What the graph reads; a batch is copied here before a replay."""
     loss: Tensor
+    forward: Forward
+    """Holds what the graph reads besides."""
 
 
 class _State:

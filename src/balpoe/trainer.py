@@ -92,6 +92,7 @@ class Trainer:
     ) -> None:
         if settings.sync_batchnorm and fabric.world_size > 1:  # of several processes each has a copy of the network
             synchronised(network)
+        network.train()  # one that was loaded is ready for evaluation
         self.fabric, self.network, self.settings, self.folder = fabric, network, settings, folder
         self.data = batch_source(train, fabric.device, settings.augmentation, settings.seed, workers)
         self.num_samples = len(train)

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple, TypeGuard
 
 import torch
 from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
 
 from balpoe.networks.experts import ExpertNetwork
 from balpoe.networks.launches import WIDTHS, Layer, Plan, Sizes, layers_of, power
@@ -21,22 +22,28 @@ __all__ = ["FusedForward", "block_from", "can_be_fused", "fused_backward", "fuse
 
 
 def can_be_fused(network: nn.Module, device: torch.device) -> TypeGuard[ExpertNetwork]:
-    """Whether `FusedForward` can train a network there: `resnet32` of common widths, no part of it frozen."""
+    """Whether `FusedForward` can train a network there: `resnet32` of common widths, its trunk not frozen, no hooks."""
     if importlib.util.find_spec("triton") is None:
         return False
     if device.type == "cuda" and torch.cuda.get_device_capability(device) < (8, 0):
         return False  # has no bfloat16
-    if not isinstance(network, ExpertNetwork) or network.trunk_is_frozen:
+    if type(network) is not ExpertNetwork or network.trunk_is_frozen or not isinstance(network.trunk, nn.Sequential):
         return False
-    if not isinstance(network.trunk, nn.Sequential) or type(network.trunk[0]) is not Stem:
+    trunk = list(network.trunk)
+    if (
+        not trunk
+        or type(trunk[0]) is not Stem
+        or any(type(part) is not Block for part in (*trunk[1:], *network.branches))
+    ):
         return False
-    if any(type(block) is not Block for block in (*list(network.trunk)[1:], *network.branches)):
+    if any(module._forward_hooks or module._forward_pre_hooks for module in network.modules()):
         return False
     stem, *others = layers = list(layers_of(network))
     return (
         stem.in_channels <= min(WIDTHS)
         and all(layer.in_channels in WIDTHS for layer in others)
-        and all(layer.channels in WIDTHS and type(layer.norm) is nn.BatchNorm2d for layer in layers)
+        and all(layer.channels in WIDTHS for layer in layers)
+        and all(type(layer.norm) is nn.BatchNorm2d and layer.norm.momentum is not None for layer in layers)
     )
 
 
@@ -71,11 +78,13 @@ class _Body(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, fused: FusedForward, images: Tensor, *_: Tensor) -> Tensor:
-        ctx.fused, ctx.passed = fused, fused_forward(fused, images)
-        features: Tensor = ctx.passed.features
-        return features
+        passed = fused_forward(fused, images)
+        # Without its output, whose `grad_fn` holds it: in a circle everything would wait for the garbage collector.
+        ctx.fused, ctx.passed = fused, passed._replace(features=torch.empty(0))
+        return passed.features
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         return None, None, *fused_backward(ctx.fused, ctx.passed, gradient).gradients
 
@@ -230,4 +239,5 @@ class _Parts:
 
 @functools.cache
 def _side_stream(device: torch.device) -> torch.cuda.Stream:
-    return torch.cuda.Stream(device)
+    """Of a priority that torch's streams for trainings do not have: it gives those out again and again."""
+    return torch.cuda.Stream(device, priority=-1)

@@ -1,6 +1,7 @@
 """Whether our own kernels are right on this machine: compilers of GPU code are sometimes wrong, and say nothing."""
 
 from collections.abc import Iterator
+from itertools import chain
 
 import torch
 from torch import Tensor
@@ -13,18 +14,26 @@ __all__ = ["kernel_error"]
 
 
 def kernel_error(fused: FusedForward, images: Tensor) -> float:
-    """Return how far any kernel's output is from what torch makes of the same inputs, by its norm; 0.002 is rounding.
+    """Return how far any kernel's output is from what torch makes of the same inputs; 0.002 is rounding.
 
-    For these images and a random gradient of the features. Changes the network's running statistics.
+    The largest of all relative differences, by norms and by single numbers, for these images and a random gradient of
+    the features. Changes the network's running statistics.
     """
+    images = images.clone()  # lies in memory as a recorded batch does
+    before = [(layer.norm.running_mean.clone(), layer.norm.running_var.clone()) for layer in fused.layers]
     with torch.no_grad():
         passed = fused_forward(fused, images)
         # Not from the GPU's own generator, which belongs to a graph while one is being recorded.
         gradient = torch.randn(passed.features.shape, generator=torch.Generator().manual_seed(0)).to(images.device)
         flow = fused_backward(fused, passed, gradient)
-    pairs = _pairs(fused, passed, flow, gradient)
-    errors = [(ours.float() - theirs).norm() / theirs.norm().clamp_min(1e-30) for ours, theirs in pairs]
-    return float(torch.stack(errors).max())
+    pairs = chain(_pairs(fused, passed, flow, gradient), _statistics(fused, passed, before))
+    return float(torch.stack([_difference(ours.float(), theirs) for ours, theirs in pairs]).max())
+
+
+def _difference(ours: Tensor, theirs: Tensor) -> Tensor:
+    """By norms, and that of the number which differs most, beside the root of their mean square."""
+    away, size = (ours - theirs).abs(), theirs.square().mean().sqrt().clamp_min(1e-30)
+    return torch.maximum(away.square().mean().sqrt() / size, (away / (theirs.abs() + size)).max())
 
 
 def _pairs(fused: FusedForward, passed: Forward, flow: Backward, gradient: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
@@ -53,6 +62,17 @@ def _pairs(fused: FusedForward, passed: Forward, flow: Backward, gradient: Tenso
         before, x = x, out
     spread = gradient.flatten(1)[:, :, None, None] / (x.shape[2] * x.shape[3])
     yield _maps(flow.dz[-1], sizes[-1]), torch.where(x > 0, spread, 0)
+
+
+def _statistics(
+    fused: FusedForward, passed: Forward, before: list[tuple[Tensor, Tensor]]
+) -> Iterator[tuple[Tensor, Tensor]]:
+    """The changes of the running statistics, ours and torch's."""
+    for layer, size, y, old in zip(fused.layers, passed.plan.sizes, passed.outputs, before, strict=True):
+        new = [tensor.clone() for tensor in old]
+        F.batch_norm(_maps(y, size), new[0], new[1], training=True, momentum=layer.norm.momentum)
+        for ours, theirs, start in zip((layer.norm.running_mean, layer.norm.running_var), new, old, strict=True):
+            yield ours - start, theirs - start
 
 
 def _maps(pixels: Tensor, size: Sizes) -> Tensor:

@@ -78,7 +78,8 @@ def norm_forward(
     """Normalise, add the shortcut (every STRIDE-th pixel, BEFORE empty channels in front), rectify; keep statistics."""
     expert, c = tl.program_id(1), tl.arange(0, C)
     mean = _total(sums, expert, 0, programs, PROGRAMS, C) / pixels
-    variance = tl.maximum(_total(sums, expert, 1, programs, PROGRAMS, C) / pixels - mean * mean, 0.0)
+    variance = _total(sums, expert, 1, programs, PROGRAMS, C) / pixels - mean * mean
+    variance = tl.maximum(variance, 0.0, tl.PropagateNan.ALL)  # by default a GPU makes 0 of max(NaN, 0)
     rstd = 1 / tl.sqrt(variance + eps)
     channel = expert * C + c
     if tl.program_id(0) == 0:
@@ -103,7 +104,8 @@ def norm_forward(
             own = inside & ((c >= BEFORE) & (c < BEFORE + CI))[None, :]
             source = shortcut + source[:, None] * CI + (c - BEFORE)[None, :]
             value += tl.load(source, mask=own, other=0.0).to(tl.float32)
-        tl.store(out + place, tl.maximum(value, 0.0).to(out.dtype.element_ty), mask=inside)
+        value = tl.maximum(value, 0.0, tl.PropagateNan.ALL)
+        tl.store(out + place, value.to(out.dtype.element_ty), mask=inside)
 
 
 @triton.jit(do_not_specialize=["pixels"])

@@ -29,7 +29,7 @@ class Launch(NamedTuple):
 # By channels, what was fastest on an H200. Two stages are left out: with them Triton 3.6 makes a wrong kernel.
 FORWARD = {16: Launch(256, 528, 3), 32: Launch(256, 528, 3), 64: Launch(64, 528, 3)}
 BACKWARD = {16: Launch(256, 528, 3), 32: Launch(256, 528, 3), 64: Launch(64, 528, 3)}
-BACKWARD_STRIDED = {16: Launch(128, 264, 3), 32: Launch(128, 264, 3), 64: Launch(32, 528, 1)}
+BACKWARD_STRIDED = {16: Launch(128, 264, 3), 32: Launch(64, 528, 3), 64: Launch(32, 528, 1)}
 WEIGHTS = {16: Launch(64, 264, 3), 32: Launch(64, 264, 3), 64: Launch(32, 132, 3)}
 ELEMENTWISE = {16: Launch(512, 528, 1), 32: Launch(256, 528, 1), 64: Launch(128, 528, 1)}
 
