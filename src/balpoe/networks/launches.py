@@ -26,7 +26,7 @@ class Launch(NamedTuple):
     """Blocks of rows on their way from memory."""
 
 
-# By channels, what was fastest on an H200. Two stages are left out: with them Triton 3.6 makes a wrong kernel.
+# By channels, what was fastest on an H200. Two stages are left out: with them torch 2.11's Triton makes a wrong kernel.
 FORWARD = {16: Launch(256, 528, 3), 32: Launch(256, 528, 3), 64: Launch(64, 528, 3)}
 BACKWARD = {16: Launch(256, 528, 3), 32: Launch(256, 528, 3), 64: Launch(64, 528, 3)}
 BACKWARD_STRIDED = {16: Launch(128, 264, 3), 32: Launch(64, 528, 3), 64: Launch(32, 528, 1)}
