@@ -3,6 +3,7 @@
 import copy
 import gc
 import importlib.util
+import json
 import os
 import subprocess
 import sys
@@ -267,8 +268,10 @@ def test_what_is_not_a_number_stays_none():
 
 @pytest.mark.gpu
 @cuda
-def test_a_fault_is_told_and_torch_takes_over(monkeypatch):
+def test_a_fault_is_told_and_torch_takes_over(monkeypatch, tmp_path):
     monkeypatch.setattr("balpoe.step.kernel_error", lambda forward, images: 0.3)
     network = resnet(2, width=16)
+    settings = {"epochs": 1, "batch_size": 16, "device": "cuda", "precision": "bf16-mixed", "step": "auto"}
     with pytest.warns(UserWarning, match="replaced by the captured one: its kernels differ from torch's by 0.3"):
-        train(tiny_data(), network, epochs=1, batch_size=16, device="cuda", precision="bf16-mixed", step="auto")
+        train(tiny_data(), network, run=tmp_path, **settings)
+    assert json.loads((tmp_path / "timing.jsonl").read_text())["step"] == "captured"

@@ -64,6 +64,8 @@ def test_what_is_published_of_a_run(finished):
     assert record["evaluation"] == finished.evaluation()
     assert record["environment"]["balpoe"]
     assert record["seconds"] == finished.seconds()
+    assert record["steps"] == ["eager"]
+    assert set(record["environment"]["packages"]) >= {"torch", "triton"}
 
 
 def test_a_finished_run_is_left_alone(finished):

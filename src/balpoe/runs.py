@@ -14,8 +14,10 @@ import zlib
 from collections.abc import Callable, Generator, Mapping
 from dataclasses import asdict
 from importlib import import_module
+from importlib.metadata import version
+from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import balpoe
 from balpoe.errors import UserError
@@ -26,6 +28,7 @@ from balpoe.saved_evaluations import is_evaluation
 __all__ = ["Run", "changed_name", "evaluate_model", "run_folder", "runs_of", "train_run", "train_run_by_step"]
 
 LONGEST_NAME = 150
+Value = TypeVar("Value")
 
 
 class Run:
@@ -76,12 +79,19 @@ class Run:
 
     def seconds(self) -> float:
         """Return the time that training took, over all its sessions."""
+        return sum(self._timing(lambda entry: float(entry["seconds"])))
+
+    def steps(self) -> list[str]:
+        """Return the kinds of training step that were really taken, as eager or fused; recipes may say auto."""
+        return sorted(set(self._timing(lambda entry: str(entry.get("step", "unknown")))))
+
+    def _timing(self, value: Callable[[dict[str, Any]], Value]) -> list[Value]:
         path = self.folder / "timing.jsonl"
         try:
-            return sum(float(json.loads(line)["seconds"]) for line in read_text(path).splitlines())
+            return [value(json.loads(line)) for line in read_text(path).splitlines()]
         except UserError:
             raise
-        except (ValueError, KeyError, TypeError, RecursionError, OverflowError) as error:
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError, OverflowError) as error:
             raise UserError(f"{path} is garbled ({error}); train the run anew with --fresh") from error
 
     def environment(self) -> dict[str, Any]:
@@ -90,13 +100,14 @@ class Run:
         return found if isinstance(found, dict) else {}
 
     def record(self) -> dict[str, Any]:
-        """Return what a published result rests on, in one value: recipe, environment, evaluation, seconds."""
+        """Return what a published result rests on, in one value: recipe, environment, evaluation, seconds, steps."""
         recipe = toml_values(read_text(self.folder / "recipe.toml"))
         return {
             "recipe": {**recipe, "data_root": "", "weights": self.recipe().without_places().weights},
             "environment": read_json(self.folder / "environment.json"),
             "evaluation": self.evaluation(),
             "seconds": self.seconds(),
+            "steps": self.steps(),
         }
 
     def _check_finished(self) -> None:
@@ -271,7 +282,10 @@ def environment() -> dict[str, Any]:
         "processors": os.cpu_count(),
         "threads": torch.get_num_threads(),
         "gpu": torch.cuda.get_device_name() if torch.cuda.is_available() else None,
-        "packages": {name: str(getattr(import_module(name), "__version__", None)) for name in packages},
+        "packages": {
+            **{name: str(getattr(import_module(name), "__version__", None)) for name in packages},
+            "triton": version("triton") if find_spec("triton") else None,
+        },
     }
 
 

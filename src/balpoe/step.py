@@ -34,6 +34,11 @@ PREPARING = threading.Lock()  # one thread at a time compiles and records
 class Step(Protocol):
     """Changes the weights by one batch."""
 
+    @property
+    def kind(self) -> str:
+        """What it turned out to be: eager, captured, compiled or fused."""
+        ...
+
     def __call__(self, batch: Batch, lr: float, progress: float) -> Tensor:
         """Return this process's share of the batch's loss, still on the device, valid until the next call."""
         ...
@@ -74,6 +79,8 @@ def training_step(fabric: Fabric, network: nn.Module, loss: Loss, optimizer: tor
 
 class EagerStep:
     """Every operation as Python comes to it; on any device, in any number of processes."""
+
+    kind = "eager"
 
     def __init__(self, fabric: Fabric, network: nn.Module, loss: Loss, optimizer: torch.optim.Optimizer) -> None:
         self.fabric, self.loss = fabric, loss
@@ -135,6 +142,13 @@ class CapturedStep:
             place.copy_(tensor)
         recording.graph.replay()
         return recording.loss
+
+    @property
+    def kind(self) -> str:
+        """What it turned out to be, after what could not be done here."""
+        if self.eager is not None:
+            return self.eager.kind
+        return "fused" if isinstance(self.forward, FusedForward) else "compiled" if self.compiled else "captured"
 
     def preparation(self, batch: Batch) -> Callable[[], object] | None:
         """Return what compiles and records for batches of this shape; None if that is done."""

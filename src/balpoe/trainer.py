@@ -116,7 +116,7 @@ class Trainer:
         }
         self.epoch, self.losses, self.seconds = 0, torch.zeros(0), 0.0
         self.history: History = []
-        self.timing: History = []
+        self.timing: list[dict[str, Any]] = []
 
     def run(
         self, interrupt: Interrupt, display: TrainingProgress, tracking: Tracking, checkpoint_seconds: float
@@ -161,7 +161,8 @@ class Trainer:
     def _end_epoch(self, lr: float, loss: float) -> None:
         self.history.append({"epoch": self.epoch, "lr": lr, "loss": loss})
         rate = self.num_samples / max(self.seconds, 1e-9)
-        self.timing.append({"epoch": self.epoch, "seconds": self.seconds, "images_per_second": rate})
+        took = {"epoch": self.epoch, "seconds": self.seconds, "images_per_second": rate, "step": self.step.kind}
+        self.timing.append(took)
         self.epoch, self.losses, self.seconds = self.epoch + 1, torch.zeros(0), 0.0
 
     def _rows(self) -> History:
