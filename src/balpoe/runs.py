@@ -14,8 +14,7 @@ import zlib
 from collections.abc import Callable, Generator, Mapping
 from dataclasses import asdict
 from importlib import import_module
-from importlib.metadata import version
-from importlib.util import find_spec
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -284,9 +283,17 @@ def environment() -> dict[str, Any]:
         "gpu": torch.cuda.get_device_name() if torch.cuda.is_available() else None,
         "packages": {
             **{name: str(getattr(import_module(name), "__version__", None)) for name in packages},
-            "triton": version("triton") if find_spec("triton") else None,
+            "triton": _version("triton"),
         },
     }
+
+
+def _version(distribution: str) -> str | None:
+    """Of a package that may not be there, or under another name; without importing it, which takes long."""
+    try:
+        return version(distribution)
+    except PackageNotFoundError:
+        return None
 
 
 def set_aside(folder: Path) -> Path | None:
