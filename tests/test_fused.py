@@ -101,7 +101,7 @@ def test_a_wrong_kernel_is_noticed(small, monkeypatch):
 
     def wrong(self, *arguments):
         right(self, *arguments)
-        self.weights_settings["W"] -= 1  # the last column of pixels is not seen
+        self.weights.settings["W"] -= 1  # the last column of pixels is not seen
 
     monkeypatch.setattr(launches.Sizes, "__init__", wrong)
     assert kernel_error(forward, torch.randn(2, 3, 8, 8)) > 0.01
@@ -205,7 +205,6 @@ def test_fused_and_eager_give_the_same_losses(recwarn):
 @cuda
 def test_garbage_is_not_collected_while_a_step_is_recorded(recwarn):
     """A graph that is freed in the middle of a recording would break it."""
-
     x = torch.ones(4, device="cuda")
     forgotten = [torch.cuda.CUDAGraph()]
     with torch.cuda.graph(forgotten[0]):

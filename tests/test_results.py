@@ -132,6 +132,28 @@ def test_what_the_page_on_performance_says():
         assert f"| {name} | {microseconds:.0f} | {calls} |" in text
 
 
+def test_what_the_page_says_of_our_own_kernels():
+    text = (ROOT / "docs" / "performance.md").read_text(encoding="utf-8")
+    measured = json.loads((ROOT / "results" / "kernel_tuning.json").read_text())
+    # By layer: block, programs, warps, stages and tile, as they are launched now; of norms, elements instead of rows.
+    wide, deep, plain = [256, 528, 4, 3, 1], [64, 528, 4, 3, 1], [8192, 528, 4, 1, 1]
+    rows = {
+        "convolution, with the sums for its normalisation": (2, "conv_forward", wide, wide, deep),
+        "normalisation, shortcut, rectifier": (1, "norm_forward", plain, plain, plain),
+        "gradient in front of a normalisation": (1, "norm_backward", plain, plain, plain),
+        "gradient of the input, with shortcut, rectifier and sums": (2, "input_gradient", wide, wide, deep),
+        "gradient of the weights": (2, "weight_gradient", [64, 264, 4, 3, 2], [64, 264, 4, 3, 2], [32, 132, 4, 3, 1]),
+    }
+    for title, (version, kernel, *ways) in rows.items():
+        times = [
+            next(f"{row[3]:.1f}" for row in measured["rows"] if row[:3] == [version, kernel, layer] and row[4:9] == way
+                 and row[9] == 1)
+            for layer, way in zip(("s1", "s2", "s3"), ways, strict=True)
+        ]  # fmt: skip
+        assert f"| {title} | {' | '.join(times)} |" in text
+    assert "{:.2f} and {:.2f} ms".format(*(step["ms_a_step"] for step in measured["steps"])) in text
+
+
 def test_duplicates_are_stated():
     *first, last = (f"{100 * record['duplicates']['accuracy_without']:.1f}" for record in records("balpoe"))
     assert all(record["duplicates"]["duplicates"] == 4 for record in records("balpoe"))

@@ -210,7 +210,8 @@ def _fault(forward: FusedForward, images: Tensor) -> str:
     except torch.OutOfMemoryError:
         return "there is too little memory to check it"
     except Exception as problem:  # no C compiler for Triton, another Triton, a GPU that it does not know
-        return f"{type(problem).__name__}: {str(problem).strip().rpartition(chr(10))[2]}"
+        *_, last = str(problem).split("\n")
+        return f"{type(problem).__name__}: {last}"
     return "" if error < 0.01 else f"its kernels differ from torch's by {error:.2g}"
 
 

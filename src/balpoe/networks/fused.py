@@ -115,7 +115,7 @@ def fused_forward(fused: FusedForward, images: Tensor) -> Forward:
         y = images.new_empty(size.pixels, layer.experts * layer.channels, dtype=fused.dtype)
         sums = images.new_empty(layer.experts, size.forward.programs, 2, layer.channels, dtype=torch.float32)
         kernels.conv_forward[size.forward.programs, layer.experts](
-            inputs[-1], weight, y, sums, size.pixels, **size.forward_settings
+            inputs[-1], weight, y, sums, size.pixels, **size.forward.settings
         )
         out, stats = torch.empty_like(y), torch.empty_like(sums[:, 0])
         norm, block = layer.norm, layer.shortcut
@@ -125,7 +125,7 @@ def fused_forward(fused: FusedForward, images: Tensor) -> Forward:
             PROGRAMS=power(size.forward.programs), OUT_H=size.out_height, OUT_W=size.out_width,
             SHORTCUT=block is not None, BEFORE=block.padding // 2 if block else 0,
             # A shortcut begins where the block's first convolution does.
-            **(plan.sizes[len(outputs) - 1] if block else size).shortcut, **size.elementwise_settings,
+            **(plan.sizes[len(outputs) - 1] if block else size).shortcut, **size.elementwise.settings,
         )  # fmt: skip
         inputs.append(out)
         outputs.append(y)
@@ -157,18 +157,18 @@ def fused_backward(fused: FusedForward, passed: Forward, gradient: Tensor) -> Ba
     sums = gradient.new_empty(layers[-1].experts, programs, 2, layers[-1].channels)
     kernels.pool_backward[programs, layers[-1].experts](
         gradient.contiguous(), inputs[-1], outputs[-1], statistics[-1], dz[-1], sums, size.pixels,
-        AREA=size.out_height * size.out_width, **size.elementwise_settings,
+        AREA=size.out_height * size.out_width, **size.elementwise.settings,
     )  # fmt: skip
     for index in reversed(range(len(layers))):
         layer, size = layers[index], sizes[index]
         kernels.norm_backward[size.elementwise.programs, layer.experts](
             dz[index], outputs[index], sums, statistics[index], layer.norm.weight, dy[index],
             gradients.scales[index], gradients.shifts[index], size.pixels, programs,
-            PROGRAMS=power(programs), **size.elementwise_settings,
+            PROGRAMS=power(programs), **size.elementwise.settings,
         )  # fmt: skip
         with parts.beside():
             kernels.weight_gradient[size.weights.programs, 3, layer.experts](
-                dy[index], inputs[index], parts.of[index], size.pictures, **size.weights_settings
+                dy[index], inputs[index], parts.of[index], size.pictures, **size.weights.settings
             )
         if index == 0:
             break
@@ -179,7 +179,7 @@ def fused_backward(fused: FusedForward, passed: Forward, gradient: Tensor) -> Ba
         kernels.input_gradient[programs, size.groups](
             dy[index], weights[index], dz[index + 1 if block else index], inputs[index],
             outputs[index - 1], statistics[index - 1], dz[index - 1], sums, size.pictures,
-            RESIDUAL=block is not None, BEFORE=block.padding // 2 if block else 0, **size.backward_settings,
+            RESIDUAL=block is not None, BEFORE=block.padding // 2 if block else 0, **size.backward.settings,
         )  # fmt: skip
     parts.join()
     kernels.sum_partials[(len(plan.table),)](parts.flat, plan.table, gradients.flat, **plan.sum_settings)

@@ -34,6 +34,15 @@ def _write_sums(sums, expert, first, second, C: tl.constexpr):
     tl.store(place + C, tl.sum(tl.reshape(second, [second.shape[0] // C, C]), 0))
 
 
+@triton.jit
+def _rectified(value, place, inside, activation, y, mean, rstd, dz):
+    """Write a gradient through the rectifier; return it, as rounded, and the normalised numbers in front of it."""
+    value = tl.where(tl.load(activation + place, mask=inside, other=0.0) > 0, value, 0.0).to(dz.dtype.element_ty)
+    tl.store(dz + place, value, mask=inside)
+    normal = (tl.load(y + place, mask=inside, other=0.0).to(tl.float32) - mean[None, :]) * rstd[None, :]
+    return value.to(tl.float32), normal
+
+
 @triton.jit(do_not_specialize=["pixels"])
 def conv_forward(
     x, weight, y, sums, pixels,
@@ -124,10 +133,7 @@ def pool_backward(
         inside = (m < pixels)[:, None]
         pooled = ((m // AREA)[:, None] * EXPERTS + expert) * C + c[None, :]
         value = tl.load(gradient + pooled, mask=inside, other=0.0).to(tl.float32) / AREA
-        value = tl.where(tl.load(activation + place, mask=inside, other=0.0) > 0, value, 0.0).to(dz.dtype.element_ty)
-        tl.store(dz + place, value, mask=inside)
-        rounded = value.to(tl.float32)
-        normal = (tl.load(y + place, mask=inside, other=0.0).to(tl.float32) - mean[None, :]) * rstd[None, :]
+        rounded, normal = _rectified(value, place, inside, activation, y, mean, rstd, dz)
         first += tl.sum(rounded, 0)
         second += tl.sum(rounded * normal, 0)
     _write_sums(sums, expert, first, second, C)
@@ -214,10 +220,7 @@ def input_gradient(
                 place = residual + (source + expert) * CO + BEFORE + i[None, :]
                 total += tl.load(place, mask=own, other=0.0).to(tl.float32)
         place = (((picture[:, None] * H + r) * W + c) * groups + group) * CI + i[None, :]
-        value = tl.where(tl.load(activation + place, mask=inside, other=0.0) > 0, total, 0.0).to(dz.dtype.element_ty)
-        tl.store(dz + place, value, mask=inside)
-        rounded = value.to(tl.float32)
-        normal = (tl.load(y + place, mask=inside, other=0.0).to(tl.float32) - mean[None, :]) * rstd[None, :]
+        rounded, normal = _rectified(total, place, inside, activation, y, mean, rstd, dz)
         first += tl.sum(rounded, 0)
         second += tl.sum(rounded * normal, 0)
     _write_sums(sums, group, first, second, CI)

@@ -95,7 +95,7 @@ class Plan:
 
 
 class Sizes:
-    """Of one layer, for pictures of one shape: how its kernels are cut into programs, and their settings."""
+    """Of one layer, for pictures of one shape: how its kernels are cut into programs, and what they are told."""
 
     def __init__(self, layer: Layer, pictures: int, height: int, width: int) -> None:
         stride, channels, in_channels, experts = layer.stride, layer.channels, layer.in_channels, layer.experts
@@ -107,37 +107,37 @@ class Sizes:
             "H": height, "W": width, "OUT_H": self.out_height, "OUT_W": self.out_width, "STRIDE": stride,
             "CI": in_channels, "CO": channels, "EXPERTS": experts, "SHARED": layer.shared,
         }  # fmt: skip
-        self.forward = Cut.of(self.pixels, FORWARD[channels], experts)
-        self.forward_settings = {**conv, **self.forward.settings, "K": max(in_channels, min(WIDTHS))}
+        k = max(in_channels, min(WIDTHS))
+        self.forward = Cut.of(self.pixels, FORWARD[channels], experts, {**conv, "K": k})
         if in_channels in WIDTHS:  # not those of pictures, which have no gradient
             launch = (BACKWARD if stride == 1 else BACKWARD_STRIDED)[in_channels]
-            self.backward = Cut.of(pictures * -(-height // stride) * -(-width // stride), launch, self.groups)
-            self.backward_settings = {**conv, **self.backward.settings}
+            self.backward = Cut.of(pictures * -(-height // stride) * -(-width // stride), launch, self.groups, conv)
         tile = 2 if stride == 1 and channels < 64 else 1
-        self.weights = Cut.of(pictures * self.out_height * -(-self.out_width // tile), WEIGHTS[channels], 3 * experts)
-        self.weights_settings = {**conv, **self.weights.settings, "TILE": tile, "K": power((tile + 2) * in_channels)}
+        rows, k = pictures * self.out_height * -(-self.out_width // tile), power((tile + 2) * in_channels)
+        self.weights = Cut.of(rows, WEIGHTS[channels], 3 * experts, {**conv, "TILE": tile, "K": k})
         self.parts = tile * self.weights.programs
-        self.elementwise = Cut.of(self.pixels, ELEMENTWISE[channels], experts)
-        self.elementwise_settings = {"C": channels, "EXPERTS": experts, **self.elementwise.settings}
+        channelwise = {"C": channels, "EXPERTS": experts}
+        self.elementwise = Cut.of(self.pixels, ELEMENTWISE[channels], experts, channelwise)
         self.shortcut = {key: conv[key] for key in ("STRIDE", "H", "W", "CI", "SHARED")}
 
 
 class Cut(NamedTuple):
-    """How rows are dealt to programs: a block to each in turn."""
+    """How rows are dealt to a kernel's programs, a block to each in turn, and all that it is told as constants."""
 
     programs: int
     settings: dict[str, int]
 
     @classmethod
-    def of(cls, rows: int, launch: Launch, others: int) -> "Cut":
+    def of(cls, rows: int, launch: Launch, others: int, settings: dict[str, int]) -> "Cut":
         """About as many programs in all as wanted, with so many others for each, and equally many blocks for each.
 
-        >>> Cut.of(8192, Launch(block=64, programs=132, stages=3), others=9)
+        >>> Cut.of(8192, Launch(block=64, programs=132, stages=3), others=9, settings={})
         Cut(programs=15, settings={'BLOCK': 64, 'TURNS': 9, 'num_stages': 3})
         """
         blocks = -(-rows // launch.block)
         turns = -(-blocks * others // launch.programs)
-        return cls(-(-blocks // turns), {"BLOCK": launch.block, "TURNS": turns, "num_stages": launch.stages})
+        settings = {**settings, "BLOCK": launch.block, "TURNS": turns, "num_stages": launch.stages}
+        return cls(-(-blocks // turns), settings)
 
 
 def power(number: int) -> int:
