@@ -1,9 +1,10 @@
 """A training step at CIFAR's size on one GPU: eager, captured, compiled, fused; 1, 3, 7 experts; batches of 128, 512.
 
-    python benchmarks/cifar_step.py [--kernels] [--kinds eager,captured] [--experts 3] [--batches 128]
+    python benchmarks/cifar_step.py [--kernels] [--kinds fused,captured] [--experts 3] [--batches 128] [--at-once 1,5]
 
 Pictures are random and as many as in CIFAR-100-LT of ratio 100; the loop is `balpoe.fit`'s own. "ms a step" is
-all told: an epoch's seconds, augmentation and reading of the losses included, over its steps.
+all told: an epoch's seconds, augmentation and reading of the losses included, over its steps. What is measured is
+written as it comes.
 """
 
 import argparse
@@ -21,8 +22,11 @@ from balpoe.data.datasets import Preprocessing
 from balpoe.data.longtail import long_tailed_counts
 from balpoe.data.plan import plan_epoch
 from balpoe.data.resident import ResidentData
+from balpoe.interrupts import Interrupt
 from balpoe.processes import launch
+from balpoe.side_by_side import side_by_side
 from balpoe.step import training_step
+from balpoe.training import fit_and_predict_by_step
 
 Row = dict[str, object]
 MEAN, STD = (0.4914, 0.4822, 0.4465), (0.2023, 0.1994, 0.2010)
@@ -61,6 +65,26 @@ def measure(
         "preparation_s": seconds[0] - epoch,
         "peak_mib": memory,
     }
+
+
+def together(data: balpoe.Dataset, at_once: int, augment: str, epochs: int = 24) -> dict[str, object]:
+    """So many trainings of three experts side by side, as `balpoe train --seeds` has them: when all are under way."""
+    few = balpoe.Dataset(data.images[:100], data.targets[:100], preprocessing=data.preprocessing)
+    with tempfile.TemporaryDirectory() as folder:
+        works = [
+            fit_and_predict_by_step(
+                balpoe.expert_network("resnet32", num_classes=100, num_experts=3), balpoe.BalPoELoss(data.class_counts),
+                data, few, Interrupt(), epochs=epochs, augmentation=AUGMENTATIONS[augment], seed=seed,
+                run=f"{folder}/{seed}", checkpoint_seconds=1e9, device="cuda", progress=False,
+            )
+            for seed in range(at_once)
+        ]  # fmt: skip
+        list(side_by_side(works, at_once))
+        lines = [path.read_text().splitlines() for path in Path(folder).rglob("timing.jsonl")]
+    # In the first epochs some are still being recorded, in the last ones some have ended.
+    seconds = [json.loads(line)["seconds"] for each in lines for line in each[epochs // 2 : epochs * 3 // 4]]
+    milliseconds = 1000 * statistics.median(seconds) / -(-len(data) // 128)
+    return {"at_once": at_once, "augmentation": augment, "ms_a_step_of_all": milliseconds}
 
 
 def augmentation(data: balpoe.Dataset, name: str, device: str) -> float:
@@ -127,9 +151,10 @@ def kernels(data: balpoe.Dataset, kind: str) -> list[tuple[str, float, int]]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--kinds", default="eager,captured,compiled,fused")
+    parser.add_argument("--kinds", default="fused,captured,compiled,eager")
     parser.add_argument("--experts", default="1,3,7")
     parser.add_argument("--batches", default="128,512")
+    parser.add_argument("--at-once", default="1,5", help="trainings side by side; empty: none")
     parser.add_argument("--epochs", type=int, default=6)
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--kernels", action="store_true", help="where the time of a captured step goes")
@@ -144,7 +169,13 @@ def main() -> None:
     }
     print(f"{name}, torch {torch.__version__}; augmentation, ms an epoch: {result['augmentation_ms']}", flush=True)
     print(f"{'':9} {'experts':>7} {'batch':>6} {'ms a step':>10} {'images/s':>9} {'preparation s':>14} {'peak MiB':>9}")
-    rows = []
+    rows: list[Row] = []
+    result["rows"] = rows
+
+    def keep() -> None:
+        arguments.out.parent.mkdir(parents=True, exist_ok=True)
+        arguments.out.write_text(json.dumps(result, indent=2) + "\n")
+
     for kind in arguments.kinds.split(","):
         for experts in map(int, arguments.experts.split(",")):
             for batch_size in map(int, arguments.batches.split(",")):
@@ -155,7 +186,14 @@ def main() -> None:
                     f"{row['preparation_s']:14.1f} {row['peak_mib'] or 0:9.0f}",
                     flush=True,
                 )
-    result["rows"] = rows
+                keep()
+    several: list[Row] = []
+    result["together"] = several
+    for at_once in map(int, filter(None, arguments.at_once.split(","))):
+        for augment in ("standard", "autoaugment"):
+            several.append(together(data, at_once, augment))
+            print(f"{at_once} at once, {augment}: {several[-1]['ms_a_step_of_all']:.2f} ms a step of all", flush=True)
+            keep()
     if arguments.kernels:
         for kind in [kind for kind in arguments.kinds.split(",") if kind != "eager"]:
             print(f"{kind}, three experts, batch 128: microseconds and kernels a step")
@@ -163,8 +201,7 @@ def main() -> None:
             result[f"kernels_{kind}"] = table
             for group, microseconds, count in table:
                 print(f"  {group:32} {microseconds:8.0f} {count:6}")
-    arguments.out.parent.mkdir(parents=True, exist_ok=True)
-    arguments.out.write_text(json.dumps(result, indent=2) + "\n")
+            keep()
     print(f"written to {arguments.out}")
 
 

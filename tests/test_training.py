@@ -15,6 +15,7 @@ from balpoe.checkpoints import load_checkpoint, save_checkpoint
 from balpoe.data.augment import AUGMENTATIONS, Rotate
 from balpoe.interrupts import Interrupt
 from balpoe.schedules import Constant, Cosine
+from balpoe.trainer import Trainer
 from balpoe.training import fit_and_predict, fit_and_predict_by_step
 
 
@@ -129,6 +130,17 @@ def test_what_torch_draws_is_seeded_and_the_caller_s_generator_is_left_alone():
     assert torch.equal(after, torch.rand(1))
     train(features(), second)
     assert same_weights(first, second)
+
+
+def test_an_epoch_begins_before_the_losses_of_the_one_before_are_read(monkeypatch):
+    order, begin, read = [], Trainer._begin, Trainer._read
+    monkeypatch.setattr(
+        Trainer, "_begin", lambda self, epoch, first=0: order.append(epoch) or begin(self, epoch, first)
+    )
+    monkeypatch.setattr(Trainer, "_read", lambda self, *losses: order.append("read") or read(self, *losses))
+    data = features()
+    train(data, mlp(data), epochs=3)
+    assert order == [0, 1, "read", 2, "read", "read"]
 
 
 def test_no_file_is_written_unless_asked(tmp_path, monkeypatch):

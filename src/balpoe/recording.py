@@ -1,7 +1,7 @@
 """Peace while a CUDA graph is recorded: what other threads of the process must not do meanwhile.
 
-A kernel that is launched for the first time is loaded first, and to load one breaks a recording in another thread, and
-is itself refused. So whoever may launch something new, beside trainings that record their steps, says so.
+Whoever waits for the whole GPU breaks a recording in another thread: cuDNN when it tries its algorithms, or a driver
+that loads a kernel at its first launch. So who may launch something new, beside trainings that record, says so.
 """
 
 import gc
@@ -9,6 +9,8 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
+
+import torch
 
 __all__ = ["captured", "loading"]
 
@@ -31,7 +33,7 @@ def captured(graph: Any, pool: Any) -> Iterator[None]:
     Not `torch.cuda.graph`, which waits for all that the GPU has to do, for other trainings as well. Nor is garbage
     collected meanwhile: another training's graph may be among it, and is not to be freed here.
     """
-    with _entered(RECORDERS, not_beside=(LOADERS, RECORDERS)), _no_collection():
+    with _entered(RECORDERS, not_beside=(LOADERS, RECORDERS)), _no_collection(), _own_workspaces():
         graph.capture_begin(pool, capture_error_mode="thread_local")
         try:
             yield
@@ -53,6 +55,21 @@ def _entered(place: list[int], not_beside: tuple[list[int], ...]) -> Iterator[No
         with CHANGE:
             place.remove(threading.get_ident())
             CHANGE.notify_all()
+
+
+@contextmanager
+def _own_workspaces() -> Iterator[None]:
+    """Let cuBLAS take its workspaces from the graph's memory.
+
+    Torch keeps one for each stream, and all graphs are recorded on the same one: trainings side by side would compute
+    in the same workspace, and it would be freed with the first of their graphs.
+    """
+    clear = torch._C._cuda_clearCublasWorkspaces if torch.cuda.is_available() else lambda: None
+    clear()
+    try:
+        yield
+    finally:
+        clear()
 
 
 @contextmanager

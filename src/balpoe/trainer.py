@@ -9,7 +9,7 @@ import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from lightning_fabric import Fabric
@@ -19,7 +19,7 @@ from balpoe.checkpoints import load_checkpoint, save_checkpoint
 from balpoe.data.augment import Operation
 from balpoe.data.decoding import ResizedCrop
 from balpoe.data.picture_files import Samples
-from balpoe.data.plan import plan_epoch
+from balpoe.data.plan import EpochPlan, plan_epoch
 from balpoe.data.resident import Batch
 from balpoe.data.streamed import batch_source
 from balpoe.errors import UserError
@@ -115,6 +115,7 @@ class Trainer:
             "data": f"{type(train).__name__}-{train.checksum():08x}",
         }
         self.epoch, self.losses, self.seconds = 0, torch.zeros(0), 0.0
+        self.begun: _Epoch | None = None
         self.history: History = []
         self.timing: list[dict[str, Any]] = []
 
@@ -130,18 +131,24 @@ class Trainer:
                 saved = time.monotonic()
         yield self.save
 
+    def _begin(self, epoch: int, first: int = 0) -> "_Epoch":
+        """Plan an epoch and make its batches from number `first` on, the first of them at once."""
+        rank, world, settings = self.fabric.global_rank, self.fabric.world_size, self.settings
+        plan = plan_epoch(
+            settings.seed, epoch, self.num_samples, settings.batch_size,
+            mixup_alpha=settings.mixup_alpha, cutmix_probability=settings.cutmix_probability, smallest_batch=2 * world,
+        )  # fmt: skip
+        batches = iter(self.data.batches(plan, epoch, first=first, rank=rank, world=world))
+        return _Epoch(plan, _next(batches), batches)
+
     def _run_epoch(self, interrupt: Interrupt, display: TrainingProgress, tracking: Tracking) -> "Work[None]":
         """Train an epoch, or what an interrupted one has left; alone, an interrupt ends it after any step."""
         rank, world, settings = self.fabric.global_rank, self.fabric.world_size, self.settings
-        plan = plan_epoch(
-            settings.seed, self.epoch, self.num_samples, settings.batch_size,
-            mixup_alpha=settings.mixup_alpha, cutmix_probability=settings.cutmix_probability, smallest_batch=2 * world,
-        )  # fmt: skip
+        started, first = time.monotonic(), len(self.losses)
+        (plan, batch, batches), self.begun = self.begun or self._begin(self.epoch, first), None
         lr = settings.lr * settings.schedule(self.epoch, settings.epochs)
-        started, first, steps = time.monotonic(), len(self.losses), len(plan.batches)
-        losses, done = torch.zeros(steps, device=self.fabric.device), first
-        batches = iter(self.data.batches(plan, self.epoch, first=first, rank=rank, world=world))
-        while (batch := _next(batches)) is not None:
+        losses, done, steps = torch.zeros(len(plan.batches), device=self.fabric.device), first, len(plan.batches)
+        while batch is not None:
             yield self.step.preparation(batch)
             _seed_torch(self.fabric.device, settings.seed, self.epoch, done, rank)
             losses[done] = self.step(batch, lr, (self.epoch + done / steps) / settings.epochs)
@@ -149,6 +156,10 @@ class Trainer:
             done += 1
             if interrupt.requested and world == 1:
                 break
+            batch = _next(batches)
+        else:
+            if self.epoch + 1 < settings.epochs:  # now, while the GPU is busy with these steps: later it would wait
+                self.begun = self._begin(self.epoch + 1)
         # The only moment at which anything is read from the device.
         yield functools.partial(self._read, losses[first:done], first, steps)
         self.seconds += time.monotonic() - started
@@ -269,6 +280,15 @@ class Trainer:
         before = before if isinstance(before, dict) else {}
         changed = [f"{k}={before.get(k, '?')} (now {v})" for k, v in self.identity.items() if before.get(k) != v]
         return ", ".join(changed) or "other settings"
+
+
+class _Epoch(NamedTuple):
+    """An epoch that is planned, its first batch made."""
+
+    plan: EpochPlan
+    batch: Batch | None
+    batches: Iterator[Batch]
+    """Those after it."""
 
 
 def _next(batches: Iterator[Batch]) -> Batch | None:
