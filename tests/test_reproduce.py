@@ -35,7 +35,7 @@ def test_what_is_missing_is_trained_and_recorded(items, tmp_path, capsys):
     assert "3 trainings are missing" in out
     assert "3 records written to results, 0 are still missing" in out
     record = json.loads((tmp_path / "results" / "digits" / "ours" / "seed-2.json").read_text())
-    assert set(record) == {"recipe", "environment", "evaluation", "seconds", "duplicates", "steps"}
+    assert set(record) == {"recipe", "environment", "evaluation", "seconds", "duplicates", "steps", "loss"}
     assert record["recipe"]["seed"] == 2
     assert record["duplicates"]["duplicates"] == 0
     assert record["duplicates"]["accuracy_without"] == pytest.approx(record["evaluation"]["accuracy"])

@@ -65,6 +65,7 @@ def test_what_is_published_of_a_run(finished):
     assert record["environment"]["balpoe"]
     assert record["seconds"] == finished.seconds()
     assert record["steps"] == ["eager"]
+    assert record["loss"] == json.loads((finished.folder / "history.jsonl").read_text().splitlines()[-1])["loss"]
     assert set(record["environment"]["packages"]) >= {"torch", "triton"}
 
 

@@ -78,14 +78,18 @@ class Run:
 
     def seconds(self) -> float:
         """Return the time that training took, over all its sessions."""
-        return sum(self._timing(lambda entry: float(entry["seconds"])))
+        return sum(self._lines("timing.jsonl", lambda entry: float(entry["seconds"])))
+
+    def losses(self) -> list[float]:
+        """Return the mean training loss of each epoch."""
+        return self._lines("history.jsonl", lambda entry: float(entry["loss"]))
 
     def steps(self) -> list[str]:
         """Return the kinds of training step that were really taken, as eager or fused; recipes may say auto."""
-        return sorted(set(self._timing(lambda entry: str(entry.get("step", "unknown")))))
+        return sorted(set(self._lines("timing.jsonl", lambda entry: str(entry.get("step", "unknown")))))
 
-    def _timing(self, value: Callable[[dict[str, Any]], Value]) -> list[Value]:
-        path = self.folder / "timing.jsonl"
+    def _lines(self, name: str, value: Callable[[dict[str, Any]], Value]) -> list[Value]:
+        path = self.folder / name
         try:
             return [value(json.loads(line)) for line in read_text(path).splitlines()]
         except UserError:
@@ -99,7 +103,7 @@ class Run:
         return found if isinstance(found, dict) else {}
 
     def record(self) -> dict[str, Any]:
-        """Return what a published result rests on, in one value: recipe, environment, evaluation, seconds, steps."""
+        """Return what a published result rests on, in one value: recipe, environment, evaluation, cost, last loss."""
         recipe = toml_values(read_text(self.folder / "recipe.toml"))
         return {
             "recipe": {**recipe, "data_root": "", "weights": self.recipe().without_places().weights},
@@ -107,6 +111,7 @@ class Run:
             "evaluation": self.evaluation(),
             "seconds": self.seconds(),
             "steps": self.steps(),
+            "loss": self.losses()[-1],
         }
 
     def _check_finished(self) -> None:
