@@ -1,16 +1,21 @@
-"""make results: the tables and figures of results/ from its records, and the tables of results.md from these.
+"""make results: the tables and figures of results/ from its records, and the numbers of results.md and paper.md.
 
-In results.md a line `<!-- table NAME -->` stands above the table results/tables/NAME.md.
+In results.md a line `<!-- table NAME -->` stands above the table results/tables/NAME.md. In paper.md
+`<!-- FOLDER SCORE -->52.0 ± 0.5<!-- -->` is a score, such as accuracy or ece, of the records in results/FOLDER.
 """
 
 import re
 from pathlib import Path
 
+from balpoe.cells import ITEMS
 from balpoe.files import write_text
+from balpoe.records import records, score
 from balpoe.reproduce import write_tables
 
 ROOT = Path(__file__).parents[1]
 TABLE = re.compile(r"<!-- table ([\w-]+) -->\n\n(?:\|.*\n)*")
+NUMBER = re.compile(r"<!-- ([\w/.-]+) (\w+) -->[^<|]*<!-- -->")
+CELLS = {cell.folder: cell for item in ITEMS.values() for cell in item.cells}
 
 
 def spliced(page: str, tables: Path) -> str:
@@ -22,7 +27,21 @@ def spliced(page: str, tables: Path) -> str:
     return TABLE.sub(table, page)
 
 
+def numbered(page: str, results: Path) -> str:
+    """Return the page with each marked number as it is now, and with the number of seeds where some are missing."""
+
+    def number(match: re.Match[str]) -> str:
+        cell = CELLS[match[1]]
+        found = records(cell, results)
+        part = "" if len(found) == cell.seeds else f" ({len(found)} of {cell.seeds} seeds)"
+        return f"<!-- {match[1]} {match[2]} -->{score(found, match[2]) + part if found else 'not yet'}<!-- -->"
+
+    return NUMBER.sub(number, page)
+
+
 if __name__ == "__main__":
     write_tables(ROOT / "results")
     page = ROOT / "docs" / "results.md"
     write_text(page, spliced(page.read_text(encoding="utf-8"), ROOT / "results" / "tables"))
+    page = ROOT / "docs" / "paper.md"
+    write_text(page, numbered(page.read_text(encoding="utf-8"), ROOT / "results"))

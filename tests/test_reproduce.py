@@ -5,7 +5,7 @@ import json
 import pytest
 
 from balpoe import UserError
-from balpoe.cells import ITEMS, Cell, Item
+from balpoe.cells import ELSEWHERE, ITEMS, Cell, Item
 from balpoe.cli import main
 from balpoe.files import locked
 from balpoe.presets import preset
@@ -33,6 +33,7 @@ def test_what_is_missing_is_trained_and_recorded(items, tmp_path, capsys):
     assert main(["reproduce", "digits"]) == 0
     out = capsys.readouterr().out
     assert "3 trainings are missing" in out
+    assert "digits, on digits-lt: plain (seeds 1); ours (seeds 1,2)" in out
     assert "3 records written to results, 0 are still missing" in out
     record = json.loads((tmp_path / "results" / "digits" / "ours" / "seed-2.json").read_text())
     assert set(record) == {"recipe", "environment", "evaluation", "seconds", "duplicates", "steps", "loss"}
@@ -108,19 +109,28 @@ def test_time_that_does_not_suffice(items, capsys):
     assert "0 records written to results, 3 are still missing" in capsys.readouterr().out
 
 
+def test_a_cell_of_two_items_is_trained_once(tmp_path, monkeypatch):
+    monkeypatch.setattr("balpoe.reproduce.ITEMS", {"digits": SMALL, "again": Item("Again", SMALL.cells[:1])})
+    order = [(each.cell.title, each.seed) for each in missing_cells(["digits", "again"], tmp_path)]
+    assert order == [("plain", 1), ("ours", 1), ("ours", 2)]
+
+
 def test_an_unknown_item(items, tmp_path):
     with pytest.raises(UserError, match="unknown item 'digit'; did you mean 'digits'"):
         missing_cells(["digit"], tmp_path)
 
 
 def test_every_cell_has_a_recipe_and_a_folder_of_its_own():
-    cells = [cell for item in ITEMS.values() for cell in item.cells]
-    assert len({cell.folder for cell in cells}) == len(cells)
-    for cell in cells:
+    cells: dict[str, Cell] = {}
+    for cell in (cell for item in ITEMS.values() for cell in item.cells):  # some cells belong to several items
+        assert cells.setdefault(cell.folder, cell).recipe(1) == cell.recipe(1)
+    for cell in cells.values():
         recipe = cell.recipe(1)
         assert recipe.seed == 1
         assert main([*cell.command().split()[1:], "--data-root", "nowhere"]) == 2  # all flags are known
         assert set(cell.paper) <= {"accuracy", "many", "medium", "few", "ece", "mce"}
+    for row in (row for rows in ELSEWHERE.values() for row in rows):
+        assert main(["train", *row.command.split(), "--data-root", "nowhere"]) == 2
     assert ITEMS["cifar100-lt"].cells[0].recipe(3).identity() == {
         **preset("cifar100-lt").identity(), "lambdas": (1.0,), "num_experts": 1, "mixup_alpha": 0.0, "seed": 3,
     }  # fmt: skip

@@ -7,6 +7,7 @@ from lightning_fabric import Fabric
 from balpoe import BalPoELoss, UserError, expert_network
 from balpoe.data.augment import AUGMENTATIONS
 from balpoe.data.resident import Batch
+from balpoe.networks import CosineClassifier
 from balpoe.step import EagerStep, _State, training_step
 from test_training import features, resnet, tiny_data, train
 
@@ -30,7 +31,7 @@ def test_kinds_on_a_cpu():
 
 def test_many_networks_can_be_compiled_in_one_process():
     """Torch's own limit is eight; beyond it a step would silently run as it is."""
-    from balpoe.step import _many_networks
+    from balpoe.step import _compiling
 
     compiled = []
 
@@ -44,10 +45,28 @@ def test_many_networks_can_be_compiled_in_one_process():
         return x * 2
 
     function = torch.compile(work, dynamic=False, backend=backend)
-    with _many_networks():
+    with _compiling():
         for size in range(2, 14):
             function(torch.zeros(size))
     assert len(compiled) == 12
+    torch._dynamo.reset()
+
+
+def test_compiled_gradients_of_a_float32_classifier_are_float32():
+    """By default torch's compiler would compute them in bfloat16, as the network in front of it."""
+    from balpoe.step import _batch_loss, _compiling
+
+    torch.manual_seed(0)
+    classifier, loss = CosineClassifier(16, 5, 1), BalPoELoss([5, 4, 3, 2, 1], (0.0,))
+    features, gradients = torch.randn(8, 1, 16, requires_grad=True), []
+    for function in (_batch_loss, torch.compile(_batch_loss, dynamic=False, backend="aot_eager")):
+        features.grad = classifier.weight.grad = None
+        with _compiling(), torch.autocast("cpu", torch.bfloat16):
+            value = function(classifier, loss, Batch(features, torch.arange(8) % 5), 0.0)
+        value.backward()
+        gradients.append((features.grad, classifier.weight.grad))
+    for eager, compiled in zip(*gradients, strict=True):
+        torch.testing.assert_close(compiled, eager, rtol=1e-5, atol=1e-7)
     torch._dynamo.reset()
 
 

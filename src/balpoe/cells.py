@@ -4,7 +4,7 @@ Numbers are per cent, as printed, with their deviation where the paper prints on
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from balpoe.presets import preset
@@ -52,7 +52,7 @@ class Shifted:
 
 @dataclass(frozen=True)
 class Item:
-    """A table of the paper."""
+    """A table of the paper, or what a figure is drawn from; some cells belong to several."""
 
     title: str
     cells: tuple[Cell, ...]
@@ -68,7 +68,7 @@ class Elsewhere:
     images: int
     epochs: int
     images_per_second: int
-    """Of a three-expert network in training on one H200, bfloat16, compiled, with random pictures of 224 x 224."""
+    """Of a three-expert network in training from files on one H200, bfloat16, pictures of 224 x 224."""
 
     @property
     def hours(self) -> float:
@@ -208,6 +208,14 @@ def _cifar10(ratio: int, plain: dict[str, Number], standard: dict[str, Number], 
     )
 
 
+PLAIN_10 = _scores((71.3, 0.9), ece=(19.1, 0.9), mce=(33.9, 2.0))
+BALPOE_10 = _scores((84.2, 0.3), ece=(6.3, 0.7), mce=(15.8, 4.7))
+RELEASED_10 = Cell(
+    "cifar10-lt-100/balpoe-long-as-released", "BalPoE, long schedule, as released (no AutoAugment)",
+    "cifar10-lt-long", {}, 3, _scores((86.8, 0.2)), as_released=True,
+)  # fmt: skip
+CIFAR10_100 = _cifar10(100, PLAIN_10, BALPOE_10, _scores((86.8, 0.2)))
+
 STRONG_100 = Item(
     "CIFAR-100-LT, ratio 100, stronger augmentation",
     (Cell("cifar100-lt-strong/balpoe", "BalPoE", "cifar100-lt-strong", {}, 3, _scores((54.7, None))),),
@@ -226,20 +234,22 @@ BEST_100 = Item(
     (Cell("cifar100-lt-best/balpoe", "BalPoE, cifar100-lt-best", "cifar100-lt-best", {}, 3),),
 )
 CALIBRATION_10 = Item(
-    "CIFAR-10-LT, ratio 100: calibration, and the released code's long schedule",
+    "CIFAR-10-LT, ratio 100: calibration",
     (
+        CIFAR10_100.cells[0],
         Cell(
             "cifar10-lt-100/cross-entropy-mixup", "cross-entropy with mixup", "cifar10-lt", {"lambdas": (1,)}, 3,
             _scores((72.9, 0.7), ece=(3.7, 0.4), mce=(12.9, 4.9)),
         ),
         Cell(
+            "cifar10-lt-100/logit-adjusted-no-mixup", "one logit-adjusted expert without mixup", "cifar10-lt",
+            {"lambdas": (0,), "mixup_alpha": 0.0}, 1,
+        ),
+        Cell(
             "cifar10-lt-100/balpoe-no-mixup", "BalPoE without mixup", "cifar10-lt", {"mixup_alpha": 0.0}, 3,
             _scores((80.5, 0.3), ece=(11.0, 0.3), mce=(27.7, 2.7)),
         ),
-        Cell(
-            "cifar10-lt-100/balpoe-long-as-released", "BalPoE, long schedule, as released (no AutoAugment)",
-            "cifar10-lt-long", {}, 3, _scores((86.8, 0.2)), as_released=True,
-        ),
+        CIFAR10_100.cells[1],
     ),
 )  # fmt: skip
 
@@ -277,26 +287,34 @@ def _search() -> Item:
 
 
 def _ablations() -> Iterator[tuple[str, Item]]:
-    """One seed each; the paper shows them as curves, without numbers."""
-    experts = (
-        Cell(f"experts/{n}", f"{n} experts", "cifar100-lt-long", {"num_experts": n}, 1) for n in (1, 2, 4, 5, 6, 7)
-    )
-    yield "experts", Item("Number of experts, long schedule (three: the item cifar100-lt-long)", tuple(experts))
-    grid = [(mean, alpha) for alpha in (0.0, 0.2, 0.4) for mean in (-1.0, -0.5, -0.25, 0.25, 0.5, 1.0)]
-    grid.append((0.0, 0.2))  # with the other two it is in the main table
-    means = (
-        Cell(
-            f"mean-lambda/{mean:g}-alpha-{alpha:g}", f"mean lambda {mean:g}, alpha {alpha:g}", "cifar100-lt",
-            {"lambdas": (mean + 1, mean, mean - 1), "mixup_alpha": alpha}, 1,
-        )
-        for mean, alpha in grid
-    )  # fmt: skip
+    """One seed each, but for points of the main tables; the paper shows them as curves, without numbers."""
+    known = {cell.folder: cell for item in (STANDARD_100, LONG_100) for cell in item.cells}
+
+    def point(folder: str, title: str, base: str, changes: dict[str, Any]) -> Cell:
+        if folder in known:
+            return replace(known[folder], title=title, paper={}, shifted=None)
+        return Cell(folder, title, base, changes, 1)
+
+    experts = [
+        point("cifar100-lt-long/balpoe" if n == 3 else f"experts/{n}", f"experts: {n}", "cifar100-lt-long",
+              {"num_experts": n})
+        for n in range(1, 8)
+    ]  # fmt: skip
+    yield "experts", Item("Number of experts, long schedule", tuple(experts))
+    in_tables = {0.0: "cifar100-lt/balpoe-no-mixup", 0.4: "cifar100-lt/balpoe"}
+    alphas = {
+        alpha: point(in_tables.get(alpha, f"alpha/{alpha:g}"), f"alpha {alpha:g}", "cifar100-lt",
+                     {"mixup_alpha": alpha})
+        for alpha in (0.0, 0.1, 0.2, 0.4, 0.6, 0.8, 1.0)
+    }  # fmt: skip
+    yield "alpha", Item("Alpha of mixup", tuple(alphas.values()))
+    means = [
+        point(f"mean-lambda/{mean:g}-alpha-{alpha:g}", f"mean lambda {mean:g}, alpha {alpha:g}", "cifar100-lt",
+              {"lambdas": (mean + 1, mean, mean - 1), "mixup_alpha": alpha})
+        if mean else replace(alphas[alpha], title=f"mean lambda 0, alpha {alpha:g}")
+        for alpha in (0.0, 0.2, 0.4) for mean in (-1.0, -0.5, -0.25, 0.0, 0.25, 0.5, 1.0)
+    ]  # fmt: skip
     yield "mean-lambda", Item("All lambdas shifted", tuple(means))
-    alphas = (
-        Cell(f"alpha/{alpha:g}", f"alpha {alpha:g}", "cifar100-lt", {"mixup_alpha": alpha}, 1)
-        for alpha in (0.1, 0.6, 0.8, 1.0)
-    )
-    yield "alpha", Item("Alpha of mixup (0 and 0.4: the item cifar100-lt; 0.2: mean-lambda)", tuple(alphas))
 
 
 # fmt: off
@@ -320,12 +338,7 @@ ITEMS: dict[str, Item] = {
     ),
     "best-search": _search(),
     "cifar100-lt-best": BEST_100,
-    "cifar10-lt-100": _cifar10(
-        100,
-        _scores((71.3, 0.9), ece=(19.1, 0.9), mce=(33.9, 2.0)),
-        _scores((84.2, 0.3), ece=(6.3, 0.7), mce=(15.8, 4.7)),
-        _scores((86.8, 0.2)),
-    ),
+    "cifar10-lt-100": replace(CIFAR10_100, cells=(*CIFAR10_100.cells, RELEASED_10)),
     "cifar10-lt-calibration": CALIBRATION_10,
     "cifar10-lt-50": _cifar10(50, _scores((77.3, 0.4)), _scores((86.2, 0.2)), _scores((88.5, 0.2))),
     "cifar10-lt-10": _cifar10(10, _scores((87.2, 0.3)), _scores((90.2, 0.2)), _scores((91.9, 0.1))),
@@ -337,19 +350,50 @@ ITEMS: dict[str, Item] = {
 
 # Pictures a second in training from files: results/streamed_training.json.
 _IMAGENET, _RESNET50, _RESNEXT50 = 115_846, 2_888, 2_273
+
+
+def _elsewhere(
+    title: str, preset: str, images: int, rate: int, epochs: int, standard: dict[str, float], long: float
+) -> Iterator[Elsewhere]:
+    """A column of Table 1: what the paper prints of the standard schedule, and of the long one."""
+    rows = {
+        "cross-entropy": " --lambdas 1 --mixup-alpha 0",
+        "one logit-adjusted expert with mixup": " --lambdas 0",
+        "uniform ensemble": " --lambdas 0,0,0",
+        "BalPoE": "",
+        "BalPoE, stronger augmentation": " --augmentation randaugment",
+    }
+    for name, flags in rows.items():
+        if name in standard:
+            yield Elsewhere(f"{title}: {name}", f"{preset}{flags}", standard[name], images, epochs, rate)
+    yield Elsewhere(f"{title}: BalPoE, long schedule", f"{preset}-long", long, images, 400, rate)
+
+
 ELSEWHERE: dict[str, tuple[Elsewhere, ...]] = {
     "imagenet-lt": (
-        Elsewhere("ImageNet-LT, ResNet-50", "imagenet-lt-resnet50", 58.5, _IMAGENET, 180, _RESNET50),
-        Elsewhere("ImageNet-LT, ResNeXt-50", "imagenet-lt-resnext50", 59.8, _IMAGENET, 180, _RESNEXT50),
-        Elsewhere("ImageNet-LT, ResNet-50, long", "imagenet-lt-resnet50-long", 60.8, _IMAGENET, 400, _RESNET50),
-        Elsewhere("ImageNet-LT, ResNeXt-50, long", "imagenet-lt-resnext50-long", 62.0, _IMAGENET, 400, _RESNEXT50),
+        *_elsewhere(
+            "ImageNet-LT, ResNet-50", "imagenet-lt-resnet50", _IMAGENET, _RESNET50, 180,
+            {"cross-entropy": 47.2, "BalPoE": 58.5, "BalPoE, stronger augmentation": 59.7}, 60.8,
+        ),
+        *_elsewhere(
+            "ImageNet-LT, ResNeXt-50", "imagenet-lt-resnext50", _IMAGENET, _RESNEXT50, 180,
+            {
+                "cross-entropy": 48.0, "one logit-adjusted expert with mixup": 55.2, "uniform ensemble": 59.5,
+                "BalPoE": 59.8, "BalPoE, stronger augmentation": 61.6,
+            }, 62.0,
+        ),
     ),
-    "inaturalist": (
-        Elsewhere("iNaturalist 2018, ResNet-50", "inaturalist-resnet50", 75.0, 437_513, 100, _RESNET50),
-        Elsewhere("iNaturalist 2018, ResNet-50, long", "inaturalist-resnet50-long", 76.9, 437_513, 400, _RESNET50),
+    "inaturalist": tuple(
+        _elsewhere(
+            "iNaturalist 2018, ResNet-50", "inaturalist-resnet50", 437_513, _RESNET50, 100,
+            {
+                "cross-entropy": 65.2, "one logit-adjusted expert with mixup": 69.9, "uniform ensemble": 74.7,
+                "BalPoE": 75.0, "BalPoE, stronger augmentation": 73.5,
+            }, 76.9,
+        )
     ),
-}
-"""Of the paper's tables, what needs ImageNet or iNaturalist; `command` is the name of the preset."""
+}  # fmt: skip
+"""Of the paper's Table 1, what needs ImageNet or iNaturalist; `command` is a preset and what is changed of it."""
 
 PAPER: dict[str, tuple[str, ...]] = {
     "table1": (
@@ -367,19 +411,19 @@ PAPER: dict[str, tuple[str, ...]] = {
     "table6": ("imagenet-lt",),
     "table7": ("inaturalist",),
     "table8": ("cifar10-lt-100", "cifar10-lt-50", "cifar10-lt-10"),
-    "table9": ("cifar10-lt-100", "cifar10-lt-calibration"),
+    "table9": ("cifar10-lt-calibration",),
     "table10": ("cifar100-lt",),
     "table11": ("cifar100-lt-50",),
     "table12": ("cifar100-lt-10",),
     "table13": ("imagenet-lt",),
     "table14": ("inaturalist",),
-    "figure1": ("cifar100-lt", "cifar100-lt-long"),
+    "figure1": ("cifar100-lt", "experts"),
     "figure2": (),
-    "figure3": ("cifar100-lt", "mean-lambda", "alpha"),
-    "figure4": ("cifar100-lt", "mean-lambda"),
-    "figure5": ("cifar100-lt-long", "experts"),
-    "figure6": ("cifar100-lt", "mean-lambda", "alpha"),
+    "figure3": ("alpha",),
+    "figure4": ("mean-lambda",),
+    "figure5": ("experts",),
+    "figure6": ("alpha",),
     "figure7": ("cifar100-lt",),
-    "figure8": ("cifar10-lt-100", "cifar10-lt-calibration"),
+    "figure8": ("cifar10-lt-calibration",),
 }
 """The paper's tables and figures, and the items whose cells they need."""

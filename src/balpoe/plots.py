@@ -238,11 +238,14 @@ def plot_priors(priors: Mapping[str, Sequence[float]], axes: Axes) -> None:
     axes.legend(frameon=False)
 
 
-def plot_curves(curves: Mapping[str, Sequence[tuple[float, float]]], axes: Axes, x: str, y: str) -> None:
+def plot_curves(
+    curves: Mapping[str, Sequence[tuple[float, float]]], axes: Axes, x: str, y: str, *, legend: bool = True
+) -> None:
     """Draw points (x, y) joined by lines, one curve per name, each in order of x."""
     for number, (name, points) in enumerate(curves.items()):
         colour, marker = COLOURS[(3 + number) % len(COLOURS)], MARKERS[number % len(MARKERS)]
         axes.plot(*zip(*sorted(points), strict=True), color=colour, marker=marker, label=name)
     axes.set(xlabel=x, ylabel=y)
     axes.grid(alpha=0.3)
-    axes.legend(frameon=False, fontsize=8)
+    if legend:
+        axes.legend(frameon=False, fontsize=8)

@@ -8,7 +8,7 @@ from balpoe.cells import Cell, Elsewhere, Item
 from balpoe.files import read_json
 from balpoe.tables import mean_and_deviation
 
-__all__ = ["elsewhere_table", "item_table", "records", "shifted_records_table"]
+__all__ = ["elsewhere_table", "item_table", "records", "score", "shifted_records_table"]
 
 COLUMNS = {"accuracy": "accuracy", "many": "many", "medium": "medium", "few": "few", "ece": "ECE", "mce": "MCE"}
 
@@ -19,19 +19,29 @@ def records(cell: Cell, results: Path) -> list[dict[str, Any]]:
     return [read_json(path) for path in paths if path.exists()]
 
 
+def score(found: list[dict[str, Any]], name: str) -> str:
+    """Return a score of some records, as 52.0 ± 0.5."""
+    return mean_and_deviation([record["evaluation"][name] for record in found], per_cent=True)
+
+
 def item_table(item: Item, results: Path) -> str:
     """Return an item as a table: a row per cell, the paper's numbers below it; without records, the cell's command."""
     headings = ["", "seeds", *(f"{name}" for name in COLUMNS.values()), "parameters", "multiply-adds"]
     lines = [_row(headings), _row(["---"] * len(headings))]
     for cell in item.cells:
         found = records(cell, results)
-        if not found:
+        if found:
+            size = found[0]["evaluation"]
+            sizes = [f"{size['parameters']:,}", f"{size['multiply_adds'] / 1e6:.1f} M"]
+            scores = [score(found, name) for name in COLUMNS]
+            lines.append(_row([f"{cell.title} (`{cell.command()}`)", _seeds(cell, len(found)), *scores, *sizes]))
+        else:
             lines.append(_row([f"{cell.title}: not measured yet, `{cell.command()}`", *[""] * (len(headings) - 1)]))
-            continue
-        evaluations = [record["evaluation"] for record in found]
-        scores = [mean_and_deviation([e[name] for e in evaluations], per_cent=True) for name in COLUMNS]
-        size = [f"{evaluations[0]['parameters']:,}", f"{evaluations[0]['multiply_adds'] / 1e6:.1f} M"]
-        lines.append(_row([f"{cell.title} (`{cell.command()}`)", _seeds(cell, len(found)), *scores, *size]))
+        if calibrated := [record["calibrated"] for record in found if "calibrated" in record]:
+            temperature = mean_and_deviation([each["temperature"] for each in calibrated], per_cent=False)
+            after = [mean_and_deviation([each[name] for each in calibrated], per_cent=True) for name in ("ece", "mce")]
+            title = f"*the same, with a temperature of {temperature}, fitted on validation pictures*"
+            lines.append(_row([title, "", "", "", "", "", *after, "", ""]))
         if cell.paper:
             lines.append(_row(["*paper*", "", *(_printed(cell, name) for name in COLUMNS), "", ""]))
     return "\n".join(lines) + "\n"

@@ -85,7 +85,8 @@ def missing_cells(names: Sequence[str], results: Path) -> list[Missing]:
         cells = ITEMS[name].cells
         for seed in range(1, max(cell.seeds for cell in cells) + 1):
             found += [Missing(cell, seed) for cell in cells if seed <= cell.seeds]
-    return [each for each in found if not (results / each.path).exists()]
+    missing = {each.path: each for each in found if not (results / each.path).exists()}  # items share some cells
+    return list(missing.values())
 
 
 def reproduce(names: Sequence[str], *, minutes: float | None, results: Path, runs: Path, data_root: str) -> None:
@@ -96,11 +97,22 @@ def reproduce(names: Sequence[str], *, minutes: float | None, results: Path, run
     waiting = missing_cells(names, results)
     cost = sum(each.steps for each in waiting) * SECONDS_A_STEP / AT_ONCE / 60
     out.print(f"{len(waiting)} trainings are missing: about {cost:.0f} minutes on one H200")
-    for row in (row for name in _items(names) for row in ELSEWHERE.get(name, ())):
-        out.print(f"{row.title}: not measured, needs pictures that are not here and about {row.hours:.0f} GPU hours")
+    for name in _items(names):
+        if lacking := missing_cells([name], results):
+            seeds: dict[str, list[str]] = {}
+            for each in lacking:
+                seeds.setdefault(each.cell.title, []).append(str(each.seed))
+            parts = "; ".join(f"{title} (seeds {','.join(several)})" for title, several in seeds.items())
+            out.print(f"  {name}, on {lacking[0].cell.recipe(1).dataset}: {parts}")
+        for row in ELSEWHERE.get(name, ()):
+            hours = f"about {row.hours:.0f} GPU hours"
+            out.print(f"  {name}: {row.title} needs pictures that are not here, {hours}: balpoe train {row.command}")
     if not waiting:
         write_tables(results)
+        out.print(f"tables and figures are in {results}")
         return
+    if not one_gpu(waiting[0].cell.recipe(1)):
+        out.print("No GPU is used: these recipes are made for one, and take hours to days each on a CPU.")
     deadline = float("inf") if minutes is None else started + 60 * minutes
     at_once = AT_ONCE if one_gpu(waiting[0].cell.recipe(1)) else 1
 
@@ -160,8 +172,7 @@ def _left_of(steps: int, begun: float, now: float) -> float:
 def write_tables(results: Path) -> None:
     """All that the records give: tables and figures."""
     for name, item in ITEMS.items():
-        if any(records(cell, results) for cell in item.cells):
-            write_text(results / "tables" / f"{name}.md", item_table(item, results))
+        write_text(results / "tables" / f"{name}.md", item_table(item, results))
         for cell in item.cells:
             if cell.shifted and records(cell, results):
                 write_text(results / "tables" / f"{name}-shifted.md", shifted_records_table(cell, results))

@@ -7,8 +7,8 @@ own. A recorded step is launched as one. Nothing but this file knows which of th
 import functools
 import threading
 import warnings
-from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, NamedTuple, Protocol
 
 import torch
@@ -162,6 +162,7 @@ class CapturedStep:
                 if isinstance(self.forward, FusedForward) and (fault := _fault(self.forward, batch.images)):
                     warnings.warn(f"the fused step is replaced by the captured one: {fault}", stacklevel=2)
                     self.forward = self.network
+                    self.recordings.clear()  # those of other shapes: all steps are to be of one kind
                 self.recordings[_shape(batch)] = self._record(batch.clone())
             except torch.OutOfMemoryError:
                 raise
@@ -181,7 +182,7 @@ class CapturedStep:
         # The first shape is that of almost all batches; an epoch's last one is not worth the time to compile.
         batch_loss = _batch_loss if self.compiled is None or self.recordings else self.compiled
         try:
-            with torch.cuda.stream(aside), _many_networks() if self.compiled else nullcontext():
+            with torch.cuda.stream(aside), _compiling() if self.compiled else nullcontext():
                 with nullcontext() if isinstance(self.forward, FusedForward) else _fastest_algorithms():
                     for _ in range(3):  # choose algorithms, compile, allocate: none of this belongs into the graph
                         self._work(inputs, batch_loss)
@@ -233,12 +234,19 @@ def _fastest_algorithms() -> "AbstractContextManager[None]":
     return flags
 
 
-def _many_networks() -> "AbstractContextManager[None]":
-    """Let torch compile the step of many networks in one process; by default it gives up, silently, after eight."""
-    import torch._dynamo
+@contextmanager
+def _compiling() -> Iterator[None]:
+    """Let torch compile the step of many networks in one process; by default it gives up, silently, after eight.
 
-    patch: AbstractContextManager[None] = torch._dynamo.config.patch(recompile_limit=256)
-    return patch
+    And let it compute gradients in the precision of what they are of: by default all of them are under autocast, also
+    those of a classifier that is computed in float32.
+    """
+    import torch._dynamo
+    import torch._functorch.config
+
+    precision = torch._functorch.config.patch({"backward_pass_autocast": "off"})
+    with torch._dynamo.config.patch(recompile_limit=256), precision:
+        yield
 
 
 class _Recording(NamedTuple):

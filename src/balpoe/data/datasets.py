@@ -49,11 +49,14 @@ class Preprocessing:
 
 @functools.lru_cache(maxsize=16)
 def _statistics(preprocessing: Preprocessing, device: torch.device, scale: float) -> tuple[Tensor, Tensor]:
-    """Mean and deviation on a device, made once: a copy to a GPU in every step would make it wait."""
+    """Mean and deviation on a device, made once: a copy to a GPU in every step would make it wait.
+
+    Computed on the CPU: what a GPU is asked for on the stream of one training, another's would not wait for.
+    """
     shape = (-1,) + (1,) * (len(preprocessing.size) - 1)
     with torch.inference_mode(False):  # whoever asks first: the next one may want gradients
-        mean, std = (torch.tensor(values, device=device) for values in (preprocessing.mean, preprocessing.std))
-        return mean.view(shape) * scale, std.view(shape) * scale
+        mean, std = (torch.tensor(each) * scale for each in (preprocessing.mean, preprocessing.std))
+        return mean.view(shape).to(device), std.view(shape).to(device)
 
 
 class Dataset:
@@ -117,7 +120,7 @@ def load_data(
         name: "cifar10-lt", "cifar100-lt", or "digits-lt" (bundled with scikit-learn).
         root: The folder with torchvision's CIFAR files; by default the environment variable BALPOE_DATA.
         imbalance_ratio: Largest over smallest class count.
-        profile: "exponential" or "step".
+        profile: "exponential", "step" or "pareto".
         download: Fetch the CIFAR files when they are missing.
         validation: Above 0, return so many samples of each class instead of the test set, to make choices on: samples
             that the long-tailed subset does not use, and, where it leaves too few, some that training goes without.

@@ -42,7 +42,9 @@ def _pairs(fused: FusedForward, passed: Forward, flow: Backward, gradient: Tenso
     x = before = passed.inputs[0].permute(0, 3, 1, 2).to(fused.dtype).float()
     for index, (layer, size) in enumerate(zip(layers, sizes, strict=True)):
         dz, dy, y = (_maps(of[index], size) for of in (flow.dz, flow.dy, passed.outputs))
-        tensors = (x, passed.weights[index].float(), y, layer.norm.weight, layer.norm.bias)
+        weight = layer.conv.weight.detach().to(fused.dtype).float()
+        yield passed.weights[index].float(), weight
+        tensors = (x, weight, y, layer.norm.weight, layer.norm.bias)
         inputs = [tensor.detach().requires_grad_() for tensor in tensors]
         made = F.conv2d(inputs[0], inputs[1], stride=layer.stride, padding=1, groups=size.groups)
         normal = F.batch_norm(inputs[2], None, None, inputs[3], inputs[4], True, 0.0, layer.norm.eps)
