@@ -95,24 +95,11 @@ def reproduce(names: Sequence[str], *, minutes: float | None, results: Path, run
         raise UserError(f"--minutes must be a number from 0, but is {minutes:g}")
     out, started = console(), time.monotonic()
     waiting = missing_cells(names, results)
-    cost = sum(each.steps for each in waiting) * SECONDS_A_STEP / AT_ONCE / 60
-    out.print(f"{len(waiting)} trainings are missing: about {cost:.0f} minutes on one H200")
-    for name in _items(names):
-        if lacking := missing_cells([name], results):
-            seeds: dict[str, list[str]] = {}
-            for each in lacking:
-                seeds.setdefault(each.cell.title, []).append(str(each.seed))
-            parts = "; ".join(f"{title} (seeds {','.join(several)})" for title, several in seeds.items())
-            out.print(f"  {name}, on {lacking[0].cell.recipe(1).dataset}: {parts}")
-        for row in ELSEWHERE.get(name, ()):
-            hours = f"about {row.hours:.0f} GPU hours"
-            out.print(f"  {name}: {row.title} needs pictures that are not here, {hours}: balpoe train {row.command}")
+    _announce(names, waiting, results)
     if not waiting:
         write_tables(results)
         out.print(f"tables and figures are in {results}")
         return
-    if not one_gpu(waiting[0].cell.recipe(1)):
-        out.print("No GPU is used: these recipes are made for one, and take hours to days each on a CPU.")
     deadline = float("inf") if minutes is None else started + 60 * minutes
     at_once = AT_ONCE if one_gpu(waiting[0].cell.recipe(1)) else 1
 
@@ -152,6 +139,25 @@ def reproduce(names: Sequence[str], *, minutes: float | None, results: Path, run
             write_tables(results)
     left = len(missing_cells(names, results))
     out.print(f"{len(waiting) - left} records written to {results}, {left} are still missing")
+
+
+def _announce(names: Sequence[str], waiting: Sequence[Missing], results: Path) -> None:
+    """Say what is missing of each item, what it takes, and what cannot be trained here."""
+    out = console()
+    cost = sum(each.steps for each in waiting) * SECONDS_A_STEP / AT_ONCE / 60
+    out.print(f"{len(waiting)} trainings are missing: about {cost:.0f} minutes on one H200")
+    for name in _items(names):
+        if lacking := missing_cells([name], results):
+            seeds: dict[str, list[str]] = {}
+            for each in lacking:
+                seeds.setdefault(each.cell.title, []).append(str(each.seed))
+            parts = "; ".join(f"{title} (seeds {','.join(several)})" for title, several in seeds.items())
+            out.print(f"  {name}, on {lacking[0].cell.recipe(1).dataset}: {parts}")
+        for row in ELSEWHERE.get(name, ()):
+            hours = f"about {row.hours:.0f} GPU hours"
+            out.print(f"  {name}: {row.title} needs pictures that are not here, {hours}: balpoe train {row.command}")
+    if waiting and not one_gpu(waiting[0].cell.recipe(1)):
+        out.print("No GPU is used: these recipes are made for one, and take hours to days each on a CPU.")
 
 
 def _fits(steps: int, others: Sequence[float], seconds: float) -> bool:
