@@ -109,6 +109,22 @@ def test_time_that_does_not_suffice(items, capsys):
     assert "0 records written to results, 3 are still missing" in capsys.readouterr().out
 
 
+def test_time_that_ends_in_the_middle_of_a_training(items, tmp_path, monkeypatch, capsys):
+    for name in ("SECONDS_ALONE", "SECONDS_A_STEP"):  # so that it is begun at all
+        monkeypatch.setattr(f"balpoe.reproduce.{name}", 1e-9)
+    endless = Item("Digits", (Cell("digits/ours", "ours", "digits-lt", {**QUICK, "epochs": 100_000}, 1),))
+    monkeypatch.setattr("balpoe.reproduce.ITEMS", {"digits": endless})
+    epochs = []
+    for _ in range(2):
+        assert main(["reproduce", "--minutes", "0.04"]) == 0
+        out = capsys.readouterr().out
+        assert "time is up: what is unfinished goes on with the same command" in out
+        assert "0 records written to results, 1 are still missing" in out
+        history = tmp_path / "runs" / "reproduce" / "digits" / "ours" / "seed-1" / "history.jsonl"
+        epochs.append(len(history.read_text().splitlines()))
+    assert 0 < epochs[0] < epochs[1] < 100_000
+
+
 def test_a_cell_of_two_items_is_trained_once(tmp_path, monkeypatch):
     monkeypatch.setattr("balpoe.reproduce.ITEMS", {"digits": SMALL, "again": Item("Again", SMALL.cells[:1])})
     order = [(each.cell.title, each.seed) for each in missing_cells(["digits", "again"], tmp_path)]

@@ -176,7 +176,8 @@ def test_what_cannot_be_captured_runs_eagerly():
 @pytest.mark.gpu
 @cuda
 @pytest.mark.filterwarnings("ignore:Synchronization debug mode is a prototype feature")
-def test_nothing_is_read_from_the_device_within_an_epoch(monkeypatch):
+@pytest.mark.parametrize("step", ["captured", "fused"])
+def test_nothing_is_read_from_the_device_within_an_epoch(monkeypatch, step):
     """Torch raises where the CPU would wait for the GPU, except where losses are read and checkpoints made."""
     from balpoe.trainer import Trainer
 
@@ -196,7 +197,8 @@ def test_nothing_is_read_from_the_device_within_an_epoch(monkeypatch):
     augmentation = AUGMENTATIONS["autoaugment-cutout"]
     settings = {"device": "cuda", "epochs": 3, "augmentation": augmentation, "cutmix_probability": 0.5}
     try:
-        train(tiny_data(), resnet(tiny_data()), step="captured", **settings)
+        network = expert_network("resnet32", num_classes=4, num_experts=2, width=16)
+        train(tiny_data(), network, step=step, **settings)
         with pytest.raises(RuntimeError):
             torch.zeros(1, device="cuda").item()
     finally:
