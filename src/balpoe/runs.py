@@ -224,7 +224,9 @@ def train_run_by_step(
     # Before the folder is made: what is wrong leaves nothing behind.
     check_devices(recipe.device, recipe.devices, recipe.num_nodes, recipe.sync_batchnorm)
     check_tracking(recipe.track, folder)
-    parts = assemble(recipe, progress)
+    made: list[Any] = []
+    yield lambda: made.append(assemble(recipe, progress))  # aside: to read the data takes seconds
+    (parts,) = made
     if fresh and (aside := set_aside(folder)):
         say(f"The earlier run is kept in {aside}")
     elif (folder / "checkpoint.pt").exists():
