@@ -26,8 +26,8 @@ class Launch(NamedTuple):
     """Blocks of rows on their way from memory."""
 
 
-# By channels, what was fastest on an H200. One stage where products have 64 rows or more: Hopper's tensor cores then
-# read shared memory by themselves, and Triton 3.6 leaves out the fence between copies that run ahead and such reads.
+# By channels, what was fastest on an H200 with three stages. One where products have 64 rows or more: Hopper's tensor
+# cores then read shared memory by themselves, and Triton 3.6 puts no fence between copies that run ahead and such reads.
 FORWARD = {16: Launch(256, 528), 32: Launch(256, 528), 64: Launch(64, 528)}
 BACKWARD = {16: Launch(256, 528), 32: Launch(256, 528), 64: Launch(64, 528)}
 BACKWARD_STRIDED = {16: Launch(128, 264), 32: Launch(64, 528), 64: Launch(32, 528)}
