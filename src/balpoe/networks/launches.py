@@ -27,7 +27,7 @@ class Launch(NamedTuple):
 
 
 # By channels, what was fastest on an H200 with three stages. One where products have 64 rows or more: Hopper's tensor
-# cores then read shared memory by themselves, and Triton 3.6 puts no fence between copies that run ahead and such reads.
+# cores then read shared memory by themselves, and Triton 3.6 puts no fence between them and copies that run ahead.
 FORWARD = {16: Launch(256, 528), 32: Launch(256, 528), 64: Launch(64, 528)}
 BACKWARD = {16: Launch(256, 528), 32: Launch(256, 528), 64: Launch(64, 528)}
 BACKWARD_STRIDED = {16: Launch(128, 264), 32: Launch(64, 528), 64: Launch(32, 528)}
