@@ -5,11 +5,12 @@ from pathlib import Path
 import pytest
 import torch
 
+import balpoe
 from balpoe import UserError, evaluate
 from balpoe.files import locked
 from balpoe.presets import preset
 from balpoe.recipes import Recipe, updated
-from balpoe.runs import Run, changed_name, run_folder, runs_of, set_aside, train_run
+from balpoe.runs import Run, changed_name, run_folder, runs_of, set_aside, source_digest, train_run
 
 QUICK = updated(preset("digits-lt"), {"epochs": 2, "width": (8,)})
 
@@ -67,6 +68,20 @@ def test_what_is_published_of_a_run(finished):
     assert record["steps"] == ["eager"]
     assert record["loss"] == json.loads((finished.folder / "history.jsonl").read_text().splitlines()[-1])["loss"]
     assert set(record["environment"]["packages"]) >= {"torch", "triton"}
+    assert record["environment"]["source"] == source_digest(Path(balpoe.__file__).parent)
+
+
+def test_the_digest_of_code(tmp_path):
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a" / "b.py").write_text("x = 1\n")
+    (tmp_path / "a" / "b.pyc").write_text("no code")
+    before = source_digest(tmp_path)
+    (tmp_path / "a" / "b.pyc").write_text("other")
+    assert source_digest(tmp_path) == before
+    (tmp_path / "a" / "b.py").write_text("x = 2\n")
+    changed = source_digest(tmp_path)
+    (tmp_path / "a" / "b.py").rename(tmp_path / "b.py")
+    assert len({before, changed, source_digest(tmp_path)}) == 3
 
 
 def test_a_finished_run_is_left_alone(finished):

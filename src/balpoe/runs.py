@@ -7,6 +7,7 @@ Every file is written whole or not at all, evaluation.json last: where it is, th
 """
 
 import functools
+import hashlib
 import json
 import os
 import platform
@@ -277,12 +278,13 @@ def _measure(model: Any, test: Any, folder: Path, logits: Any = None) -> None:
 
 
 def environment() -> dict[str, Any]:
-    """Return what a result may depend on: versions, processor, GPU, threads."""
+    """Return what a result may depend on: versions and the code itself, processor, GPU, threads."""
     import torch
 
     packages = ("torch", "torchvision", "lightning_fabric", "numpy", "sklearn")
     return {
         "balpoe": balpoe.__version__,
+        "source": source_digest(Path(balpoe.__file__).parent),
         "python": platform.python_version(),
         "system": f"{platform.system()} {platform.machine()}",
         "processors": os.cpu_count(),
@@ -293,6 +295,15 @@ def environment() -> dict[str, Any]:
             "triton": _version("triton"),
         },
     }
+
+
+def source_digest(folder: Path) -> str:
+    """Return what tells one state of a folder's Python code from another."""
+    digest = hashlib.sha256()
+    for path in sorted(folder.rglob("*.py")):
+        content = path.read_bytes()
+        digest.update(f"{path.relative_to(folder).as_posix()} {len(content)}\n".encode() + content)
+    return digest.hexdigest()[:12]
 
 
 def _version(distribution: str) -> str | None:
