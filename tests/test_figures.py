@@ -1,6 +1,7 @@
 """Figures from records: those of this repository, and made-up ones where nothing is measured yet."""
 
 import json
+import math
 from pathlib import Path
 
 import pytest
@@ -34,9 +35,22 @@ def test_every_figure_is_drawn(results):
     names = {path.name for path in (results / "figures").iterdir()}
     ablations = {"experts.png", "mean-lambda.png", "alpha.png"}
     diagrams = {"reliability-cifar100-lt.png", "reliability-cifar10-lt-100.png"}
-    assert names == {"figure2.png", "cost-cifar100-lt.png", *diagrams, *ablations}
+    others = {"figure2.png", "cost-cifar100-lt.png", "marginals-cifar100-lt.png"}
+    assert names == {*others, *diagrams, *ablations}
     for path in (results / "figures").iterdir():
         assert path.read_bytes().startswith(b"\x89PNG")
+
+
+def test_average_predictions_lie_beside_their_priors(results, monkeypatch):
+    drawn = []
+    monkeypatch.setattr(figures, "plot_marginal", lambda prior, marginal, axes: drawn.append((prior, marginal)))
+    figures.write_figures(results)
+    evaluation = json.loads((results / "cifar100-lt" / "balpoe" / "seed-1.json").read_text())["evaluation"]
+    checks = [*evaluation["expert_checks"], evaluation["check"]]
+    for (prior, marginal), check in zip(drawn, checks, strict=True):
+        assert marginal == pytest.approx(check["marginal"])
+        divergence = sum(m * math.log(m / p) for m, p in zip(marginal, prior, strict=True))
+        assert divergence == pytest.approx(check["marginal_kl"], rel=1e-3)
 
 
 def test_curves_hold_the_cells_they_should(results, monkeypatch):

@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from balpoe.cells import ITEMS, Cell
 from balpoe.data.longtail import long_tailed_counts
 from balpoe.files import write_file
-from balpoe.plots import plot_boundaries, plot_cost, plot_curves, plot_priors, plot_reliability
+from balpoe.plots import plot_boundaries, plot_cost, plot_curves, plot_marginal, plot_priors, plot_reliability
 from balpoe.priors import class_prior, tempered_prior
 from balpoe.records import records
 
@@ -39,6 +39,8 @@ def write_figures(results: Path) -> None:
         wanted = [cells[f"{folder}/{name}"] for name in names]
         if found := _with_records(wanted, results):
             _save(_reliability(found), results / "figures" / f"reliability-{folder}.png")
+    if several := records(cells["cifar100-lt/balpoe"], results):
+        _save(_marginals(several), results / "figures" / "marginals-cifar100-lt.png")
     if measured := _measured("cifar100-lt", results):
         _save(_cost(measured, _measured("experts", results)), results / "figures" / "cost-cifar100-lt.png")
     for name, draw in (("experts", _experts), ("mean-lambda", _mean_lambda), ("alpha", _alpha)):
@@ -93,6 +95,18 @@ def _margins() -> Figure:
     plot_boundaries(0.9, (0, 1, 2), left)
     prior = class_prior(long_tailed_counts(100, 1_000_000, 100, "pareto"))
     plot_priors({f"tau = {tau}": tempered_prior(prior, 1.0 - tau).tolist() for tau in (0, 1, 2)}, right)
+    return figure
+
+
+def _marginals(several: Sequence[dict[str, Any]]) -> Figure:
+    """Average predictions of BalPoE's experts, and of all together, beside their priors (Figure 3 b)."""
+    prior = class_prior(long_tailed_counts(100, 500, 100))
+    figure = Figure(figsize=(14, 3.6), layout="constrained")
+    for place, (axes, lambda_) in enumerate(zip(figure.subplots(1, 4, sharey=True), (1, 0, -1, 0), strict=True)):
+        checks = [[*each["evaluation"]["expert_checks"], each["evaluation"]["check"]][place] for each in several]
+        marginal = [fmean(values) for values in zip(*(check["marginal"] for check in checks), strict=True)]
+        plot_marginal(tempered_prior(prior, float(lambda_)).tolist(), marginal, axes)
+        axes.set_title("ensemble" if place == 3 else f"expert with lambda {lambda_}", fontsize=10)
     return figure
 
 
