@@ -52,6 +52,12 @@ def test_every_table_is_made_from_the_records(tmp_path):
         assert again in TEXT, name
 
 
+def test_every_figure_is_shown():
+    pages = TEXT + (ROOT / "docs" / "paper.md").read_text(encoding="utf-8")
+    for path in (ROOT / "results" / "figures").iterdir():
+        assert f"(../results/figures/{path.name})" in pages, path.name
+
+
 def test_every_record_belongs_to_a_cell():
     folders = {path.parent.relative_to(ROOT / "results").as_posix() for path in ROOT.glob("results/*/*/seed-*.json")}
     assert folders == {cell.folder for cell in CELLS}
