@@ -1,5 +1,8 @@
 """The step in its kinds: the same numbers, whichever way it is launched."""
 
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
+
 import pytest
 import torch
 from lightning_fabric import Fabric
@@ -8,7 +11,7 @@ from balpoe import BalPoELoss, UserError, expert_network
 from balpoe.data.augment import AUGMENTATIONS
 from balpoe.data.resident import Batch
 from balpoe.networks import CosineClassifier
-from balpoe.step import EagerStep, _State, training_step
+from balpoe.step import EagerStep, _batch_loss, _compiling, _State, training_step
 from test_training import features, resnet, tiny_data, train
 
 cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs CUDA")
@@ -29,17 +32,18 @@ def test_kinds_on_a_cpu():
         training_step(fabric, *parts(data), kind="eagre")
 
 
-def test_many_networks_can_be_compiled_in_one_process():
-    """Torch's own limit is eight; beyond it a step would silently run as it is."""
-    from balpoe.step import _compiling
+def in_a_new_process(function):
+    """Torch's compiler has state of the whole process, which other tests may have touched."""
+    with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
+        return pool.submit(function).result()
 
+
+def number_of_compilations():
     compiled = []
 
     def backend(graph, inputs):
         compiled.append(graph)
         return graph
-
-    torch._dynamo.reset()
 
     def work(x):
         return x * 2
@@ -48,26 +52,30 @@ def test_many_networks_can_be_compiled_in_one_process():
     with _compiling():
         for size in range(2, 14):
             function(torch.zeros(size))
-    assert len(compiled) == 12
-    torch._dynamo.reset()
+    return len(compiled)
 
 
-def test_compiled_gradients_of_a_float32_classifier_are_float32():
-    """By default torch's compiler would compute them in bfloat16, as the network in front of it."""
-    from balpoe.step import _batch_loss, _compiling
+def test_many_networks_can_be_compiled_in_one_process():
+    """Torch's own limit is eight; beyond it a step would silently run as it is."""
+    assert in_a_new_process(number_of_compilations) == 12
 
+
+def distances_of_compiled_gradients():
     torch.manual_seed(0)
     classifier, loss = CosineClassifier(16, 5, 1), BalPoELoss([5, 4, 3, 2, 1], (0.0,))
     features, gradients = torch.randn(8, 1, 16, requires_grad=True), []
-    for function in (_batch_loss, torch.compile(_batch_loss, dynamic=False, backend="aot_eager")):
+    for function in (_batch_loss, torch.compile(_batch_loss, dynamic=False, backend="aot_eager", fullgraph=True)):
         features.grad = classifier.weight.grad = None
         with _compiling(), torch.autocast("cpu", torch.bfloat16):
             value = function(classifier, loss, Batch(features, torch.arange(8) % 5), 0.0)
         value.backward()
         gradients.append((features.grad, classifier.weight.grad))
-    for eager, compiled in zip(*gradients, strict=True):
-        torch.testing.assert_close(compiled, eager, rtol=1e-5, atol=1e-7)
-    torch._dynamo.reset()
+    return [float((ours - eager).norm() / eager.norm()) for eager, ours in zip(*gradients, strict=True)]
+
+
+def test_compiled_gradients_of_a_float32_classifier_are_float32():
+    """By default torch's compiler would compute them in bfloat16, as the network in front of it."""
+    assert max(in_a_new_process(distances_of_compiled_gradients)) < 1e-5
 
 
 def test_what_a_step_changes_can_be_undone():
