@@ -52,8 +52,7 @@ def measure(
             network, loss, data, epochs=epochs, batch_size=batch_size, augmentation=AUGMENTATIONS["standard"], seed=0,
             run=folder, checkpoint_seconds=1e9, device=device, step=kind, progress=False,
         )  # fmt: skip
-        lines = (Path(folder) / "timing.jsonl").read_text().splitlines()
-    seconds = [json.loads(line)["seconds"] for line in lines]
+        seconds = epoch_seconds(Path(folder))
     epoch, steps = statistics.median(seconds[1:]), -(-len(data) // batch_size)
     memory = torch.cuda.max_memory_allocated() / 2**20 if device == "cuda" else None
     return {
@@ -65,6 +64,10 @@ def measure(
         "preparation_s": seconds[0] - epoch,
         "peak_mib": memory,
     }
+
+
+def epoch_seconds(run: Path) -> list[float]:
+    return [json.loads(line)["seconds"] for line in (run / "timing.jsonl").read_text().splitlines()]
 
 
 def together(data: balpoe.Dataset, at_once: int, augment: str, epochs: int = 24) -> dict[str, object]:
@@ -80,9 +83,9 @@ def together(data: balpoe.Dataset, at_once: int, augment: str, epochs: int = 24)
             for seed in range(at_once)
         ]  # fmt: skip
         list(side_by_side(works, at_once))
-        lines = [path.read_text().splitlines() for path in Path(folder).rglob("timing.jsonl")]
+        runs = [epoch_seconds(run) for run in Path(folder).iterdir()]
     # In the first epochs some are still being recorded, in the last ones some have ended.
-    seconds = [json.loads(line)["seconds"] for each in lines for line in each[epochs // 2 : epochs * 3 // 4]]
+    seconds = [each for run in runs for each in run[epochs // 2 : epochs * 3 // 4]]
     milliseconds = 1000 * statistics.median(seconds) / -(-len(data) // 128)
     return {"at_once": at_once, "augmentation": augment, "ms_a_step_of_all": milliseconds}
 

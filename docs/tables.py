@@ -7,7 +7,7 @@ In results.md a line `<!-- table NAME -->` stands above the table results/tables
 import re
 from pathlib import Path
 
-from balpoe.cells import ITEMS
+from balpoe.cells import CELLS
 from balpoe.files import write_text
 from balpoe.records import records, score
 from balpoe.reproduce import write_tables
@@ -15,7 +15,6 @@ from balpoe.reproduce import write_tables
 ROOT = Path(__file__).parents[1]
 TABLE = re.compile(r"<!-- table ([\w-]+) -->\n\n(?:\|.*\n)*")
 NUMBER = re.compile(r"<!-- ([\w/.-]+) (\w+) -->[^<|]*<!-- -->")
-CELLS = {cell.folder: cell for item in ITEMS.values() for cell in item.cells}
 
 
 def spliced(page: str, tables: Path) -> str:

@@ -46,7 +46,7 @@ def test_average_predictions_lie_beside_their_priors(results, monkeypatch):
     monkeypatch.setattr(figures, "plot_marginal", lambda prior, marginal, axes: drawn.append((prior, marginal)))
     figures.write_figures(results)
     evaluation = json.loads((results / "cifar100-lt" / "balpoe" / "seed-1.json").read_text())["evaluation"]
-    checks = [*evaluation["expert_checks"], evaluation["check"]]
+    checks = [evaluation["check"], *evaluation["expert_checks"]]
     for (prior, marginal), check in zip(drawn, checks, strict=True):
         assert marginal == pytest.approx(check["marginal"])
         divergence = sum(m * math.log(m / p) for m, p in zip(marginal, prior, strict=True))

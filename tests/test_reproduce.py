@@ -5,7 +5,7 @@ import json
 import pytest
 
 from balpoe import UserError
-from balpoe.cells import ELSEWHERE, ITEMS, Cell, Item
+from balpoe.cells import CELLS, ELSEWHERE, ITEMS, Cell, Item
 from balpoe.cli import main
 from balpoe.files import locked
 from balpoe.presets import preset
@@ -137,10 +137,9 @@ def test_an_unknown_item(items, tmp_path):
 
 
 def test_every_cell_has_a_recipe_and_a_folder_of_its_own():
-    cells: dict[str, Cell] = {}
     for cell in (cell for item in ITEMS.values() for cell in item.cells):  # some cells belong to several items
-        assert cells.setdefault(cell.folder, cell).recipe(1) == cell.recipe(1)
-    for cell in cells.values():
+        assert CELLS[cell.folder].recipe(1) == cell.recipe(1)
+    for cell in CELLS.values():
         recipe = cell.recipe(1)
         assert recipe.seed == 1
         assert main([*cell.command().split()[1:], "--data-root", "nowhere"]) == 2  # all flags are known

@@ -10,7 +10,7 @@ from typing import Any
 from balpoe.presets import preset
 from balpoe.recipes import Recipe, updated
 
-__all__ = ["ELSEWHERE", "ITEMS", "PAPER", "Cell", "Elsewhere", "Item", "Shifted"]
+__all__ = ["CELLS", "ELSEWHERE", "ITEMS", "PAPER", "Cell", "Elsewhere", "Item", "Shifted"]
 
 Number = tuple[float, float | None]
 
@@ -347,6 +347,9 @@ ITEMS: dict[str, Item] = {
 }
 # fmt: on
 """In the order in which missing cells are trained."""
+
+CELLS = {cell.folder: cell for item in reversed(ITEMS.values()) for cell in item.cells}
+"""By folder, each as the first of the items that have it calls it."""
 
 # Pictures a second in training from files: results/streamed_training.json.
 _IMAGENET, _RESNET50, _RESNEXT50 = 115_846, 2_888, 2_273

@@ -8,7 +8,7 @@ from typing import Any
 
 from matplotlib.figure import Figure
 
-from balpoe.cells import ITEMS, Cell
+from balpoe.cells import CELLS, ITEMS, Cell
 from balpoe.data.longtail import long_tailed_counts
 from balpoe.files import write_file
 from balpoe.plots import plot_boundaries, plot_cost, plot_curves, plot_marginal, plot_priors, plot_reliability
@@ -32,14 +32,11 @@ GROUPS = {"accuracy": "all", "many": "many", "medium": "medium", "few": "few"}
 def write_figures(results: Path) -> None:
     """Draw what the records allow."""
     _save(_margins(), results / "figures" / "figure2.png")
-    cells: dict[str, Cell] = {}
-    for cell in (cell for item in ITEMS.values() for cell in item.cells):
-        cells.setdefault(cell.folder, cell)  # as the first of the items that have it calls it
     for folder, names in DIAGRAMS.items():
-        wanted = [cells[f"{folder}/{name}"] for name in names]
+        wanted = [CELLS[f"{folder}/{name}"] for name in names]
         if found := _with_records(wanted, results):
             _save(_reliability(found), results / "figures" / f"reliability-{folder}.png")
-    if several := records(cells["cifar100-lt/balpoe"], results):
+    if several := records(CELLS["cifar100-lt/balpoe"], results):
         _save(_marginals(several), results / "figures" / "marginals-cifar100-lt.png")
     if measured := _measured("cifar100-lt", results):
         _save(_cost(measured, _measured("experts", results)), results / "figures" / "cost-cifar100-lt.png")
@@ -77,16 +74,16 @@ def _cost(found: Sequence[Measured], experts: Sequence[Measured]) -> Figure:
     axes = figure.subplots(1, 2, sharey=True)
     costs = (("parameters", "parameters, millions"), ("multiply_adds", "multiply-adds a picture, millions"))
     for place, (key, label) in zip(axes, costs, strict=True):
-
-        def point(several: list[dict[str, Any]], key: str = key) -> tuple[float, float]:
-            return several[0]["evaluation"][key] / 1e6, 100 * _mean(several, "accuracy")
-
-        plot_cost({cell.title: point(several) for cell, several in found}, place, label)
+        plot_cost({cell.title: _cost_point(several, key) for cell, several in found}, place, label)
         if len(experts) > 1:
-            curve = sorted(point(several) for _, several in experts)
+            curve = sorted(_cost_point(several, key) for _, several in experts)
             place.plot(*zip(*curve, strict=True), "k.--", label="BalPoE, long schedule, more and more experts")
     axes[1].legend(frameon=False, fontsize=8, loc="center left", bbox_to_anchor=(1, 0.5))
     return figure
+
+
+def _cost_point(several: Sequence[dict[str, Any]], key: str) -> tuple[float, float]:
+    return several[0]["evaluation"][key] / 1e6, 100 * _mean(several, "accuracy")
 
 
 def _margins() -> Figure:
@@ -102,11 +99,11 @@ def _marginals(several: Sequence[dict[str, Any]]) -> Figure:
     """Average predictions of BalPoE's experts, and of all together, beside their priors (Figure 3 b)."""
     prior = class_prior(long_tailed_counts(100, 500, 100))
     figure = Figure(figsize=(14, 3.6), layout="constrained")
-    for place, (axes, lambda_) in enumerate(zip(figure.subplots(1, 4, sharey=True), (1, 0, -1, 0), strict=True)):
-        checks = [[*each["evaluation"]["expert_checks"], each["evaluation"]["check"]][place] for each in several]
-        marginal = [fmean(values) for values in zip(*(check["marginal"] for check in checks), strict=True)]
+    for place, (axes, lambda_) in enumerate(zip(figure.subplots(1, 4, sharey=True), (0, 1, 0, -1), strict=True)):
+        marginals = [check["marginal"] for check in _checks(several, place)]
+        marginal = [fmean(values) for values in zip(*marginals, strict=True)]
         plot_marginal(tempered_prior(prior, float(lambda_)).tolist(), marginal, axes)
-        axes.set_title("ensemble" if place == 3 else f"expert with lambda {lambda_}", fontsize=10)
+        axes.set_title(f"expert with lambda {lambda_}" if place else "ensemble", fontsize=10)
     return figure
 
 
@@ -145,7 +142,11 @@ def _alpha(found: Sequence[Measured]) -> Figure:
             ]
         plot_curves(curves, axes, "alpha", f"accuracy, {label}, %", legend=False)
     divergences = {
-        name: [(cell.recipe(1).mixup_alpha, fmean(kls)) for cell, several in found if (kls := _kls(several, place))]
+        name: [
+            (cell.recipe(1).mixup_alpha, fmean(check["marginal_kl"] for check in checks))
+            for cell, several in found
+            if (checks := _checks(several, place))
+        ]
         for place, name in enumerate(curves)
     }
     plot_curves(divergences, last, "alpha", "KL of average prediction and prior", legend=False)
@@ -153,10 +154,10 @@ def _alpha(found: Sequence[Measured]) -> Figure:
     return figure
 
 
-def _kls(several: Sequence[dict[str, Any]], place: int) -> list[float]:
+def _checks(several: Sequence[dict[str, Any]], place: int) -> list[dict[str, Any]]:
     """Of the ensemble (0) or of an expert (from 1), in the records that have it: early ones lack the ensemble's."""
     checks = [[each["evaluation"]["check"], *each["evaluation"]["expert_checks"]][place] for each in several]
-    return [float(check["marginal_kl"]) for check in checks if check]
+    return [check for check in checks if check]
 
 
 def _mean(several: Sequence[dict[str, Any]], name: str) -> float:

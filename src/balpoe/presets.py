@@ -49,7 +49,7 @@ def own_features(as_released: bool = False) -> Recipe:
 def cifar100_lt(as_released: bool = False) -> Recipe:
     """CIFAR-100-LT, ratio 100, 200 epochs, a minute on one H200: the paper's 52.0 ± 0.5 %, ours 51.6 ± 0.4 %.
 
-    Half a minute on one H200, with 15 s to prepare at first (17,000 steps of about 1.8 ms); 20 s each, side by side.
+    Half a minute on one H200, with 15 s to prepare at first (docs/performance.md).
     """
     return Recipe(cosine_scale=30.0 if as_released else 32.0)
 
@@ -67,7 +67,7 @@ def cifar100_lt_long(as_released: bool = False) -> Recipe:
 def cifar100_lt_best(as_released: bool = False) -> Recipe:
     """CIFAR-100-LT, ratio 100, AutoAugment, mixup and CutMix, cosine, 1600 epochs: not in the paper, ours not yet.
 
-    Chosen on validation pictures (docs/results.md). Four to five minutes on one H200.
+    Chosen on validation pictures (docs/results.md). Estimated four to five minutes on one H200.
     """
     return updated(cifar100_lt_long(as_released), {"epochs": 1600, "schedule": "cosine", "cutmix_probability": 0.5})
 

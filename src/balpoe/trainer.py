@@ -147,7 +147,8 @@ class Trainer:
         started, first = time.monotonic(), len(self.losses)
         (plan, batch, batches), self.begun = self.begun or self._begin(self.epoch, first), None
         lr = settings.lr * settings.schedule(self.epoch, settings.epochs)
-        losses, done, steps = torch.zeros(len(plan.batches), device=self.fabric.device), first, len(plan.batches)
+        done, steps = first, len(plan.batches)
+        losses = torch.zeros(steps, device=self.fabric.device)
         while batch is not None:
             yield self.step.preparation(batch)
             _seed_torch(self.fabric.device, settings.seed, self.epoch, done, rank)
