@@ -24,11 +24,12 @@ from balpoe.data.plan import plan_epoch
 from balpoe.data.resident import ResidentData
 from balpoe.interrupts import Interrupt
 from balpoe.processes import launch
-from balpoe.side_by_side import side_by_side
+from balpoe.side_by_side import Work, side_by_side
 from balpoe.step import training_step
 from balpoe.training import fit_and_predict_by_step
 
 Row = dict[str, object]
+WARM_UP = 2  # epochs of each of several trainings, before the last one of them has begun
 MEAN, STD = (0.4914, 0.4822, 0.4465), (0.2023, 0.1994, 0.2010)
 
 
@@ -71,22 +72,30 @@ def epoch_seconds(run: Path) -> list[float]:
 
 
 def together(data: balpoe.Dataset, at_once: int, augment: str, epochs: int = 24) -> dict[str, object]:
-    """So many trainings of three experts side by side, as `balpoe train --seeds` has them: when all are under way."""
+    """So many trainings of three experts side by side, as `balpoe train --seeds` has them: once all are recorded."""
     few = balpoe.Dataset(data.images[:100], data.targets[:100], preprocessing=data.preprocessing)
-    with tempfile.TemporaryDirectory() as folder:
-        works = [
-            fit_and_predict_by_step(
-                balpoe.expert_network("resnet32", num_classes=100, num_experts=3), balpoe.BalPoELoss(data.class_counts),
-                data, few, Interrupt(), epochs=epochs, augmentation=AUGMENTATIONS[augment], seed=seed,
-                run=f"{folder}/{seed}", checkpoint_seconds=1e9, device="cuda", progress=False,
-            )
-            for seed in range(at_once)
-        ]  # fmt: skip
-        list(side_by_side(works, at_once))
-        runs = [epoch_seconds(run) for run in Path(folder).iterdir()]
-    # In the first epochs some are still being recorded, in the last ones some have ended.
-    seconds = [each for run in runs for each in run[epochs // 2 : epochs * 3 // 4]]
-    milliseconds = 1000 * statistics.median(seconds) / -(-len(data) // 128)
+    turns = 1 + -(-len(data) // 128)  # of an epoch: its steps, and the reading of its losses
+    ready: list[float] = []
+    ended: list[float] = []
+
+    def training(seed: int) -> Work[None]:
+        work = fit_and_predict_by_step(
+            balpoe.expert_network("resnet32", num_classes=100, num_experts=3), balpoe.BalPoELoss(data.class_counts),
+            data, few, Interrupt(), epochs=epochs, augmentation=AUGMENTATIONS[augment], seed=seed, device="cuda",
+            progress=False,
+        )  # fmt: skip
+        for turn, aside in enumerate(work):
+            yield aside
+            if turn == WARM_UP * turns:
+                ready.append(time.perf_counter())
+                while len(ready) < at_once:
+                    yield lambda: time.sleep(0.01)
+            if turn == (epochs - 1) * turns:
+                torch.cuda.current_stream().synchronize()
+                ended.append(time.perf_counter())
+
+    list(side_by_side(map(training, range(at_once)), at_once))
+    milliseconds = 1000 * (max(ended) - max(ready)) / ((epochs - 1 - WARM_UP) * (turns - 1))
     return {"at_once": at_once, "augmentation": augment, "ms_a_step_of_all": milliseconds}
 
 

@@ -171,7 +171,7 @@ def compiled(kernel, settings, **types):
     from triton.compiler import ASTSource
 
     settings = dict(settings)
-    options = {"num_stages": settings.pop("num_stages")}
+    options = {name: settings.pop(name) for name in ("num_warps", "num_stages")}
     kinds = {name: "constexpr" if name in settings else types.get(name, "i32") for name in kernel.arg_names}
     aligned = {(place,): [["tt.divisibility", 16]] for place, kind in enumerate(kinds.values()) if kind.startswith("*")}
     source = ASTSource(kernel, kinds, settings, aligned)
@@ -316,7 +316,7 @@ def test_a_recorded_step_owns_all_its_memory(kind):
     """Also the workspaces of cuBLAS: what torch forgets and frees is not what a replay computes with."""
 
     def work(fabric, network):
-        optimizer = torch.optim.SGD(network.parameters(), lr=0.1, momentum=0.9)
+        optimizer = torch.optim.SGD(network.parameters(), lr=0.1, momentum=0.9, fused=True)
         network.to(memory_format=torch.channels_last)
         step = training_step(fabric, network, balpoe.BalPoELoss([1] * 100, (0.0,)).cuda(), optimizer, kind)
         generator = torch.Generator("cuda").manual_seed(0)

@@ -8,6 +8,7 @@ from statistics import fmean, stdev
 import pytest
 
 from balpoe.cells import CELLS
+from balpoe.networks import launches
 from balpoe.presets import preset
 from balpoe.recipes import FIELDS, updated
 from balpoe.records import records as records_of
@@ -169,23 +170,26 @@ def test_what_the_page_on_performance_says():
 
 def test_what_the_page_says_of_our_own_kernels():
     text = (ROOT / "docs" / "performance.md").read_text(encoding="utf-8")
-    measured = json.loads((ROOT / "results" / "kernel_tuning.json").read_text())
-    # By layer: block, programs, warps, stages and tile, as they were launched then; of norms, elements, not rows.
-    wide, deep, plain = [256, 528, 4, 3, 1], [64, 528, 4, 3, 1], [8192, 528, 4, 1, 1]
+    measured = json.loads((ROOT / "results" / "kernel_launches.json").read_text())
     rows = {
-        "convolution, with the sums for its normalisation": (2, "conv_forward", wide, wide, deep),
-        "normalisation, shortcut, rectifier": (1, "norm_forward", plain, plain, plain),
-        "gradient in front of a normalisation": (1, "norm_backward", plain, plain, plain),
-        "gradient of the input, with shortcut, rectifier and sums": (2, "input_gradient", wide, wide, deep),
-        "gradient of the weights": (2, "weight_gradient", [64, 264, 4, 3, 2], [64, 264, 4, 3, 2], [32, 132, 4, 3, 1]),
+        "convolution, with the sums for its normalisation": ("conv_forward", launches.FORWARD),
+        "normalisation, shortcut, rectifier": ("norm_forward", launches.ELEMENTWISE),
+        "gradient in front of a normalisation": ("norm_backward", launches.ELEMENTWISE),
+        "gradient of the input, with shortcut, rectifier and sums": ("input_gradient", launches.BACKWARD),
+        "gradient of the weights": ("weight_gradient", launches.WEIGHTS),
     }
-    for title, (version, kernel, *ways) in rows.items():
-        times = [
-            next(f"{row[3]:.1f}" for row in measured["rows"] if row[:3] == [version, kernel, layer] and row[4:9] == way
-                 and row[9] == 1)
-            for layer, way in zip(("s1", "s2", "s3"), ways, strict=True)
-        ]  # fmt: skip
+    sums = {16: 512, 32: 128, 64: 128}  # that a convolution leaves to a normalisation
+    for title, (kernel, table) in rows.items():
+        times = []
+        for layer, (channels, launch) in zip(("s1", "s2", "s3"), table.items(), strict=True):
+            programs = {"norm": sums[channels], "weig": 264 if channels < 64 else 132}.get(kernel[:4], launch.programs)
+            way = [kernel, layer, launch.block, programs, launch.warps, launch.stages]
+            times += [f"{row[6]:.1f} / {row[7]:.1f}" for row in measured["rows"] if row[:6] == way]
         assert f"| {title} | {' | '.join(times)} |" in text
+    one = dict(measured["at_once"]["rows"])[1]
+    for count, time in measured["at_once"]["rows"]:
+        assert f"| {count} | {time:.2f} | {time / count:.2f} | {time / one:.1f} |" in text
+    assert measured["steps"][-1][1:] == [one, dict(measured["at_once"]["rows"])[5]]
 
 
 def test_duplicates_are_stated():

@@ -158,7 +158,7 @@ ROUNDING = Item(
         ),
         Cell(
             "cifar100-lt/balpoe-fused", "bfloat16, fused kernels", "cifar100-lt",
-            {"precision": "bf16-mixed", "step": "fused"}, 3, BALPOE_100,
+            {"precision": "bf16-mixed", "step": "fused"}, 5, BALPOE_100,
         ),
         Cell(
             "cifar100-lt/cross-entropy-fused", "cross-entropy, bfloat16, fused kernels", "cifar100-lt",

@@ -1,7 +1,7 @@
 """Peace while a CUDA graph is recorded: what other threads of the process must not do meanwhile.
 
-Whoever waits for the whole GPU breaks a recording in another thread: cuDNN when it tries its algorithms, or a driver
-that loads a kernel at its first launch. So who may launch something new, beside trainings that record, says so.
+Whoever waits for the whole GPU breaks a recording in another thread: cuDNN, say, when it tries its algorithms. So who
+may launch something new, beside trainings that record, says so.
 """
 
 import gc
@@ -40,6 +40,8 @@ def captured(graph: Any, pool: Any) -> Iterator[None]:
         except BaseException:
             with suppress(RuntimeError):  # that the recording is invalid; why it is tells more
                 graph.capture_end()
+            generator = torch.cuda.default_generators[torch.cuda.current_device()]
+            generator.graphsafe_set_state(generator.clone_state())  # this one still believes that it is recorded
             raise
         graph.capture_end()
 

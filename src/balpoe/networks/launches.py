@@ -22,17 +22,19 @@ class Launch(NamedTuple):
     """Rows that a program takes at a time."""
     programs: int
     """About how many there are in all."""
+    warps: int = 4
     stages: int = 1
     """Blocks of rows on their way from memory."""
 
 
-# By channels, what was fastest on an H200 with three stages. One where products have 64 rows or more: Hopper's tensor
-# cores then read shared memory by themselves, and Triton 3.6 puts no fence between them and copies that run ahead.
-FORWARD = {16: Launch(256, 528), 32: Launch(256, 528), 64: Launch(64, 528)}
-BACKWARD = {16: Launch(256, 528), 32: Launch(256, 528), 64: Launch(64, 528)}
-BACKWARD_STRIDED = {16: Launch(128, 264), 32: Launch(64, 528), 64: Launch(32, 528)}
-WEIGHTS = {16: Launch(64, 264, 3), 32: Launch(64, 264), 64: Launch(64, 132)}
-ELEMENTWISE = {16: Launch(512, 528), 32: Launch(256, 528), 64: Launch(128, 528)}
+# By channels, what was fast on an H200, alone and beside others. Several stages with two warps only: four or more make
+# products of 64 rows with tensor cores that read shared memory by themselves, and Triton 3.6 puts no fence between them
+# and copies that run ahead.
+FORWARD = {16: Launch(256, 528), 32: Launch(256, 528), 64: Launch(64, 528, 2, 3)}
+BACKWARD = {16: Launch(128, 528, 2, 3), 32: Launch(128, 528, 2, 3), 64: Launch(64, 528, 2, 3)}
+BACKWARD_STRIDED = {16: Launch(128, 264), 32: Launch(128, 528), 64: Launch(32, 528)}
+WEIGHTS = {16: Launch(64, 132, 2, 3), 32: Launch(128, 264), 64: Launch(128, 132)}
+ELEMENTWISE = {16: Launch(1024, 528), 32: Launch(256, 528), 64: Launch(256, 528)}
 
 
 class Layer(NamedTuple):
@@ -133,12 +135,12 @@ class Cut(NamedTuple):
         """About as many programs in all as wanted, with so many others for each, and equally many blocks for each.
 
         >>> Cut.of(8192, Launch(block=64, programs=132), others=9, settings={})
-        Cut(programs=15, settings={'BLOCK': 64, 'TURNS': 9, 'num_stages': 1})
+        Cut(programs=15, settings={'BLOCK': 64, 'TURNS': 9, 'num_warps': 4, 'num_stages': 1})
         """
         blocks = -(-rows // launch.block)
         turns = -(-blocks * others // launch.programs)
-        settings = {**settings, "BLOCK": launch.block, "TURNS": turns, "num_stages": launch.stages}
-        return cls(-(-blocks // turns), settings)
+        options = {"num_warps": launch.warps, "num_stages": launch.stages}
+        return cls(-(-blocks // turns), {**settings, "BLOCK": launch.block, "TURNS": turns, **options})
 
 
 def power(number: int) -> int:
