@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 import sys
+import threading
 import weakref
 from pathlib import Path
 
@@ -46,7 +47,7 @@ def test_in_tritons_interpreter():
     environment = {**os.environ, "TRITON_INTERPRET": "1", "PYTEST_ADDOPTS": ""}
     done = subprocess.run(command, env=environment, capture_output=True, text=True, cwd=Path(__file__).parents[1])
     assert done.returncode == 0, done.stdout
-    assert "10 passed" in done.stdout
+    assert "12 passed" in done.stdout
 
 
 @pytest.fixture
@@ -96,6 +97,51 @@ def test_kernels_and_network_give_the_numbers_of_torch(small, settings):
         torch.testing.assert_close(buffer, reference[1], rtol=1e-4, atol=1e-6, msg=name)
     if "split" not in settings:
         assert kernel_error(forward, images) < 1e-5
+
+
+class Watched:
+    """Stands for the kernels; keeps what each is told, then launches it."""
+
+    def __init__(self):
+        self.told = set()
+
+    def __getattr__(self, name):
+        kernel, told = getattr(fused._kernels(), name), self.told
+
+        class Launched:
+            def __getitem__(self, grid):
+                def launch(*arguments, **settings):
+                    told.add((name, *(kind(each) for each in arguments), *settings.items()))
+                    kernel[grid](*arguments, **settings)
+
+                return launch
+
+        return Launched()
+
+
+def kind(argument):
+    """What a kernel is compiled for."""
+    return argument.dtype if isinstance(argument, torch.Tensor) else type(argument)
+
+
+@in_interpreter
+@pytest.mark.parametrize("num_experts", [1, 2])
+def test_all_that_is_launched_was_compiled_before(small, monkeypatch, num_experts):
+    network = resnet(num_experts, width=(16, 16, 32))
+    forward, images, compiled = FusedForward(network, torch.float32), torch.randn(2, 3, 8, 8), set()
+    before = copy.deepcopy(network.state_dict())
+
+    def warmup(kernel, *arguments, grid, **settings):
+        compiled.add((kernel.__name__, *(kind(each) for each in arguments), *settings.items()))
+
+    monkeypatch.setattr(type(fused._kernels().conv_forward), "warmup", warmup)
+    fused.compile_kernels(forward, images)
+    assert all(torch.equal(tensor, before[name]) for name, tensor in network.state_dict().items())
+    watched = Watched()
+    passed = fused.fused_forward(forward, images, watched)
+    fused.fused_backward(forward, passed, torch.ones_like(passed.features), watched)
+    assert compiled == watched.told
+    assert len(compiled) > 10
 
 
 @in_interpreter
@@ -176,6 +222,41 @@ def compiled(kernel, settings, **types):
     aligned = {(place,): [["tt.divisibility", 16]] for place, kind in enumerate(kinds.values()) if kind.startswith("*")}
     source = ASTSource(kernel, kinds, settings, aligned)
     return triton.compile(source, target=GPUTarget("cuda", 90, 32), options=options)
+
+
+@pytest.mark.skipif("TRITON_INTERPRET" in os.environ, reason="nothing is compiled then")
+def test_kernels_are_compiled_in_threads(small, monkeypatch, tmp_path):
+    """For an H200 that Triton believes to be here; a second time there is nothing left to compile."""
+    import triton
+    from triton.backends.compiler import GPUTarget
+    from triton.runtime import driver
+
+    class Device:
+        def get_current_target(self):
+            return GPUTarget("cuda", 90, 32)
+
+        def get_current_device(self):
+            return 0
+
+        def get_current_stream(self, device):
+            return 0
+
+    threads = []
+
+    def compiled(*arguments, **settings):
+        threads.append(threading.get_ident())
+        return made(*arguments, **settings)
+
+    made = triton.compile
+    monkeypatch.setattr(driver, "_active", Device())
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
+    monkeypatch.setattr("triton.compiler.compile", compiled)
+    forward = FusedForward(resnet(1, width=(16, 16, 16)))
+    for _ in range(2):
+        fused.compile_kernels(forward, torch.randn(2, 3, 8, 8))
+        assert len(threads) == len(list(tmp_path.rglob("*.cubin"))) == 28
+    assert threading.get_ident() not in threads
+    assert len(set(threads)) > 1
 
 
 @pytest.mark.skipif("TRITON_INTERPRET" in os.environ, reason="nothing is compiled then")

@@ -6,8 +6,10 @@ the gradients of weights are computed beside the rest, on a stream of their own.
 
 import functools
 import importlib.util
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from types import SimpleNamespace
 from typing import Any, NamedTuple, TypeGuard
 
 import torch
@@ -18,7 +20,7 @@ from balpoe.networks.experts import ExpertNetwork
 from balpoe.networks.launches import WIDTHS, Layer, Plan, Sizes, layers_of, power
 from balpoe.networks.resnet_cifar import Block, Stem
 
-__all__ = ["FusedForward", "block_from", "can_be_fused", "fused_backward", "fused_forward"]
+__all__ = ["FusedForward", "block_from", "can_be_fused", "compile_kernels", "fused_backward", "fused_forward"]
 
 
 def can_be_fused(network: nn.Module, device: torch.device) -> TypeGuard[ExpertNetwork]:
@@ -103,10 +105,9 @@ class Forward(NamedTuple):
     features: Tensor
 
 
-def fused_forward(fused: FusedForward, images: Tensor) -> Forward:
+def fused_forward(fused: FusedForward, images: Tensor, kernels: Any = None) -> Forward:
     """Return all that the layers make of images; change the running statistics."""
-    from balpoe.networks import kernels  # Triton may be missing
-
+    kernels = kernels or _kernels()
     plan, parameters = fused.plan(images), [layer.conv.weight for layer in fused.layers]
     weights = [torch.empty_like(weight, dtype=fused.dtype, memory_format=torch.channels_last) for weight in parameters]
     torch._foreach_copy_(weights, parameters)
@@ -145,10 +146,9 @@ class Backward(NamedTuple):
     """Gradients behind the convolutions."""
 
 
-def fused_backward(fused: FusedForward, passed: Forward, gradient: Tensor) -> Backward:
+def fused_backward(fused: FusedForward, passed: Forward, gradient: Tensor, kernels: Any = None) -> Backward:
     """Return all gradients, from that of the features (batch, experts, features)."""
-    from balpoe.networks import kernels
-
+    kernels = kernels or _kernels()
     plan, weights, inputs, outputs, statistics, _ = passed
     layers, sizes = fused.layers, plan.sizes
     gradients, parts = Gradients(layers, gradient), _Parts(layers, sizes, gradient)
@@ -184,6 +184,38 @@ def fused_backward(fused: FusedForward, passed: Forward, gradient: Tensor) -> Ba
     parts.join()
     kernels.sum_partials[(len(plan.table),)](parts.flat, plan.table, gradients.flat, **plan.sum_settings)
     return Backward(gradients, dz, dy)
+
+
+def _kernels() -> Any:
+    """The module; Triton may be missing where nobody asks for it."""
+    from balpoe.networks import kernels
+
+    return kernels
+
+
+def compile_kernels(fused: FusedForward, images: Tensor) -> None:
+    """Compile all that images of this shape take, in threads: the compiler works outside Python's lock.
+
+    What cannot be compiled is left to the launch, which says why.
+    """
+    import triton
+
+    if not hasattr(triton, "AsyncCompileMode"):
+        return
+    dry = SimpleNamespace(**{name: _Dry(getattr(_kernels(), name)) for name in _kernels().__all__})
+    with ThreadPoolExecutor() as pool, triton.AsyncCompileMode(pool, ignore_errors=True), torch.no_grad():
+        passed = fused_forward(fused, images, dry)
+        fused_backward(fused, passed, passed.features, dry)
+
+
+class _Dry:
+    """A kernel that is compiled where it would be launched."""
+
+    def __init__(self, kernel: Any) -> None:
+        self.kernel = kernel
+
+    def __getitem__(self, grid: tuple[int, ...]) -> Callable[..., object]:
+        return functools.partial(self.kernel.warmup, grid=grid)
 
 
 def block_from(layers: list[Layer], index: int) -> Block | None:

@@ -7,7 +7,15 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from balpoe.networks.fused import Backward, Forward, FusedForward, block_from, fused_backward, fused_forward
+from balpoe.networks.fused import (
+    Backward,
+    Forward,
+    FusedForward,
+    block_from,
+    compile_kernels,
+    fused_backward,
+    fused_forward,
+)
 from balpoe.networks.launches import Sizes
 
 __all__ = ["kernel_error"]
@@ -20,6 +28,7 @@ def kernel_error(fused: FusedForward, images: Tensor) -> float:
     the features. Changes the network's running statistics.
     """
     images = images.clone()  # lies in memory as a recorded batch does
+    compile_kernels(fused, images)
     before = [(layer.norm.running_mean.clone(), layer.norm.running_var.clone()) for layer in fused.layers]
     with torch.no_grad():
         passed = fused_forward(fused, images)
