@@ -61,6 +61,7 @@ LAYERS = [
         "commands",
         "place_of_use",
         "cells",
+        "elsewhere",
         "records",
         "figures",
         "reproduce",

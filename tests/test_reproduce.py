@@ -5,8 +5,9 @@ import json
 import pytest
 
 from balpoe import UserError
-from balpoe.cells import CELLS, ELSEWHERE, ITEMS, Cell, Item
+from balpoe.cells import CELLS, ITEMS, Cell, Item
 from balpoe.cli import main
+from balpoe.elsewhere import ELSEWHERE
 from balpoe.files import locked
 from balpoe.presets import preset
 from balpoe.reproduce import Missing, missing_cells

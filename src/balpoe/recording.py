@@ -40,10 +40,16 @@ def captured(graph: Any, pool: Any) -> Iterator[None]:
         except BaseException:
             with suppress(RuntimeError):  # that the recording is invalid; why it is tells more
                 graph.capture_end()
-            generator = torch.cuda.default_generators[torch.cuda.current_device()]
-            generator.graphsafe_set_state(generator.clone_state())  # this one still believes that it is recorded
+            _release_generator()
             raise
         graph.capture_end()
+
+
+def _release_generator() -> None:
+    """Replace the state of torch's generator, which believes that it is still recorded, and refuses to draw."""
+    if torch.cuda.is_available():
+        generator = torch.cuda.default_generators[torch.cuda.current_device()]
+        generator.graphsafe_set_state(generator.clone_state())
 
 
 @contextmanager

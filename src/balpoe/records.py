@@ -4,7 +4,8 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from balpoe.cells import Cell, Elsewhere, Item
+from balpoe.cells import Cell, Item
+from balpoe.elsewhere import Elsewhere
 from balpoe.files import read_json
 from balpoe.tables import mean_and_deviation
 

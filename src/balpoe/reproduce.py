@@ -11,9 +11,10 @@ from typing import NamedTuple
 import torch
 
 from balpoe.calibration import fit_scale
-from balpoe.cells import ELSEWHERE, ITEMS, PAPER, Cell
+from balpoe.cells import ITEMS, PAPER, Cell
 from balpoe.commands import AT_ONCE, one_gpu
 from balpoe.data import load_data, validation_data
+from balpoe.elsewhere import ELSEWHERE
 from balpoe.errors import UserError, unknown_name
 from balpoe.evaluation import evaluate
 from balpoe.figures import write_figures
