@@ -11,7 +11,7 @@ from balpoe import BalPoELoss, UserError, expert_network
 from balpoe.data.augment import AUGMENTATIONS
 from balpoe.data.resident import Batch
 from balpoe.networks import CosineClassifier
-from balpoe.step import EagerStep, _batch_loss, _compiling, _State, training_step
+from balpoe.step import CapturedStep, EagerStep, _batch_loss, _compiling, _State, training_step
 from test_training import features, resnet, tiny_data, train
 
 cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs CUDA")
@@ -30,6 +30,32 @@ def test_kinds_on_a_cpu():
         training_step(fabric, *parts(data), kind="captured")
     with pytest.raises(UserError, match="did you mean 'eager'"):
         training_step(fabric, *parts(data), kind="eagre")
+
+
+@pytest.mark.parametrize("failures", [1, 2])
+@pytest.mark.filterwarnings("ignore:the training step cannot be captured")
+def test_a_recording_that_broke_is_made_once_more(monkeypatch, recwarn, failures):
+    data, seen = tiny_data(), []
+    network, loss, optimizer = parts(data)
+    weight = next(network.parameters())
+
+    def record(step, inputs):
+        seen.append(weight.detach().clone())
+        with torch.no_grad():
+            weight.add_(1)  # as the steps that warm up do
+        if len(seen) <= failures:
+            raise RuntimeError("broken by another")
+        return "recording"
+
+    monkeypatch.setattr(CapturedStep, "_record", record)
+    step = CapturedStep(Fabric(accelerator="cpu"), network, loss, optimizer)
+    step.preparation(Batch(torch.zeros(2, 3, 8, 8), torch.zeros(2, dtype=torch.long)))()
+    assert len(seen) == 2
+    assert torch.equal(seen[0], seen[1])
+    assert torch.equal(seen[0], weight)
+    assert list(step.recordings.values()) == ["recording"] * (failures == 1)
+    assert step.kind == ("captured" if failures == 1 else "eager")
+    assert len(recwarn) == (failures == 2)
 
 
 def in_a_new_process(function):
@@ -180,6 +206,29 @@ def test_what_cannot_be_captured_runs_eagerly():
         losses.append([entry["loss"] for entry in history])
     assert losses[1] == pytest.approx(losses[0], rel=1e-4)
     assert torch.rand(2, device="cuda").isfinite().all()  # chance is no longer recorded
+
+
+@pytest.mark.gpu
+@cuda
+def test_what_breaks_a_recording_once_is_recorded_after_all():
+    class CuriousOnce(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.network = expert_network("mlp", num_classes=3, num_experts=3, num_features=6, width=8)
+            self.num_experts, self.calls = 3, 0
+
+        def forward(self, x):
+            self.calls += 1
+            return self.network(x) + (0 * float(x.sum()) if self.calls == 4 else 0)  # three warm up, this is recorded
+
+    losses = []
+    for kind in ("eager", "captured"):
+        torch.manual_seed(0)
+        network = CuriousOnce()
+        history = train(features(), network, device="cuda", precision="32-true", step=kind)
+        losses.append([entry["loss"] for entry in history])
+    assert losses[1] == pytest.approx(losses[0], rel=1e-4)
+    assert network.calls < 20  # Python sees none of the replays
 
 
 @pytest.mark.gpu

@@ -163,7 +163,7 @@ class CapturedStep:
                     warnings.warn(f"the fused step is replaced by the captured one: {fault}", stacklevel=2)
                     self.forward = self.network
                     self.recordings.clear()  # those of other shapes: all steps are to be of one kind
-                self.recordings[_shape(batch)] = self._record(batch.clone())
+                self.recordings[_shape(batch)] = self._recorded(batch, before)
             except torch.OutOfMemoryError:
                 raise
             except RuntimeError as error:
@@ -172,6 +172,16 @@ class CapturedStep:
                 self.eager = EagerStep(self.fabric, self.network, self.loss, self.optimizer)
             finally:
                 before.restore()
+
+    def _recorded(self, batch: Batch, before: "_State") -> "_Recording":
+        """Record; where that fails once more, for another thread of the process can have broken it."""
+        try:
+            return self._record(batch.clone())
+        except torch.OutOfMemoryError:
+            raise
+        except RuntimeError:
+            before.restore()
+            return self._record(batch.clone())
 
     def _record(self, inputs: Batch) -> "_Recording":
         for group in self.optimizer.param_groups:
