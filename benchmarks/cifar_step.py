@@ -29,7 +29,7 @@ from balpoe.step import training_step
 from balpoe.training import fit_and_predict_by_step
 
 Row = dict[str, object]
-WARM_UP = 2  # epochs of each of several trainings, before the last one of them has begun
+WARM_UP = 2  # epochs that each of several trains before it waits for the others
 MEAN, STD = (0.4914, 0.4822, 0.4465), (0.2023, 0.1994, 0.2010)
 
 
@@ -84,15 +84,19 @@ def together(data: balpoe.Dataset, at_once: int, augment: str, epochs: int = 24)
             data, few, Interrupt(), epochs=epochs, augmentation=AUGMENTATIONS[augment], seed=seed, device="cuda",
             progress=False,
         )  # fmt: skip
-        for turn, aside in enumerate(work):
-            yield aside
-            if turn == WARM_UP * turns:
-                ready.append(time.perf_counter())
-                while len(ready) < at_once:
-                    yield lambda: time.sleep(0.01)
-            if turn == (epochs - 1) * turns:
-                torch.cuda.current_stream().synchronize()
-                ended.append(time.perf_counter())
+        try:
+            for turn, aside in enumerate(work):
+                yield aside
+                if turn == WARM_UP * turns:
+                    ready.append(time.perf_counter())
+                    while len(ready) < at_once:
+                        yield lambda: time.sleep(0.01)
+                if turn == (epochs - 1) * turns:
+                    torch.cuda.current_stream().synchronize()
+                    ended.append(time.perf_counter())
+        except BaseException:
+            ready.extend([0.0] * at_once)  # nobody is to wait for this one
+            raise
 
     list(side_by_side(map(training, range(at_once)), at_once))
     milliseconds = 1000 * (max(ended) - max(ready)) / ((epochs - 1 - WARM_UP) * (turns - 1))

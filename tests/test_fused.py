@@ -3,12 +3,14 @@
 import copy
 import gc
 import importlib.util
+import inspect
 import json
 import os
 import subprocess
 import sys
 import threading
 import weakref
+from collections import defaultdict
 from pathlib import Path
 
 import pytest
@@ -37,6 +39,11 @@ def resnet(num_experts=3, **settings):
     return balpoe.expert_network("resnet32", num_classes=4, num_experts=num_experts, **settings)
 
 
+mode = (
+    getattr(importlib.import_module("triton"), "AsyncCompileMode", None) if importlib.util.find_spec("triton") else None
+)
+in_threads = mode is not None and "ignore_errors" in inspect.signature(mode).parameters
+needs_threads = pytest.mark.skipif(not in_threads, reason="needs Triton 3.6")
 in_interpreter = pytest.mark.skipif("TRITON_INTERPRET" not in os.environ, reason="run by the first test")
 
 
@@ -47,7 +54,7 @@ def test_in_tritons_interpreter():
     environment = {**os.environ, "TRITON_INTERPRET": "1", "PYTEST_ADDOPTS": ""}
     done = subprocess.run(command, env=environment, capture_output=True, text=True, cwd=Path(__file__).parents[1])
     assert done.returncode == 0, done.stdout
-    assert "12 passed" in done.stdout
+    assert f"{12 if in_threads else 10} passed" in done.stdout
 
 
 @pytest.fixture
@@ -125,6 +132,7 @@ def kind(argument):
 
 
 @in_interpreter
+@needs_threads
 @pytest.mark.parametrize("num_experts", [1, 2])
 def test_all_that_is_launched_was_compiled_before(small, monkeypatch, num_experts):
     network = resnet(num_experts, width=(16, 16, 32))
@@ -225,6 +233,7 @@ def compiled(kernel, settings, **types):
 
 
 @pytest.mark.skipif("TRITON_INTERPRET" in os.environ, reason="nothing is compiled then")
+@needs_threads
 def test_kernels_are_compiled_in_threads(small, monkeypatch, tmp_path):
     """For an H200 that Triton believes to be here; a second time there is nothing left to compile."""
     import triton
@@ -249,6 +258,10 @@ def test_kernels_are_compiled_in_threads(small, monkeypatch, tmp_path):
 
     made = triton.compile
     monkeypatch.setattr(driver, "_active", Device())
+    for name in fused._kernels().__all__:  # with nothing of a GPU that may be here, before and after
+        kernel = getattr(fused._kernels(), name)
+        monkeypatch.setattr(kernel, "device_caches", defaultdict(kernel.create_binder))
+        monkeypatch.setattr(kernel, "compile", None, raising=False)
     monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
     monkeypatch.setattr("triton.compiler.compile", compiled)
     forward = FusedForward(resnet(1, width=(16, 16, 16)))

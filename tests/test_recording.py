@@ -4,6 +4,7 @@ import gc
 import threading
 
 import pytest
+import torch
 
 from balpoe.recording import LOADERS, RECORDERS, captured, loading
 
@@ -92,3 +93,34 @@ def test_the_first_error_is_told():
         pass
     assert gc.isenabled()
     assert LOADERS == RECORDERS == []
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs CUDA")
+def test_a_recording_that_failed_leaves_nothing_behind():
+    """Earlier recordings draw on, torch draws again, and the next recording into the same memory succeeds."""
+    pool, stream = torch.cuda.graph_pool_handle(), torch.cuda.Stream()
+    graphs = [torch.cuda.CUDAGraph() for _ in range(3)]
+    drawn, place = torch.zeros(4, device="cuda"), torch.zeros(1, device="cuda")
+    torch.cuda.synchronize()
+    with torch.cuda.stream(stream):
+        with captured(graphs[0], pool):
+            drawn.uniform_()
+        with pytest.raises(RuntimeError, match="captur"), captured(graphs[1], pool):
+            float(place)
+        with captured(graphs[2], pool):
+            place.add_(torch.ones(1, device="cuda"))
+        seen = []
+        for _ in range(2):
+            graphs[0].replay()
+            graphs[2].replay()
+            seen.append(drawn.tolist())
+        assert seen[0] != seen[1]
+        assert float(place) == 2
+        assert torch.rand(2, device="cuda").isfinite().all()
+    torch.cuda.manual_seed(0)
+    graphs[0].replay()
+    first = drawn.tolist()
+    torch.cuda.manual_seed(0)
+    graphs[0].replay()
+    assert drawn.tolist() == first

@@ -106,7 +106,7 @@ def test_minutes_that_are_none(items, minutes, capsys):
 def test_time_that_does_not_suffice(items, capsys):
     assert main(["reproduce", "digits", "--minutes", "0"]) == 0
     assert "0 records written to results, 3 are still missing" in capsys.readouterr().out
-    assert main(["reproduce", "digits", "--minutes", "0.001"]) == 0
+    assert main(["reproduce", "digits", "--minutes", "0.0001"]) == 0
     assert "0 records written to results, 3 are still missing" in capsys.readouterr().out
 
 

@@ -28,7 +28,7 @@ def loading() -> Iterator[None]:
 
 @contextmanager
 def captured(graph: Any, pool: Any) -> Iterator[None]:
-    """Record what is launched inside, while nobody is `loading`.
+    """Record what is launched inside, with memory of a pool, while nobody is `loading`.
 
     Not `torch.cuda.graph`, which waits for all that the GPU has to do, for other trainings as well. Nor is garbage
     collected meanwhile: another training's graph may be among it, and is not to be freed here.
@@ -37,19 +37,29 @@ def captured(graph: Any, pool: Any) -> Iterator[None]:
         graph.capture_begin(pool, capture_error_mode="thread_local")
         try:
             yield
+            graph.capture_end()
         except BaseException:
             with suppress(RuntimeError):  # that the recording is invalid; why it is tells more
                 graph.capture_end()
-            _release_generator()
+            _clean_up(pool)
             raise
+
+
+def _clean_up(pool: Any) -> None:
+    """Undo what torch leaves behind where a recording fails.
+
+    It would go on taking memory from the pool, and would draw no more random numbers, which it believes to be recorded
+    still; a small recording that succeeds tells it otherwise.
+    """
+    if not torch.cuda.is_available():
+        return
+    with suppress(RuntimeError, AttributeError):  # a name of torch's own, which may change
+        torch._C._cuda_endAllocateToPool(torch.cuda.current_device(), pool)
+    with suppress(RuntimeError):
+        graph, place = torch.cuda.CUDAGraph(), torch.zeros(1, device="cuda")
+        graph.capture_begin(capture_error_mode="thread_local")
+        place.add_(1)
         graph.capture_end()
-
-
-def _release_generator() -> None:
-    """Replace the state of torch's generator, which believes that it is still recorded, and refuses to draw."""
-    if torch.cuda.is_available():
-        generator = torch.cuda.default_generators[torch.cuda.current_device()]
-        generator.graphsafe_set_state(generator.clone_state())
 
 
 @contextmanager

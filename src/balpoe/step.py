@@ -124,7 +124,7 @@ class CapturedStep:
         self.forward: Forward = forward or network
         network.to(fabric.device)
         self.lr, self.progress = torch.zeros(2, device=fabric.device).unbind()
-        self.pool: Any = None
+        self.pool: Any = None  # of all recordings, which do not run at the same time
         self.recordings: dict[Any, _Recording] = {}
         self.eager: EagerStep | None = None
         self.compiled = torch.compile(_batch_loss, dynamic=False) if compiled else None
@@ -174,7 +174,7 @@ class CapturedStep:
                 before.restore()
 
     def _recorded(self, batch: Batch, before: "_State") -> "_Recording":
-        """Record; where that fails once more, for another thread of the process can have broken it."""
+        """Record; if that fails, once more: another thread of the process can have broken it."""
         try:
             return self._record(batch.clone())
         except torch.OutOfMemoryError:
@@ -198,11 +198,11 @@ class CapturedStep:
                         self._work(inputs, batch_loss)
                 aside.synchronize()
                 self.optimizer.zero_grad()  # gradients are to live in the graph's own memory
+                self.pool = self.pool or torch.cuda.graph_pool_handle()
                 with captured(graph, self.pool):
                     value = self._work(inputs, batch_loss)
         finally:  # also after an error: what was begun aside is not to write into what is then restored
             torch.cuda.current_stream(device).wait_stream(aside)
-        self.pool = graph.pool()
         return _Recording(graph, inputs, value, self.forward)
 
     def _work(self, batch: Batch, batch_loss: BatchLoss) -> Tensor:

@@ -6,6 +6,7 @@ the gradients of weights are computed beside the rest, on a stream of their own.
 
 import functools
 import importlib.util
+import inspect
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -200,10 +201,11 @@ def compile_kernels(fused: FusedForward, images: Tensor) -> None:
     """
     import triton
 
-    if not hasattr(triton, "AsyncCompileMode"):
-        return
+    mode = getattr(triton, "AsyncCompileMode", None)
+    if mode is None or "ignore_errors" not in inspect.signature(mode).parameters:
+        return  # before Triton 3.6
     dry = SimpleNamespace(**{name: _Dry(getattr(_kernels(), name)) for name in _kernels().__all__})
-    with ThreadPoolExecutor() as pool, triton.AsyncCompileMode(pool, ignore_errors=True), torch.no_grad():
+    with ThreadPoolExecutor() as pool, mode(pool, ignore_errors=True), torch.no_grad():
         passed = fused_forward(fused, images, dry)
         fused_backward(fused, passed, passed.features, dry)
 
