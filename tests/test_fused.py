@@ -3,7 +3,6 @@
 import copy
 import gc
 import importlib.util
-import inspect
 import json
 import os
 import subprocess
@@ -39,10 +38,7 @@ def resnet(num_experts=3, **settings):
     return balpoe.expert_network("resnet32", num_classes=4, num_experts=num_experts, **settings)
 
 
-mode = (
-    getattr(importlib.import_module("triton"), "AsyncCompileMode", None) if importlib.util.find_spec("triton") else None
-)
-in_threads = mode is not None and "ignore_errors" in inspect.signature(mode).parameters
+in_threads = importlib.util.find_spec("triton") is not None and fused._compile_mode() is not None
 needs_threads = pytest.mark.skipif(not in_threads, reason="needs Triton 3.6")
 in_interpreter = pytest.mark.skipif("TRITON_INTERPRET" not in os.environ, reason="run by the first test")
 

@@ -47,20 +47,20 @@ def own_features(as_released: bool = False) -> Recipe:
 
 
 def cifar100_lt(as_released: bool = False) -> Recipe:
-    """CIFAR-100-LT, ratio 100, 200 epochs, a minute on one H200: the paper's 52.0 ± 0.5 %, ours 51.6 ± 0.4 %.
+    """CIFAR-100-LT, ratio 100, 200 epochs, half a minute on one H200: the paper's 52.0 ± 0.5 %, ours 51.6 ± 0.4 %.
 
-    Half a minute on one H200, with 15 s to prepare at first (docs/performance.md).
+    What is prepared at first takes some seconds more (docs/performance.md).
     """
     return Recipe(cosine_scale=30.0 if as_released else 32.0)
 
 
 def cifar100_lt_strong(as_released: bool = False) -> Recipe:
-    """CIFAR-100-LT, ratio 100, AutoAugment, 200 epochs, a minute: the paper's 54.7 %, ours 54.9 ± 0.3 %."""
+    """CIFAR-100-LT, ratio 100, AutoAugment, 200 epochs: the paper's 54.7 %, ours 54.9 ± 0.3 %."""
     return updated(cifar100_lt(as_released), {"augmentation": "autoaugment"})
 
 
 def cifar100_lt_long(as_released: bool = False) -> Recipe:
-    """CIFAR-100-LT, ratio 100, AutoAugment, 400 epochs, two minutes: the paper's 55.9 ± 0.4 %, ours 55.6 ± 0.3 %."""
+    """CIFAR-100-LT, ratio 100, AutoAugment, 400 epochs: the paper's 55.9 ± 0.4 %, ours 55.6 ± 0.3 %."""
     return updated(cifar100_lt_strong(as_released), {"epochs": 400, "warmup_epochs": 10})
 
 
@@ -112,18 +112,18 @@ def inaturalist_resnet50_long(as_released: bool = False) -> Recipe:
 
 
 def cifar10_lt(as_released: bool = False) -> Recipe:
-    """CIFAR-10-LT, ratio 100, 200 epochs, a minute on one H200: the paper's 84.2 ± 0.3 %, ours not yet."""
+    """CIFAR-10-LT, ratio 100, 200 epochs: the paper's 84.2 ± 0.3 %, ours not yet."""
     return updated(cifar100_lt(as_released), {"dataset": "cifar10-lt", "mixup_alpha": 0.8})
 
 
 def cifar10_lt_strong(as_released: bool = False) -> Recipe:
-    """CIFAR-10-LT, ratio 100, AutoAugment, 200 epochs, a minute: not in the paper."""
+    """CIFAR-10-LT, ratio 100, AutoAugment, 200 epochs: not in the paper."""
     # The released code passes a flag where a string is compared, and so trains without AutoAugment.
     return updated(cifar10_lt(as_released), {"augmentation": "crop-flip" if as_released else "autoaugment"})
 
 
 def cifar10_lt_long(as_released: bool = False) -> Recipe:
-    """CIFAR-10-LT, ratio 100, AutoAugment, 400 epochs, two minutes: the paper's 86.8 ± 0.2 %, ours not yet."""
+    """CIFAR-10-LT, ratio 100, AutoAugment, 400 epochs: the paper's 86.8 ± 0.2 %, ours not yet."""
     return updated(cifar10_lt_strong(as_released), {"epochs": 400, "warmup_epochs": 10})
 
 

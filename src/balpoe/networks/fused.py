@@ -199,15 +199,21 @@ def compile_kernels(fused: FusedForward, images: Tensor) -> None:
 
     What cannot be compiled is left to the launch, which says why.
     """
-    import triton
-
-    mode = getattr(triton, "AsyncCompileMode", None)
-    if mode is None or "ignore_errors" not in inspect.signature(mode).parameters:
-        return  # before Triton 3.6
-    dry = SimpleNamespace(**{name: _Dry(getattr(_kernels(), name)) for name in _kernels().__all__})
+    if (mode := _compile_mode()) is None:
+        return
+    kernels = _kernels()
+    dry = SimpleNamespace(**{name: _Dry(getattr(kernels, name)) for name in kernels.__all__})
     with ThreadPoolExecutor() as pool, mode(pool, ignore_errors=True), torch.no_grad():
         passed = fused_forward(fused, images, dry)
         fused_backward(fused, passed, passed.features, dry)
+
+
+def _compile_mode() -> Any:
+    """Triton's way to compile in threads; None before 3.6, of which 3.5 cannot leave errors to the launch."""
+    import triton
+
+    mode = getattr(triton, "AsyncCompileMode", None)
+    return mode if mode and "ignore_errors" in inspect.signature(mode).parameters else None
 
 
 class _Dry:
