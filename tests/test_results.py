@@ -129,7 +129,7 @@ def test_the_checks_of_the_experts():
 def test_numbers_that_the_presets_quote():
     from balpoe.presets import PRESETS
 
-    for name in ("cifar100-lt", "cifar100-lt-strong", "cifar100-lt-long"):
+    for name in ("cifar100-lt", "cifar100-lt-strong", "cifar100-lt-long", "cifar100-lt-best"):
         ours = text([record["evaluation"]["accuracy"] for record in records("balpoe", name)])
         assert f"ours {ours} %" in " ".join(PRESETS[name].__doc__.split())
 

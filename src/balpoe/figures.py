@@ -19,27 +19,38 @@ __all__ = ["write_figures"]
 
 Measured = tuple[Cell, list[dict[str, Any]]]
 
-DIAGRAMS = {
-    "cifar100-lt": (
-        "cross-entropy", "cross-entropy-mixup", "logit-adjusted-no-mixup", "sade-loss", "balpoe-no-mixup", "balpoe",
-    ),
-    "cifar10-lt-100": ("cross-entropy", "cross-entropy-mixup", "logit-adjusted-no-mixup", "balpoe-no-mixup", "balpoe"),
+Diagrams = dict[str, float | None]
+DIAGRAMS: dict[str, Diagrams] = {
+    "cifar100-lt": {
+        "cross-entropy": 31.5, "cross-entropy-mixup": 9.6, "logit-adjusted-no-mixup": 23.1, "sade-loss": None,
+        "balpoe-no-mixup": 16.9, "balpoe": 4.1,
+    },
+    "cifar10-lt-100": {
+        "cross-entropy": 19.1, "cross-entropy-mixup": 3.7, "logit-adjusted-no-mixup": None, "balpoe-no-mixup": 11.0,
+        "balpoe": 6.3,
+    },
 }  # fmt: skip
-"""Folders of results, and the cells in them, of the reliability diagrams (Figures 1 and 7, and 8)."""
+"""Folders of results, and the cells in them, of the reliability diagrams (Figures 1 and 7, and 8), each with the ECE of
+the paper: what its text says of the diagram, else the mean of Tables 2 and 9."""
+COMPARED = (
+    "cross-entropy", "cross-entropy-mixup", "cross-entropy-experts", "logit-adjusted-no-mixup", "logit-adjusted",
+    "reduced-width", "balpoe-no-mixup", "sade-loss", "uniform", "balpoe",
+)  # fmt: skip
+"""Cells in the figure of costs: not those that differ from BalPoE in nothing that it costs, nor much in accuracy."""
 GROUPS = {"accuracy": "all", "many": "many", "medium": "medium", "few": "few"}
 
 
 def write_figures(results: Path) -> None:
     """Draw what the records allow."""
     _save(_margins(), results / "figures" / "figure2.png")
-    for folder, names in DIAGRAMS.items():
-        wanted = [CELLS[f"{folder}/{name}"] for name in names]
-        if found := _with_records(wanted, results):
-            _save(_reliability(found), results / "figures" / f"reliability-{folder}.png")
+    for folder, eces in DIAGRAMS.items():
+        if found := _with_records([CELLS[f"{folder}/{name}"] for name in eces], results):
+            printed = {f"{folder}/{name}": ece for name, ece in eces.items()}
+            _save(_reliability(found, printed), results / "figures" / f"reliability-{folder}.png")
     if several := records(CELLS["cifar100-lt/balpoe"], results):
         _save(_marginals(several), results / "figures" / "marginals-cifar100-lt.png")
-    if measured := _measured("cifar100-lt", results):
-        _save(_cost(measured, _measured("experts", results)), results / "figures" / "cost-cifar100-lt.png")
+    if found := _with_records([CELLS[f"cifar100-lt/{name}"] for name in COMPARED], results):
+        _save(_cost(found, _measured("experts", results)), results / "figures" / "cost-cifar100-lt.png")
     for name, draw in (("experts", _experts), ("mean-lambda", _mean_lambda), ("alpha", _alpha)):
         found = _measured(name, results)
         if any(cell.folder.startswith(f"{name}/") for cell, _ in found):  # not the points of the main tables alone
@@ -55,15 +66,14 @@ def _with_records(cells: Sequence[Cell], results: Path) -> list[Measured]:
     return [each for each in found if each[1]]
 
 
-def _reliability(found: Sequence[Measured]) -> Figure:
+def _reliability(found: Sequence[Measured], printed: Diagrams) -> Figure:
     figure = Figure(figsize=(3 * len(found), 3.9), layout="constrained")
     for axes, (cell, several) in zip(figure.subplots(1, len(found), squeeze=False)[0], found, strict=True):
         evaluation = several[0]["evaluation"]
         plot_reliability(evaluation["reliability"], axes)
-        title = textwrap.fill(cell.title, 34)
-        axes.set_title(
-            f"{title}\nECE {100 * evaluation['ece']:.1f} % (seed {several[0]['recipe']['seed']})", fontsize=9
-        )
+        theirs = "" if printed[cell.folder] is None else f", paper {printed[cell.folder]} %"
+        ours = f"ECE {100 * evaluation['ece']:.1f} % (seed {several[0]['recipe']['seed']}){theirs}"
+        axes.set_title(f"{textwrap.fill(cell.title, 34)}\n{ours}", fontsize=9)
     figure.legend(*axes.get_legend_handles_labels(), loc="outside lower center", ncols=2, frameon=False)
     return figure
 
@@ -74,10 +84,12 @@ def _cost(found: Sequence[Measured], experts: Sequence[Measured]) -> Figure:
     axes = figure.subplots(1, 2, sharey=True)
     costs = (("parameters", "parameters, millions"), ("multiply_adds", "multiply-adds a picture, millions"))
     for place, (key, label) in zip(axes, costs, strict=True):
-        plot_cost({cell.title: _cost_point(several, key) for cell, several in found}, place, label)
+        points = {cell.title: _cost_point(several, key) for cell, several in found}
+        plot_cost(points, place, label, {cell.title: cell.paper["accuracy"][0] for cell, _ in found if cell.paper})
         if len(experts) > 1:
             curve = sorted(_cost_point(several, key) for _, several in experts)
             place.plot(*zip(*curve, strict=True), "k.--", label="BalPoE, long schedule, more and more experts")
+    axes[1].scatter([], [], facecolor="none", edgecolor="black", label="open, to the right: the paper's number")
     axes[1].legend(frameon=False, fontsize=8, loc="center left", bbox_to_anchor=(1, 0.5))
     return figure
 
@@ -112,7 +124,8 @@ def _experts(found: Sequence[Measured]) -> Figure:
     figure = Figure(figsize=(14, 3.6), layout="constrained")
     for axes, (name, label) in zip(figure.subplots(1, 4), GROUPS.items(), strict=True):
         points = [(len(cell.recipe(1).expert_lambdas), 100 * _mean(several, name)) for cell, several in found]
-        plot_curves({label: points}, axes, "experts", f"accuracy, {label}, %", legend=False)
+        paper = [(len(cell.recipe(1).expert_lambdas), value) for cell, value in _printed(found, name)]
+        plot_curves({label: points}, axes, "experts", f"accuracy, {label}, %", paper=paper)
     return figure
 
 
@@ -125,7 +138,8 @@ def _mean_lambda(found: Sequence[Measured]) -> Figure:
             recipe, value = cell.recipe(1), _mean(several, name)
             point = (fmean(recipe.expert_lambdas), 100 * (1 - value if name == "accuracy" else value))
             curves.setdefault(f"alpha {recipe.mixup_alpha:g}", []).append(point)
-        plot_curves(curves, axes, "mean of the lambdas", f"{label}, %")
+        paper = [(0.0, 100 - value if name == "accuracy" else value) for _, value in _printed(found, name)]
+        plot_curves(curves, axes, "mean of the lambdas", f"{label}, %", paper=paper)
     return figure
 
 
@@ -140,7 +154,8 @@ def _alpha(found: Sequence[Measured]) -> Figure:
                 (cell.recipe(1).mixup_alpha, 100 * fmean(r["evaluation"]["experts"][expert][name] for r in several))
                 for cell, several in found
             ]
-        plot_curves(curves, axes, "alpha", f"accuracy, {label}, %", legend=False)
+        paper = [(cell.recipe(1).mixup_alpha, value) for cell, value in _printed(found, name)]
+        plot_curves(curves, axes, "alpha", f"accuracy, {label}, %", paper=paper, legend=False)
     divergences = {
         name: [
             (cell.recipe(1).mixup_alpha, fmean(check["marginal_kl"] for check in checks))
@@ -150,8 +165,14 @@ def _alpha(found: Sequence[Measured]) -> Figure:
         for place, name in enumerate(curves)
     }
     plot_curves(divergences, last, "alpha", "KL of average prediction and prior", legend=False)
-    figure.legend(*last.get_legend_handles_labels(), loc="outside lower center", ncols=4, frameon=False)
+    figure.legend(*groups[0].get_legend_handles_labels(), loc="outside lower center", ncols=5, frameon=False)
     return figure
+
+
+def _printed(found: Sequence[Measured], name: str) -> list[tuple[Cell, float]]:
+    """Those of some cells for which the paper prints a number, and that."""
+    papers = [(cell, CELLS[cell.folder].paper) for cell, _ in found]
+    return [(cell, paper[name][0]) for cell, paper in papers if name in paper]
 
 
 def _checks(several: Sequence[dict[str, Any]], place: int) -> list[dict[str, Any]]:

@@ -197,11 +197,20 @@ def plot_reliability(bins: Mapping[str, Sequence[float]], axes: Axes) -> None:
     axes.set(xlim=(0, 1), ylim=(0, 1), xlabel="confidence", ylabel="accuracy", aspect="equal")
 
 
-def plot_cost(points: Mapping[str, tuple[float, float]], axes: Axes, label: str) -> None:
-    """Draw accuracy (per cent) against a cost, one marker per method, named in the legend."""
+def plot_cost(
+    points: Mapping[str, tuple[float, float]], axes: Axes, label: str, paper: Mapping[str, float] | None = None
+) -> None:
+    """Draw accuracy (per cent) against a cost, one marker per method, named in the legend.
+
+    Later ones are smaller, so that no marker hides another. Accuracies of the paper are open markers, to the right.
+    """
     for number, (name, (cost, accuracy)) in enumerate(points.items()):
         colour, marker = COLOURS[number % len(COLOURS)], MARKERS[(number + number // len(COLOURS)) % len(MARKERS)]
-        axes.scatter(cost, accuracy, color=colour, marker=marker, s=60, label=name, edgecolor="black", linewidth=0.4)
+        size = 130 - 100 * number / len(points)
+        axes.scatter(cost, accuracy, color=colour, marker=marker, s=size, label=name, edgecolor="black", linewidth=0.4)
+        if paper and name in paper:
+            aside = cost + 0.04 * max(each for each, _ in points.values())
+            axes.scatter(aside, paper[name], facecolor="none", marker=marker, s=50, edgecolor=colour, linewidth=1.2)
     axes.set(xlabel=label, ylabel="accuracy on the test set, %")
     axes.grid(alpha=0.3)
 
@@ -239,12 +248,20 @@ def plot_priors(priors: Mapping[str, Sequence[float]], axes: Axes) -> None:
 
 
 def plot_curves(
-    curves: Mapping[str, Sequence[tuple[float, float]]], axes: Axes, x: str, y: str, *, legend: bool = True
+    curves: Mapping[str, Sequence[tuple[float, float]]],
+    axes: Axes,
+    x: str,
+    y: str,
+    *,
+    paper: Sequence[tuple[float, float]] = (),
+    legend: bool = True,
 ) -> None:
-    """Draw points (x, y) joined by lines, one curve per name, each in order of x."""
+    """Draw points (x, y) joined by lines, one curve per name, each in order of x; and points of the paper, if any."""
     for number, (name, points) in enumerate(curves.items()):
         colour, marker = COLOURS[(3 + number) % len(COLOURS)], MARKERS[number % len(MARKERS)]
         axes.plot(*zip(*sorted(points), strict=True), color=colour, marker=marker, label=name)
+    if paper:
+        axes.plot(*zip(*paper, strict=True), "k*", markersize=11, fillstyle="none", label="the paper's number")
     axes.set(xlabel=x, ylabel=y)
     axes.grid(alpha=0.3)
     if legend:

@@ -65,9 +65,9 @@ def cifar100_lt_long(as_released: bool = False) -> Recipe:
 
 
 def cifar100_lt_best(as_released: bool = False) -> Recipe:
-    """CIFAR-100-LT, ratio 100, AutoAugment, mixup and CutMix, cosine, 1600 epochs: not in the paper, ours not yet.
+    """CIFAR-100-LT, ratio 100, AutoAugment, mixup, CutMix, cosine, 1600 epochs: not in the paper, ours 57.6 ± 0.1 %.
 
-    Chosen on validation pictures (docs/results.md). Estimated four to five minutes on one H200.
+    Chosen on validation pictures (docs/results.md). Estimated four minutes on one H200.
     """
     return updated(cifar100_lt_long(as_released), {"epochs": 1600, "schedule": "cosine", "cutmix_probability": 0.5})
 

@@ -1,15 +1,24 @@
 """Measured records as Markdown tables, with the paper's numbers below ours."""
 
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from statistics import fmean
+from statistics import fmean, stdev
 from typing import Any
 
-from balpoe.cells import Cell, Item
+from balpoe.cells import Cell, Item, Number
 from balpoe.elsewhere import Elsewhere
 from balpoe.files import read_json
 from balpoe.tables import mean_and_deviation
 
-__all__ = ["elsewhere_table", "item_table", "records", "score", "shifted_records_table"]
+__all__ = [
+    "differences_table",
+    "elsewhere_table",
+    "item_table",
+    "records",
+    "score",
+    "shifted_records_table",
+    "shifted_rows_table",
+]
 
 COLUMNS = {"accuracy": "accuracy", "many": "many", "medium": "medium", "few": "few", "ece": "ECE", "mce": "MCE"}
 
@@ -44,28 +53,22 @@ def item_table(item: Item, results: Path) -> str:
             title = f"*the same, with a temperature of {temperature}, fitted on validation pictures*"
             lines.append(_row([title, "", "", "", "", "", *after, "", ""]))
         if cell.paper:
-            lines.append(_row(["*paper*", "", *(_printed(cell, name) for name in COLUMNS), "", ""]))
+            lines.append(_row(["*paper*", "", *(_printed(cell.paper.get(name)) for name in COLUMNS), "", ""]))
     return "\n".join(lines) + "\n"
 
 
 def shifted_records_table(cell: Cell, results: Path) -> str:
     """Return accuracy under the shifted test sets beside the paper's: prior not told, told, or estimated."""
     found = records(cell, results)
-    columns = {
-        "not told": [_accuracies(record["evaluation"]["shifted"], "not_told") for record in found],
-        "told": [_accuracies(record["evaluation"]["shifted"], "told") for record in found],
-        "estimated": [_accuracies(record["estimated"], "estimated") for record in found if "estimated" in record],
-    }
     paper = {"not told": cell.shifted.not_told, "told": cell.shifted.told} if cell.shifted else {}
     headings, cells = ["test set", "samples"], []
     first = found[0]["evaluation"]["shifted"]
     cells.append([*(row["name"] for row in first), "*mean of the eleven*"])
     cells.append([*(f"{row['samples']:,}" for row in first), ""])
-    for name, seeds in columns.items():
-        if seeds:
-            headings.append(f"{name} ({_seeds(cell, len(seeds))} seeds)")
-            each = [*zip(*seeds, strict=True), [fmean(values) for values in seeds]]
-            cells.append([mean_and_deviation(list(values), per_cent=True) for values in each])
+    for name, seeds in _accuracies(found).items():
+        headings.append(f"{name} ({_seeds(cell, len(seeds))} seeds)")
+        each = [*zip(*seeds, strict=True), [fmean(values) for values in seeds]]
+        cells.append([mean_and_deviation(list(values), per_cent=True) for values in each])
         if name in paper:
             headings.append("paper")
             cells.append([f"{value:.1f}" for value in (*paper[name], fmean(paper[name]))])
@@ -73,8 +76,54 @@ def shifted_records_table(cell: Cell, results: Path) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _accuracies(rows: list[dict[str, Any]], key: str) -> list[float]:
-    return [row[key] for row in rows]
+def shifted_rows_table(cells: Mapping[str, Cell], results: Path) -> str:
+    """Return mean accuracies of several cells under the shifted test sets: a row for each use of the prior."""
+    lines: list[str] = []
+    for title, cell in cells.items():
+        found = records(cell, results)
+        if found and not lines:
+            sets = [row["name"] for row in found[0]["evaluation"]["shifted"]]
+            lines += [_row(["", "seeds", *sets, "mean"]), _row(["---"] * (len(sets) + 3))]
+        for use, seeds in _accuracies(found).items():
+            means = [fmean(values) for values in zip(*seeds, strict=True)]
+            numbers = [f"{100 * value:.1f}" for value in (*means, fmean(means))]
+            lines.append(_row([f"{title}, {use}", _seeds(cell, len(seeds)), *numbers]))
+    return "\n".join(lines) + "\n"
+
+
+def differences_table(cells: Iterable[Cell], results: Path) -> str:
+    """Return what differs from the paper by more than twice the larger deviation, ours where it prints none."""
+    lines = [_row(["", "ours", "paper", "difference"]), _row(["---"] * 4)]
+    for cell in cells:
+        found = records(cell, results)
+        for name, values, paper in _compared(cell, found) if len(found) > 1 else ():
+            difference = 100 * fmean(values) - paper[0]
+            if abs(difference) > 2 * max(100 * stdev(values), paper[1] or 0):
+                ours = mean_and_deviation(values, per_cent=True)
+                lines.append(_row([f"{cell.folder}: {name}", ours, _printed(paper), f"{difference:+.1f}"]))
+    return "\n".join(lines) + "\n"
+
+
+def _compared(cell: Cell, found: list[dict[str, Any]]) -> Iterator[tuple[str, list[float], Number]]:
+    """What some records have, seed by seed, and the paper prints: scores, and accuracies on shifted test sets."""
+    for name, printed in cell.paper.items():
+        yield COLUMNS[name], [record["evaluation"][name] for record in found], printed
+    if cell.shifted:
+        sets = [row["name"] for row in found[0]["evaluation"]["shifted"]]
+        for use, paper in (("not told", cell.shifted.not_told), ("told", cell.shifted.told)):
+            for name, values, accuracy in zip(sets, zip(*_accuracies(found)[use], strict=True), paper, strict=True):
+                if (use, name) != ("told", "uniform"):  # the same as not told
+                    yield f"{name}, {use}", list(values), (accuracy, None)
+
+
+def _accuracies(found: list[dict[str, Any]]) -> dict[str, list[list[float]]]:
+    """Of each use of the prior that some records have: their accuracies under the shifted test sets."""
+    uses = {
+        "not told": [[row["not_told"] for row in record["evaluation"]["shifted"]] for record in found],
+        "told": [[row["told"] for row in record["evaluation"]["shifted"]] for record in found],
+        "estimated": [[row["estimated"] for row in record["estimated"]] for record in found if "estimated" in record],
+    }
+    return {use: seeds for use, seeds in uses.items() if seeds}
 
 
 def elsewhere_table(rows: tuple[Elsewhere, ...]) -> str:
@@ -90,10 +139,10 @@ def _seeds(cell: Cell, measured: int) -> str:
     return str(measured) if measured == cell.seeds else f"{measured} of {cell.seeds}"
 
 
-def _printed(cell: Cell, name: str) -> str:
-    if name not in cell.paper:
+def _printed(number: Number | None) -> str:
+    if number is None:
         return "-"
-    value, deviation = cell.paper[name]
+    value, deviation = number
     return f"{value}" if deviation is None else f"{value} ± {deviation}"
 
 

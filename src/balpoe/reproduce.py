@@ -11,7 +11,7 @@ from typing import NamedTuple
 import torch
 
 from balpoe.calibration import fit_scale
-from balpoe.cells import ITEMS, PAPER, Cell
+from balpoe.cells import ALSO_SHIFTED, CELLS, ITEMS, PAPER, Cell
 from balpoe.commands import AT_ONCE, one_gpu
 from balpoe.data import load_data, validation_data
 from balpoe.elsewhere import ELSEWHERE
@@ -24,7 +24,14 @@ from balpoe.models import load
 from balpoe.predictions import Predictions
 from balpoe.priors import class_counts
 from balpoe.recipes import updated
-from balpoe.records import elsewhere_table, item_table, records, shifted_records_table
+from balpoe.records import (
+    differences_table,
+    elsewhere_table,
+    item_table,
+    records,
+    shifted_records_table,
+    shifted_rows_table,
+)
 from balpoe.runs import Run, train_run_by_step
 from balpoe.shifted import estimated_test_sets
 from balpoe.side_by_side import Work, side_by_side
@@ -183,6 +190,8 @@ def write_tables(results: Path) -> None:
         for cell in item.cells:
             if cell.shifted and records(cell, results):
                 write_text(results / "tables" / f"{name}-shifted.md", shifted_records_table(cell, results))
+    write_text(results / "tables" / "also-shifted.md", shifted_rows_table(ALSO_SHIFTED, results))
+    write_text(results / "tables" / "differences.md", differences_table(CELLS.values(), results))
     for name, rows in ELSEWHERE.items():
         write_text(results / "tables" / f"{name}.md", elsewhere_table(rows))
     write_figures(results)
