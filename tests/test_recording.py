@@ -24,6 +24,13 @@ class Graph:
             raise self.error
 
 
+class Unwilling(Graph):
+    """Does not begin."""
+
+    def capture_begin(self, pool, capture_error_mode):
+        raise RuntimeError("the stream is busy")
+
+
 def in_thread(work):
     thread = threading.Thread(target=work)
     thread.start()
@@ -91,6 +98,8 @@ def test_the_first_error_is_told():
     assert graph.calls == [(None, "thread_local"), "end"]
     with pytest.raises(RuntimeError, match="previous error"), captured(graph, None):
         pass
+    with pytest.raises(RuntimeError, match="busy"), captured(Unwilling(graph.error), None):
+        raise AssertionError("nothing is done where no recording has begun")
     assert gc.isenabled()
     assert LOADERS == RECORDERS == []
 

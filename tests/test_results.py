@@ -8,6 +8,7 @@ from statistics import fmean, stdev
 import pytest
 
 from balpoe.cells import CELLS
+from balpoe.elsewhere import ELSEWHERE
 from balpoe.networks import launches
 from balpoe.presets import preset
 from balpoe.recipes import FIELDS, updated
@@ -192,6 +193,9 @@ def test_what_the_page_says_of_our_own_kernels():
     for count, time in measured["at_once"]["rows"]:
         assert f"| {count} | {time:.2f} | {time / count:.2f} | {time / one:.1f} |" in text
     assert measured["steps"][-1][1:] == [one, dict(measured["at_once"]["rows"])[5]]
+    told = measured["all_told"]
+    assert f"and all told {told['ms_a_step']:.2f} ms" in text
+    assert f"in threads: {told['preparation_s']:.0f} s in all with an empty cache" in text
 
 
 def test_duplicates_are_stated():
@@ -235,6 +239,20 @@ def test_what_the_page_on_performance_says_of_large_networks_and_the_input_pipel
             rates = f"{row['torchvision_per_core']:.0f} | {row['ours_per_core']:.0f} | {row['ratio_per_core']:.2f}"
             assert f"| {row['size']}, {row['kilobytes']:,.0f} kB | {rates} |" in text
             assert row["ratio_per_core"] >= 1.5
+
+
+def test_gpu_hours_rest_on_rates_that_were_measured():
+    names = ("large_step", "streamed_training")
+    steps, files = (json.loads((ROOT / "results" / f"{name}.json").read_text())["rows"] for name in names)
+    captured = [row for row in steps if (row["way"], row["batch"]) == ("captured", 64)]
+    of_64 = {row["network"]: round(row["images_per_second"]) for row in captured}
+    for row in (*ELSEWHERE["imagenet-lt"], *ELSEWHERE["inaturalist"]):
+        recipe = preset(row.command.split()[0])
+        assert row.epochs == recipe.epochs
+        if recipe.batch_size == 64:
+            assert row.images_per_second == of_64[recipe.network]
+        else:
+            assert row.images_per_second in [round(each["both"]) for each in files]
 
 
 def test_what_the_pages_on_own_data_say():

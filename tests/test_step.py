@@ -123,20 +123,49 @@ def test_what_a_step_changes_can_be_undone():
     assert losses() == second != first
 
 
+def losses_of_steps(monkeypatch):
+    """A list to which every step of the trainings from here on adds its loss."""
+    found = []
+
+    def noted(call):
+        def step(*arguments):
+            loss = call(*arguments)
+            found.append(loss.clone())
+            return loss
+
+        return step
+
+    for kind in (EagerStep, CapturedStep):
+        monkeypatch.setattr(kind, "__call__", noted(kind.__call__))
+    return found
+
+
+def test_the_losses_of_steps_are_noted(monkeypatch):
+    """What the comparisons of steps rest on; an epoch's loss is the mean over its samples."""
+    data, losses = tiny_data(), losses_of_steps(monkeypatch)
+    history = train(data, resnet(data), epochs=2, batch_size=16)
+    assert len(losses) == 8
+    sizes = torch.tensor([16.0, 16, 16, 12])
+    means = torch.stack(losses).view(2, 4) @ sizes / 60
+    assert means.tolist() == pytest.approx([entry["loss"] for entry in history], rel=1e-5)
+
+
 @pytest.mark.gpu
 @cuda
 @pytest.mark.parametrize("precision", ["32-true", "bf16-mixed"])
-def test_captured_and_eager_give_the_same_losses(precision):
+def test_captured_and_eager_give_the_same_losses(monkeypatch, precision):
     """Twenty steps, of two shapes of batch, with mixup and CutMix, learning rates that change."""
     data, losses = tiny_data(), {}
     for name in ("eager", "captured"):
-        network = resnet(data)
-        history = train(
-            data, network, epochs=5, batch_size=16, lr=0.02, device="cuda", precision=precision, step=name,
-            augmentation=AUGMENTATIONS["standard"], cutmix_probability=0.5,
-        )  # fmt: skip
-        losses[name] = [entry["loss"] for entry in history]
-    assert losses["captured"] == pytest.approx(losses["eager"], rel=1e-3 if precision == "32-true" else 2e-2)
+        with monkeypatch.context() as patch:
+            losses[name] = losses_of_steps(patch)
+            train(
+                data, resnet(data), epochs=5, batch_size=16, lr=0.02, device="cuda", precision=precision, step=name,
+                augmentation=AUGMENTATIONS["standard"], cutmix_probability=0.5,
+            )  # fmt: skip
+    eager, captured = ([float(loss) for loss in losses[name]] for name in ("eager", "captured"))
+    assert len(eager) == len(captured) == 20
+    assert captured == pytest.approx(eager, rel=1e-3 if precision == "32-true" else 2e-2)
 
 
 @pytest.mark.gpu

@@ -34,12 +34,12 @@ def captured(graph: Any, pool: Any) -> Iterator[None]:
     collected meanwhile: another training's graph may be among it, and is not to be freed here.
     """
     with _entered(RECORDERS, not_beside=(LOADERS, RECORDERS)), _no_collection(), _own_workspaces():
-        graph.capture_begin(pool, capture_error_mode="thread_local")
         try:
+            graph.capture_begin(pool, capture_error_mode="thread_local")
             yield
             graph.capture_end()
         except BaseException:
-            with suppress(RuntimeError):  # that the recording is invalid; why it is tells more
+            with suppress(RuntimeError):  # that the recording is invalid, or was not begun; why tells more
                 graph.capture_end()
             _clean_up(pool)
             raise
@@ -49,17 +49,21 @@ def _clean_up(pool: Any) -> None:
     """Undo what torch leaves behind where a recording fails.
 
     It would go on taking memory from the pool, and would draw no more random numbers, which it believes to be recorded
-    still; a small recording that succeeds tells it otherwise.
+    still. A small recording that succeeds tells it otherwise; failing that, a copy of the generator's state, which
+    leaves behind only earlier recordings that draw.
     """
     if not torch.cuda.is_available():
         return
     with suppress(RuntimeError, AttributeError):  # a name of torch's own, which may change
         torch._C._cuda_endAllocateToPool(torch.cuda.current_device(), pool)
-    with suppress(RuntimeError):
+    try:
         graph, place = torch.cuda.CUDAGraph(), torch.zeros(1, device="cuda")
         graph.capture_begin(capture_error_mode="thread_local")
         place.add_(1)
         graph.capture_end()
+    except RuntimeError:
+        generator = torch.cuda.default_generators[torch.cuda.current_device()]
+        generator.graphsafe_set_state(generator.clone_state())
 
 
 @contextmanager

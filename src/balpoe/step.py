@@ -124,7 +124,7 @@ class CapturedStep:
         self.forward: Forward = forward or network
         network.to(fabric.device)
         self.lr, self.progress = torch.zeros(2, device=fabric.device).unbind()
-        self.pool: Any = None  # of all recordings, which do not run at the same time
+        self.pool: Any = None  # of the recordings, which do not run at the same time
         self.recordings: dict[Any, _Recording] = {}
         self.eager: EagerStep | None = None
         self.compiled = torch.compile(_batch_loss, dynamic=False) if compiled else None
@@ -181,6 +181,7 @@ class CapturedStep:
             raise
         except RuntimeError:
             before.restore()
+            self.pool = None  # that of a recording that failed is not to be trusted
             return self._record(batch.clone())
 
     def _record(self, inputs: Batch) -> "_Recording":
