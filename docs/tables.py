@@ -1,20 +1,24 @@
 """make results: the tables and figures of results/ from its records, and the numbers of results.md and paper.md.
 
 In results.md a line `<!-- table NAME -->` stands above the table results/tables/NAME.md. In paper.md
-`<!-- FOLDER SCORE -->52.0 ± 0.5<!-- -->` is a score, such as accuracy or ece, of the records in results/FOLDER.
+`<!-- FOLDER SCORE -->52.0 ± 0.5<!-- -->` is a score, such as accuracy, ece or shifted.0.told, of the records in
+results/FOLDER.
 """
 
+import functools
 import re
 from pathlib import Path
+from typing import Any
 
 from balpoe.cells import CELLS
 from balpoe.files import write_text
-from balpoe.records import records, score
+from balpoe.records import records
 from balpoe.reproduce import write_tables
+from balpoe.tables import mean_and_deviation
 
 ROOT = Path(__file__).parents[1]
 TABLE = re.compile(r"<!-- table ([\w-]+) -->\n\n(?:\|.*\n)*")
-NUMBER = re.compile(r"<!-- ([\w/.-]+) (\w+) -->[^<|]*<!-- -->")
+NUMBER = re.compile(r"<!-- ([\w/.-]+) ([\w.]+) -->[^<|]*<!-- -->")
 
 
 def spliced(page: str, tables: Path) -> str:
@@ -33,9 +37,15 @@ def numbered(page: str, results: Path) -> str:
         cell = CELLS[match[1]]
         found = records(cell, results)
         part = "" if len(found) == cell.seeds else f" ({len(found)} of {cell.seeds} seeds)"
-        return f"<!-- {match[1]} {match[2]} -->{score(found, match[2]) + part if found else 'not yet'}<!-- -->"
+        values = [_within(record["evaluation"], match[2].split(".")) for record in found]
+        text = mean_and_deviation(values, per_cent=True) + part if found else "not yet"
+        return f"<!-- {match[1]} {match[2]} -->{text}<!-- -->"
 
     return NUMBER.sub(number, page)
+
+
+def _within(value: Any, path: list[str]) -> Any:
+    return functools.reduce(lambda outer, key: outer[int(key) if isinstance(outer, list) else key], path, value)
 
 
 if __name__ == "__main__":

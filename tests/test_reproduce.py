@@ -79,6 +79,13 @@ def test_what_was_begun_counts_less(tmp_path):
     assert missing.steps_left(tmp_path) == missing.steps * 6 // 8
 
 
+def test_more_experts_take_longer():
+    """As many steps of three experts as take as long: within what was measured alone and side by side."""
+    steps = [Missing(CELLS[f"experts/{n}"], 1).steps for n in (1, 2, 4, 7)]
+    assert steps == [20_400, 27_200, 40_800, 61_200]
+    assert Missing(CELLS["cifar100-lt-long/balpoe"], 1).steps == 34_000 == 400 * 85
+
+
 def test_two_processes_share_the_work(items, tmp_path, capsys):
     """What another process is training is left to it, and what it has written meanwhile is not done again."""
     with locked(tmp_path / "runs" / "reproduce" / "digits" / "plain" / "seed-1"):

@@ -8,12 +8,13 @@ from statistics import fmean, stdev
 import pytest
 
 from balpoe.cells import CELLS
+from balpoe.commands import AT_ONCE
 from balpoe.elsewhere import ELSEWHERE
 from balpoe.networks import launches
 from balpoe.presets import preset
 from balpoe.recipes import FIELDS, updated
 from balpoe.records import records as records_of
-from balpoe.reproduce import write_tables
+from balpoe.reproduce import SECONDS_A_STEP, missing_cells, write_tables
 from balpoe.tables import mean_and_deviation
 from scripts import script
 
@@ -91,6 +92,12 @@ def test_the_numbers_of_the_page_on_the_paper_are_made_from_the_records():
     tables = script("docs/tables.py")
     assert len(tables.NUMBER.findall(page)) >= 60
     assert tables.numbered(page, ROOT / "results") == page
+
+
+def test_what_is_still_missing():
+    missing = missing_cells(["all"], ROOT / "results")
+    minutes = sum(each.steps for each in missing) * SECONDS_A_STEP / AT_ONCE / 60
+    assert (f"{len(missing)} trainings, about {minutes:.0f} minutes on one H200" in TEXT) == bool(missing)
 
 
 @pytest.mark.parametrize("cell", MEASURED, ids=lambda cell: cell.folder)
