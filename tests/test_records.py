@@ -36,6 +36,7 @@ def test_differences_beyond_two_deviations(tmp_path):
         "| a/b: accuracy | 51.0 ± 1.4 | 53.9 | -2.9 |",
         "| a/b: forward-50, not told | 51.0 ± 1.4 | 48.1 | +2.9 |",
         "| a/b: backward-50, not told | 51.0 ± 1.4 | 10.0 | +41.0 |",
+        "| *of 7 numbers* |  |  |  |",
     ]
 
 

@@ -331,7 +331,9 @@ ITEMS: dict[str, Item] = {
 # fmt: on
 """In the order in which missing cells are trained."""
 
-CELLS = {cell.folder: cell for item in reversed(ITEMS.values()) for cell in item.cells}
+CELLS: dict[str, Cell] = {}
+for _cell in (cell for item in ITEMS.values() for cell in item.cells):
+    CELLS.setdefault(_cell.folder, _cell)
 """By folder, each as the first of the items that have it calls it."""
 
 ALSO_SHIFTED = {

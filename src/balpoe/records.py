@@ -15,7 +15,6 @@ __all__ = [
     "elsewhere_table",
     "item_table",
     "records",
-    "score",
     "shifted_records_table",
     "shifted_rows_table",
 ]
@@ -29,8 +28,8 @@ def records(cell: Cell, results: Path) -> list[dict[str, Any]]:
     return [read_json(path) for path in paths if path.exists()]
 
 
-def score(found: list[dict[str, Any]], name: str) -> str:
-    """Return a score of some records, as 52.0 ± 0.5."""
+def _score(found: list[dict[str, Any]], name: str) -> str:
+    """A score of some records, as 52.0 ± 0.5."""
     return mean_and_deviation([record["evaluation"][name] for record in found], per_cent=True)
 
 
@@ -43,7 +42,7 @@ def item_table(item: Item, results: Path) -> str:
         if found:
             size = found[0]["evaluation"]
             sizes = [f"{size['parameters']:,}", f"{size['multiply_adds'] / 1e6:.1f} M"]
-            scores = [score(found, name) for name in COLUMNS]
+            scores = [_score(found, name) for name in COLUMNS]
             lines.append(_row([f"{cell.title} (`{cell.command()}`)", _seeds(cell, len(found)), *scores, *sizes]))
         else:
             lines.append(_row([f"{cell.title}: not measured yet, `{cell.command()}`", *[""] * (len(headings) - 1)]))
@@ -93,14 +92,16 @@ def shifted_rows_table(cells: Mapping[str, Cell], results: Path) -> str:
 
 def differences_table(cells: Iterable[Cell], results: Path) -> str:
     """Return what differs from the paper by more than twice the larger deviation, ours where it prints none."""
-    lines = [_row(["", "ours", "paper", "difference"]), _row(["---"] * 4)]
+    lines, compared = [_row(["", "ours", "paper", "difference"]), _row(["---"] * 4)], 0
     for cell in cells:
         found = records(cell, results)
         for name, values, paper in _compared(cell, found) if len(found) > 1 else ():
+            compared += 1
             difference = 100 * fmean(values) - paper[0]
             if abs(difference) > 2 * max(100 * stdev(values), paper[1] or 0):
                 ours = mean_and_deviation(values, per_cent=True)
                 lines.append(_row([f"{cell.folder}: {name}", ours, _printed(paper), f"{difference:+.1f}"]))
+    lines.append(_row([f"*of {compared} numbers*", "", "", ""]))
     return "\n".join(lines) + "\n"
 
 
@@ -112,7 +113,7 @@ def _compared(cell: Cell, found: list[dict[str, Any]]) -> Iterator[tuple[str, li
         sets = [row["name"] for row in found[0]["evaluation"]["shifted"]]
         for use, paper in (("not told", cell.shifted.not_told), ("told", cell.shifted.told)):
             for name, values, accuracy in zip(sets, zip(*_accuracies(found)[use], strict=True), paper, strict=True):
-                if (use, name) != ("told", "uniform"):  # the same as not told
+                if name != "uniform":  # the accuracy above
                     yield f"{name}, {use}", list(values), (accuracy, None)
 
 
