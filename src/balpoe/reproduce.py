@@ -3,7 +3,8 @@
 import functools
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import NamedTuple
@@ -114,40 +115,17 @@ def reproduce(names: Sequence[str], *, minutes: float | None, results: Path, run
         return
     deadline = float("inf") if minutes is None else started + 60 * minutes
     at_once = AT_ONCE if one_gpu(waiting[0].cell.recipe(1)) else 1
-
-    def works(interrupt: Interrupt) -> Iterator[Work[str]]:
-        begun: dict[Path, tuple[int, float]] = {}
-
-        def measured(each: Missing) -> Work[str]:
-            line = yield from _measure(each, results, runs, data_root, interrupt)
-            del begun[each.path]  # done, or left to another process
-            return line
-
-        undone = list(waiting)
-        while undone:
-            now = time.monotonic()
-            undone = [each for each in undone if not (results / each.path).exists()]  # another process writes some
-            left = [_left_of(*one, now) for one in begun.values()]
-            chosen = next((each for each in undone if _fits(each.steps_left(runs), left, deadline - now)), None)
-            if chosen is None:
-                return
-            undone.remove(chosen)
-            begun[chosen.path] = chosen.steps_left(runs), now
-            yield measured(chosen)
-
-    with Interrupt() as interrupt:
-        timer = threading.Timer(threading.TIMEOUT_MAX if minutes is None else 60 * minutes, interrupt.request)
-        timer.daemon = True
-        timer.start()
+    with Interrupt() as interrupt, _timer(minutes, interrupt):
+        measure = functools.partial(_measure, results=results, runs=runs, data_root=data_root, interrupt=interrupt)
+        works = _while_they_fit(waiting, measure, results, runs, deadline)
         try:
-            for line in side_by_side(works(interrupt), at_once):
+            for line in side_by_side(works, at_once):
                 out.print(f"{(time.monotonic() - started) / 60:5.1f} min  {line}")
         except KeyboardInterrupt:
             if time.monotonic() < deadline:
                 raise  # somebody's Ctrl-C
             out.print("time is up: what is unfinished goes on with the same command")
         finally:
-            timer.cancel()
             write_tables(results)
     left = len(missing_cells(names, results))
     out.print(f"{len(waiting) - left} records written to {results}, {left} are still missing")
@@ -170,6 +148,46 @@ def _announce(names: Sequence[str], waiting: Sequence[Missing], results: Path) -
             out.print(f"  {name}: {row.title} needs pictures that are not here, {hours}: balpoe train {row.command}")
     if waiting and not one_gpu(waiting[0].cell.recipe(1)):
         out.print("No GPU is used: these recipes are made for one, and take hours to days each on a CPU.")
+
+
+@contextmanager
+def _timer(minutes: float | None, interrupt: Interrupt) -> Iterator[None]:
+    """Ask for an interrupt when the time is over."""
+    timer = threading.Timer(threading.TIMEOUT_MAX if minutes is None else 60 * minutes, interrupt.request)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+
+
+def _while_they_fit(
+    waiting: Sequence[Missing],
+    measure: "Callable[[Missing], Work[str]]",
+    results: Path,
+    runs: Path,
+    deadline: float,
+) -> "Iterator[Work[str]]":
+    """Give the trainings one after the other, each time the first that ends in time beside those under way."""
+    begun: dict[Path, tuple[int, float]] = {}
+
+    def measured(each: Missing) -> Work[str]:
+        line = yield from measure(each)
+        del begun[each.path]  # done, or left to another process
+        return line
+
+    undone = list(waiting)
+    while undone:
+        now = time.monotonic()
+        undone = [each for each in undone if not (results / each.path).exists()]  # another process writes some
+        left = [_left_of(*one, now) for one in begun.values()]
+        chosen = next((each for each in undone if _fits(each.steps_left(runs), left, deadline - now)), None)
+        if chosen is None:
+            return
+        undone.remove(chosen)
+        begun[chosen.path] = chosen.steps_left(runs), now
+        yield measured(chosen)
 
 
 def _fits(steps: int, others: Sequence[float], seconds: float) -> bool:
