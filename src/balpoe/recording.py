@@ -33,7 +33,7 @@ def captured(graph: Any, pool: Any) -> Iterator[None]:
 
     Not `torch.cuda.graph`, which waits for all that the GPU has to do, for other trainings as well. Nor is garbage
     collected meanwhile: another training's graph may be among it, and is not to be freed here. After an error the pool
-    is not to be used again: torch believes that its host memory is being recorded into still.
+    is not to be used again: by its sources, torch then takes its host memory for recorded into still.
     """
     with _entered(RECORDERS, not_beside=(LOADERS, RECORDERS)), _no_collection(), _own_workspaces():
         try:
@@ -43,7 +43,7 @@ def captured(graph: Any, pool: Any) -> Iterator[None]:
         except BaseException:
             with suppress(RuntimeError):  # that the recording is invalid, or was not begun; why tells more
                 graph.capture_end()
-            FAILED.append(graph)  # torch goes on asking it which host memory is its own
+            FAILED.append(graph)  # by its sources, torch goes on asking it which host memory is its own
             _clean_up(pool)
             raise
 
