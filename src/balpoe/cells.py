@@ -272,28 +272,28 @@ def _ablations() -> Iterator[tuple[str, Item]]:
     """One seed each, but for points of the main tables; the paper shows them as curves, almost without numbers."""
     known = {cell.folder: cell for item in (STANDARD_100, LONG_100) for cell in item.cells}
 
-    def point(folder: str, title: str, base: str, changes: dict[str, Any]) -> Cell:
+    def point(folder: str, title: str, base: str, changes: dict[str, Any], paper: Mapping[str, Number]) -> Cell:
         if folder in known:
-            return replace(known[folder], title=title, paper={}, shifted=None)
-        return Cell(folder, title, base, changes, 1)
+            return replace(known[folder], title=title, paper=paper, shifted=None)
+        return Cell(folder, title, base, changes, 1, paper)
 
-    *experts, last = [
+    in_text = {7: _scores((57, None))}
+    experts = [
         point("cifar100-lt-long/balpoe" if n == 3 else f"experts/{n}", f"experts: {n}", "cifar100-lt-long",
-              {"num_experts": n})
+              {"num_experts": n}, in_text.get(n, {}))
         for n in range(1, 8)
     ]  # fmt: skip
-    seven = replace(last, paper=_scores((57, None)))  # as its text says
-    yield "experts", Item("Number of experts, long schedule", (*experts, seven))
+    yield "experts", Item("Number of experts, long schedule", tuple(experts))
     in_tables = {0.0: "cifar100-lt/balpoe-no-mixup", 0.4: "cifar100-lt/balpoe"}
     alphas = {
         alpha: point(in_tables.get(alpha, f"alpha/{alpha:g}"), f"alpha {alpha:g}", "cifar100-lt",
-                     {"mixup_alpha": alpha})
+                     {"mixup_alpha": alpha}, {})
         for alpha in (0.0, 0.1, 0.2, 0.4, 0.6, 0.8, 1.0)
     }  # fmt: skip
     yield "alpha", Item("Alpha of mixup", tuple(alphas.values()))
     means = [
         point(f"mean-lambda/{mean:g}-alpha-{alpha:g}", f"mean lambda {mean:g}, alpha {alpha:g}", "cifar100-lt",
-              {"lambdas": (mean + 1, mean, mean - 1), "mixup_alpha": alpha})
+              {"lambdas": (mean + 1, mean, mean - 1), "mixup_alpha": alpha}, {})
         if mean else replace(alphas[alpha], title=f"mean lambda 0, alpha {alpha:g}")
         for alpha in (0.0, 0.2, 0.4) for mean in (-1.0, -0.5, -0.25, 0.0, 0.25, 0.5, 1.0)
     ]  # fmt: skip
@@ -332,9 +332,9 @@ ITEMS: dict[str, Item] = {
 """In the order in which missing cells are trained."""
 
 CELLS: dict[str, Cell] = {}
-for _cell in (cell for item in ITEMS.values() for cell in item.cells):
-    CELLS.setdefault(_cell.folder, _cell)
 """By folder, each as the first of the items that have it calls it."""
+for _item in ITEMS.values():
+    CELLS.update({cell.folder: cell for cell in _item.cells if cell.folder not in CELLS})
 
 ALSO_SHIFTED = {
     "ratio 100, stronger augmentation": CELLS["cifar100-lt-strong/balpoe"],

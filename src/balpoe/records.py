@@ -28,11 +28,6 @@ def records(cell: Cell, results: Path) -> list[dict[str, Any]]:
     return [read_json(path) for path in paths if path.exists()]
 
 
-def _score(found: list[dict[str, Any]], name: str) -> str:
-    """A score of some records, as 52.0 ± 0.5."""
-    return mean_and_deviation([record["evaluation"][name] for record in found], per_cent=True)
-
-
 def item_table(item: Item, results: Path) -> str:
     """Return an item as a table: a row per cell, the paper's numbers below it; without records, the cell's command."""
     headings = ["", "seeds", *(f"{name}" for name in COLUMNS.values()), "parameters", "multiply-adds"]
@@ -42,7 +37,8 @@ def item_table(item: Item, results: Path) -> str:
         if found:
             size = found[0]["evaluation"]
             sizes = [f"{size['parameters']:,}", f"{size['multiply_adds'] / 1e6:.1f} M"]
-            scores = [_score(found, name) for name in COLUMNS]
+            values = [[record["evaluation"][name] for record in found] for name in COLUMNS]
+            scores = [mean_and_deviation(each, per_cent=True) for each in values]
             lines.append(_row([f"{cell.title} (`{cell.command()}`)", _seeds(cell, len(found)), *scores, *sizes]))
         else:
             lines.append(_row([f"{cell.title}: not measured yet, `{cell.command()}`", *[""] * (len(headings) - 1)]))

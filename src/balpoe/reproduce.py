@@ -60,7 +60,7 @@ class Missing(NamedTuple):
 
     @property
     def steps(self) -> int:
-        """Of the training, as many as of three experts take as long.
+        """Of the training, counted as the steps of three experts that take as long.
 
         Experts share a trunk, and launches: one takes 0.5 to 0.75 of the time of three, seven 1.7 to 2.
         """
@@ -164,11 +164,11 @@ def _timer(minutes: float | None, interrupt: Interrupt) -> Iterator[None]:
 
 def _while_they_fit(
     waiting: Sequence[Missing],
-    measure: "Callable[[Missing], Work[str]]",
+    measure: Callable[[Missing], Work[str]],
     results: Path,
     runs: Path,
     deadline: float,
-) -> "Iterator[Work[str]]":
+) -> Iterator[Work[str]]:
     """Give the trainings one after the other, each time the first that ends in time beside those under way."""
     begun: dict[Path, tuple[int, float]] = {}
 
