@@ -21,6 +21,7 @@ from scripts import script
 ROOT = Path(__file__).parents[1]
 TEXT = (ROOT / "docs" / "results.md").read_text(encoding="utf-8")
 RESULTS = ROOT / "results" / "cifar100-lt"
+SCORES = ("accuracy", "many", "medium", "few", "ECE", "MCE")
 MEASURED = [cell for cell in CELLS.values() if records_of(cell, ROOT / "results")]
 
 
@@ -66,14 +67,19 @@ def test_every_record_belongs_to_a_cell():
 
 
 def test_what_the_page_says_about_the_paper_s_numbers():
-    """No difference beyond twice the larger of the two deviations; without one, no accuracy lower by over 0.7."""
-    compared = {True: 0, False: 0}
+    """No difference beyond twice the larger of the two deviations, but for those discussed under CIFAR-10-LT.
+
+    Without a deviation of the paper's, no accuracy is lower by over 0.7.
+    """
+    compared, beyond = {True: 0, False: 0}, set()
     for ours, paper in paper_rows():
         for place, (us, them) in enumerate(zip(ours.split("|")[3:-1], paper.split("|")[3:-1], strict=True)):
             if us.strip() and them.strip() not in ("", "-"):
                 (a, deviation), (b, other) = (([float(x) for x in cell.split("±")] + [0])[:2] for cell in (us, them))
-                assert abs(a - b) <= 2 * max(deviation, other) + 1e-9 if other else place or a >= b - 0.7, ours
+                if not (abs(a - b) <= 2 * max(deviation, other) + 1e-9 if other else place or a >= b - 0.7):
+                    beyond.add((ours.split("`")[1].removeprefix("balpoe train "), SCORES[place]))
                 compared[bool(other)] += 1
+    assert beyond == {("cifar10-lt --imbalance-ratio 100.0", "ECE"), ("cifar10-lt-long --as-released", "accuracy")}
     assert compared[True] >= 24
     assert compared[False] >= 11
 
@@ -137,8 +143,10 @@ def test_the_checks_of_the_experts():
 def test_numbers_that_the_presets_quote():
     from balpoe.presets import PRESETS
 
-    for name in ("cifar100-lt", "cifar100-lt-strong", "cifar100-lt-long", "cifar100-lt-best"):
-        ours = text([record["evaluation"]["accuracy"] for record in records("balpoe", name)])
+    folders = {name: f"{name}/balpoe" for name in PRESETS if name.startswith("cifar100-lt")}
+    folders |= {"cifar10-lt": "cifar10-lt-100/balpoe", "cifar10-lt-long": "cifar10-lt-100/balpoe-long"}
+    for name, folder in folders.items():
+        ours = text([record["evaluation"]["accuracy"] for record in records(folder, "")])
         assert f"ours {ours} %" in " ".join(PRESETS[name].__doc__.split())
 
 
@@ -203,6 +211,18 @@ def test_what_the_page_says_of_our_own_kernels():
     told = measured["all_told"]
     assert f"and all told {told['ms_a_step']:.2f} ms" in text
     assert f"in threads: {told['preparation_s']:.0f} s in all with an empty cache" in text
+
+
+def test_what_the_page_on_performance_says_of_whole_trainings():
+    text = (ROOT / "docs" / "performance.md").read_text(encoding="utf-8")
+    rows = json.loads((ROOT / "results" / "whole_trainings.json").read_text())["rows"]
+    for row in rows:
+        seeds = f" --seeds {','.join(map(str, range(1, row['seeds'] + 1)))}" if row["seeds"] > 1 else ""
+        line = f"| `balpoe train {row['recipe']}{seeds}`{', cold' if row['cold'] else ''} | {row['seconds']:.0f} |"
+        assert f"{line} {row['epochs_seconds']:.0f} |" in text
+    _, one, five = (row["seconds"] for row in rows[:3])
+    assert f"Five seeds cost {five / one:.2f} times one" in text
+    assert five <= 4 * one
 
 
 def test_duplicates_are_stated():

@@ -57,7 +57,7 @@ def _clean_up(pool: Any) -> None:
     """
     if not torch.cuda.is_available():
         return
-    with suppress(RuntimeError, AttributeError):  # a name of torch's own, which may change
+    with suppress(RuntimeError, AttributeError, TypeError):  # a name of torch's own, which may change
         torch._C._cuda_endAllocateToPool(torch.cuda.current_device(), pool)
     try:
         graph, place = torch.cuda.CUDAGraph(), torch.zeros(1, device="cuda")
