@@ -150,13 +150,17 @@ def table(rows: Sequence[Row]) -> str:
         found = {row["part"]: row for row in rows if (row["classes"], row["experts"]) == (classes, experts)}
         cells = [f"{classes:,}", f"{experts}"]
         for part, scale in (("loss", 1000), ("metrics", 1), ("report", 1)):
-            cells += [f"{scale * found[part]['seconds']:.2g}", f"{found[part]['mib']:,.0f}"]
+            cells += [_two_digits(scale * found[part]["seconds"]), f"{found[part]['mib']:,.0f}"]
         lines.append("| " + " | ".join([*cells, f"{found['report']['page_mb']:.1f}"]) + " |")
     return "\n".join(lines)
 
 
 def sizes(text: str) -> tuple[int, ...]:
     return tuple(int(number) for number in text.split(",") if number)
+
+
+def _two_digits(number: float) -> str:
+    return f"{number:.2g}" if number < 99.5 else f"{number:.0f}"
 
 
 def main() -> None:

@@ -38,7 +38,7 @@ def numbered(page: str, results: Path) -> str:
         found = records(cell, results)
         part = "" if len(found) == cell.seeds else f" ({len(found)} of {cell.seeds} seeds)"
         values = [_within(record["evaluation"], match[2].split(".")) for record in found]
-        text = mean_and_deviation(values, per_cent=True) + part if found else "not yet"
+        text = mean_and_deviation(values, per_cent=True) + part if found else "not measured yet"
         return f"<!-- {match[1]} {match[2]} -->{text}<!-- -->"
 
     return NUMBER.sub(number, page)

@@ -203,6 +203,16 @@ def test_a_paired_difference_is_surer_than_two_runs_apart(predictions):
         compare(predictions, predictions.subset(torch.arange(30)))
 
 
+def test_an_infinite_loss_has_no_difference(predictions):
+    excluding = predictions.expert_logits.clone()
+    excluding[:, :, 3] = -torch.inf  # a class that occurs
+    other = Predictions(excluding, predictions.targets, COUNTS, predictions.lambdas)
+    differences = compare(other, predictions, num_resamples=20)
+    assert "nll" not in differences
+    assert all(low <= high for _, low, high in differences.values())
+    assert evaluate(other, num_resamples=20).intervals.keys() == evaluate(predictions).intervals.keys() - {"nll"}
+
+
 @pytest.mark.parametrize("separation", [0.3, 0.8, 2.0])
 def test_the_weighted_check_is_zero_for_exact_experts_and_the_paper_s_is_not(separation):
     """Experts with exact posteriors; the paper's divergence grows with separation all the same."""

@@ -1,10 +1,13 @@
 """Who may import whom, and what importing costs."""
 
 import ast
+import json
 import subprocess
 import sys
+from importlib.metadata import version
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import balpoe
@@ -173,6 +176,25 @@ print(heavy)
 """
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert result.stdout == "[]\n"
+
+
+def test_training_on_features_waits_for_no_library_of_pictures(tmp_path):
+    """Nor for scikit-learn, of which a run records the version: each of them takes seconds to import."""
+    rng = np.random.default_rng(0)
+    labels = np.arange(60) % 3
+    np.savez(tmp_path / "rows.npz", features=rng.normal(size=(60, 4)).astype("float32"), labels=labels)
+    code = """
+import sys
+from balpoe.cli import main
+main(["train", "rows.npz", "--epochs", "1"])
+heavy = [name for name in ("torchvision", "timm", "sklearn", "scipy", "matplotlib") if name in sys.modules]
+print(heavy)
+"""
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=tmp_path)
+    assert result.stdout.splitlines()[-1] == "[]"
+    environment = json.loads((tmp_path / "runs" / "rows" / "seed-0" / "environment.json").read_text())
+    assert set(environment["packages"]) == {"torch", "torchvision", "lightning_fabric", "numpy", "sklearn", "triton"}
+    assert environment["packages"]["sklearn"] == version("scikit-learn")
 
 
 def test_public_names_resolve_and_are_listed():

@@ -18,26 +18,37 @@ def test_a_resample_keeps_the_classes_and_draws_evenly():
 def test_bootstrap_of_a_mean_against_its_known_deviation():
     torch.manual_seed(0)
     values = torch.randn(400, dtype=torch.float64)
-    low, high = bootstrap(lambda rows: values[rows].mean()[None], torch.zeros(400, dtype=torch.long))
+    low, high = bootstrap(lambda counts: (counts @ values / 400)[:, None], torch.zeros(400, dtype=torch.long))
     deviation = float(values.std() / 20)
     assert float(low) == pytest.approx(float(values.mean()) - 1.96 * deviation, abs=0.02)
     assert float(high) == pytest.approx(float(values.mean()) + 1.96 * deviation, abs=0.02)
 
 
 def test_the_seed_decides():
-    values, targets = torch.arange(50.0), torch.zeros(50, dtype=torch.long)
+    values, targets = torch.arange(50.0, dtype=torch.float64), torch.zeros(50, dtype=torch.long)
 
-    def mean(rows):
-        return values[rows].mean()[None]
+    def mean(counts):
+        return (counts @ values / 50)[:, None]
 
     first = bootstrap(mean, targets, num_resamples=50, seed=1)
     assert torch.equal(first, bootstrap(mean, targets, num_resamples=50, seed=1))
     assert not torch.equal(first, bootstrap(mean, targets, num_resamples=50, seed=2))
 
 
+@pytest.mark.parametrize("at_once", [1, 7, 1000])
+def test_counts_are_those_of_resamples_drawn_one_by_one(monkeypatch, at_once):
+    targets, seen = torch.tensor([2, 0, 0, 1, 2, 2, 0, 1]), []
+    monkeypatch.setattr("balpoe.intervals.BLOCK_VALUES", at_once * len(targets))
+    bootstrap(lambda counts: seen.append(counts) or counts, targets, num_resamples=20, seed=3)
+    generator = torch.Generator().manual_seed(3)
+    rows = [stratified_resample(targets, generator) for _ in range(20)]
+    assert torch.equal(torch.cat(seen), torch.stack([torch.bincount(each, minlength=8) for each in rows]).double())
+    assert len(seen) == -(-20 // at_once)
+
+
 def test_a_component_that_is_never_measured_is_nan():
     result = bootstrap(
-        lambda rows: torch.tensor([1.0, float("nan")]), torch.zeros(3, dtype=torch.long), num_resamples=5
+        lambda counts: torch.tensor([[1.0, float("nan")]] * len(counts)), torch.zeros(3).long(), num_resamples=5
     )
     assert result[:, 0].tolist() == [1.0, 1.0]
     assert result[:, 1].isnan().all()

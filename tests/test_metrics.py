@@ -137,6 +137,25 @@ def test_likelihood_and_brier_against_a_naive_loop(seed):
 
 
 def test_weighted_mean():
-    values, weights = torch.tensor([[1.0, 2.0], [3.0, 6.0]]), torch.tensor([1.0, 3.0])
-    assert weighted_mean(values, weights).tolist() == [2.5, 5.0]
+    values, weights = torch.tensor([1.0, 3.0, torch.inf]), torch.tensor([[1.0, 3.0, 0.0], [2.0, 0.0, 0.5]])
+    assert weighted_mean(values, weights).tolist() == [2.5, torch.inf]
+    assert weighted_mean(values, weights[0]).item() == 2.5
     assert weighted_mean(torch.tensor([True, False])).item() == 0.5
+
+
+@given(st.integers(0, 1000))
+def test_rows_of_counts_are_resamples_one_by_one(seed):
+    generator = torch.Generator().manual_seed(seed)
+    confidence, correct = torch.rand(40, generator=generator), torch.rand(40, generator=generator) < 0.5
+    targets = torch.randint(4, (40,), generator=generator)
+    rows = torch.randint(40, (5, 40), generator=generator)
+    counts = torch.stack([torch.bincount(each, minlength=40) for each in rows]).double()
+    bins, per_class = calibration_bins(confidence, correct, 5, counts), accuracy_per_class(correct, targets, 5, counts)
+    means = weighted_mean(confidence, counts)
+    for number, each in enumerate(rows):
+        for part, alone in zip(bins, calibration_bins(confidence[each], correct[each], 5), strict=True):
+            torch.testing.assert_close(part[number], alone)
+        torch.testing.assert_close(
+            per_class[number], accuracy_per_class(correct[each], targets[each], 5), equal_nan=True
+        )
+        torch.testing.assert_close(means[number], weighted_mean(confidence[each]))

@@ -48,6 +48,28 @@ def test_the_weights_are_safetensors_of_the_trained_network(finished):
     torch.testing.assert_close(again.expert_logits, finished.predictions().expert_logits)
 
 
+def test_seeds_side_by_side_read_their_data_once(monkeypatch, tmp_path):
+    from concurrent.futures import ThreadPoolExecutor
+
+    from balpoe.assembly import _last_read, assemble
+    from balpoe.data.datasets import DATASETS
+
+    reads, digits = [], DATASETS["digits-lt"]
+    monkeypatch.setitem(DATASETS, "digits-lt", lambda *where: reads.append(where) or digits(*where))
+    monkeypatch.setenv("BALPOE_DATA", "data")
+    monkeypatch.chdir(tmp_path)
+    _last_read.cache_clear()
+    with ThreadPoolExecutor(3) as pool:
+        parts = list(pool.map(assemble, [updated(QUICK, {"seed": seed}) for seed in range(3)]))
+    assert reads == [(str(tmp_path / "data"), False)]
+    assert all(part.train is parts[0].train and part.test is parts[0].test for part in parts)
+    (tmp_path / "inside").mkdir()
+    monkeypatch.chdir(tmp_path / "inside")
+    assert assemble(QUICK).train is not parts[0].train
+    assert len(assemble(updated(QUICK, {"imbalance_ratio": 10.0})).train) != len(parts[0].train)
+    assert [Path(where).parent.name for where, _ in reads] == [tmp_path.name, "inside", "inside"]
+
+
 def test_the_saved_evaluation_is_that_of_the_saved_predictions(finished):
     saved = finished.evaluation()
     again = evaluate(finished.predictions(), shot_groups=(10, 50)).to_dict()

@@ -1,6 +1,8 @@
 """From a recipe to objects: the only place where strings become networks, losses, data and schedules."""
 
+import functools
 import math
+import os
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -11,7 +13,7 @@ from torch import Tensor
 
 from balpoe import schedules
 from balpoe.data.augment import AUGMENTATIONS, CROPS_WHILE_DECODING
-from balpoe.data.datasets import CIFAR_STATISTICS, DATASETS, Preprocessing, load_data
+from balpoe.data.datasets import CIFAR_STATISTICS, DATASETS, Dataset, Preprocessing, load_data
 from balpoe.data.decoding import ResizedCrop
 from balpoe.data.image_lists import read_benchmark
 from balpoe.data.own import OwnData, load_own
@@ -26,9 +28,10 @@ from balpoe.progress import CountProgress
 from balpoe.recipes import FOR_FEATURES, Recipe
 from balpoe.sources import holds_features
 
-__all__ = ["Assembly", "assemble", "build_network", "own_data", "recipe_data"]
+__all__ = ["Assembly", "assemble", "benchmark_data", "build_network", "own_data", "recipe_data"]
 
 
+READING = threading.Lock()
 FIRST_WEIGHTS = threading.Lock()  # drawn from torch's one generator, whatever other threads do
 PART_KEPT = 0.875  # of the paper's large benchmarks: the middle 224 of a short side of 256 pixels
 STATISTICS = {"inaturalist2018": ((0.466, 0.471, 0.380), (0.195, 0.194, 0.192))}
@@ -92,11 +95,7 @@ def assemble(recipe: Recipe, progress: bool = False) -> Assembly:
 def recipe_data(recipe: Recipe, progress: bool = False) -> tuple[Samples, Samples]:
     """Return a recipe's training and test data."""
     if recipe.dataset in DATASETS:
-        return load_data(
-            recipe.dataset, recipe.data_root or None,
-            imbalance_ratio=recipe.imbalance_ratio, profile=recipe.profile, download=recipe.download,
-            validation=recipe.validation,
-        )  # fmt: skip
+        return benchmark_data(recipe)
     if recipe.validation:
         raise UserError(f"--validation is for {', '.join(DATASETS)}; give other data a test part of their own")
     if recipe.dataset == "own":
@@ -108,6 +107,18 @@ def recipe_data(recipe: Recipe, progress: bool = False) -> tuple[Samples, Sample
         PictureFiles(lists.train_paths, lists.train_targets, lists.class_names, preprocessing),
         PictureFiles(lists.test_paths, lists.test_targets, lists.class_names, preprocessing),
     )
+
+
+def benchmark_data(recipe: Recipe) -> tuple[Dataset, Dataset]:
+    """Return the data of a recipe for one of `DATASETS`: read once for trainings that share them, not to be changed."""
+    settings = ("imbalance_ratio", "profile", "download", "validation")
+    root = recipe.data_root or os.environ.get("BALPOE_DATA")
+    place = os.path.abspath(root) if root else None
+    with READING:
+        return _last_read(recipe.dataset, place, **{name: getattr(recipe, name) for name in settings})
+
+
+_last_read = functools.lru_cache(maxsize=1)(load_data)
 
 
 def own_data(recipe: Recipe, progress: bool = False) -> OwnData:

@@ -1,5 +1,7 @@
 """Every number about saved predictions: evaluate() for one run, compare() for two."""
 
+import functools
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -145,9 +147,8 @@ def evaluate(
     scores = measure.scores(ensemble)
     intervals = {}
     if num_resamples:
-        low, high = bootstrap(
-            lambda rows: measure.headline(ensemble, rows), predictions.targets, num_resamples=num_resamples, seed=seed
-        ).tolist()
+        statistic = functools.partial(measure.headline, ensemble)
+        low, high = bootstrap(statistic, predictions.targets, num_resamples=num_resamples, seed=seed).tolist()
         intervals = {
             name: (a, b)
             for name, a, b in zip(HEADLINE, low, high, strict=True)
@@ -195,13 +196,13 @@ def compare(
     ours, theirs = (_summaries(p, None, num_bins, None)[0] for p in (predictions, baseline))
     measure = _Measure(predictions, shot_groups, num_bins, None)
 
-    def difference(rows: Tensor) -> Tensor:
-        return measure.headline(ours, rows) - measure.headline(theirs, rows)
+    def difference(counts: Tensor) -> Tensor:
+        return measure.headline(ours, counts) - measure.headline(theirs, counts)
 
-    value = difference(torch.arange(len(predictions))).tolist()
+    value = difference(measure.once).squeeze(0).tolist()
     low, high = bootstrap(difference, predictions.targets, num_resamples=num_resamples, seed=seed).tolist()
     rows = zip(value, low, high, strict=True)
-    return {name: row for name, row in zip(HEADLINE, rows, strict=True) if row[0] == row[0]}
+    return {name: row for name, row in zip(HEADLINE, rows, strict=True) if math.isfinite(row[0])}
 
 
 @dataclass(frozen=True)
@@ -228,28 +229,34 @@ class _Measure:
         self, predictions: Predictions, thresholds: tuple[int, int], num_bins: int, weights: Tensor | None
     ) -> None:
         self.targets, self.num_classes = predictions.targets, predictions.num_classes
+        # Classes without samples would cost most where there are very many.
+        self.present, self.row_of = torch.unique(self.targets, return_inverse=True)
         rarest = rarest_third(predictions.class_counts)
         self.groups = {**shot_groups(predictions.class_counts, thresholds), "rarest_third": rarest}
+        self.members = torch.stack([torch.ones_like(rarest), *self.groups.values()], dim=1)[self.present].double()
+        self.once = torch.ones(1, len(predictions), dtype=torch.float64)
         self.num_bins, self.weights = num_bins, weights
         if weights is not None:
             self.counted = torch.bincount(self.targets, weights, minlength=self.num_classes) > 0
 
-    def headline(self, summary: _Summary, rows: Tensor) -> Tensor:
-        """The metrics named in HEADLINE over some rows; NaN where there is none to measure."""
-        weights = None if self.weights is None else self.weights[rows]
-        correct, confidence = summary.correct[rows], summary.confidence[rows]
-        per_class = self._per_class(correct, rows)
-        bins = calibration_bins(confidence, correct, self.num_bins, weights)
+    def headline(self, summary: _Summary, counts: Tensor) -> Tensor:
+        """The metrics named in HEADLINE, (rows, metrics), where samples count so often, (rows, samples).
+
+        NaN where there is none to measure.
+        """
+        weights = counts if self.weights is None else counts * self.weights
+        per_class = self._per_class(summary.correct, counts)
+        means = (per_class.nan_to_num(0.0) @ self.members) / ((~per_class.isnan()).double() @ self.members)
+        bins = calibration_bins(summary.confidence, summary.correct, self.num_bins, weights)
         values = [
-            weighted_mean(correct, weights),
-            per_class.nanmean(),
-            *(per_class[mask].nanmean() for mask in self.groups.values()),
+            weighted_mean(summary.correct, weights),
+            *means.unbind(dim=1),
             expected_calibration_error(bins),
             maximum_calibration_error(bins),
-            weighted_mean(summary.nll[rows], weights),
-            weighted_mean(summary.brier[rows], weights),
+            weighted_mean(summary.nll, weights),
+            weighted_mean(summary.brier, weights),
         ]
-        return torch.stack(values)
+        return torch.stack(values, dim=1)
 
     def intervals_of_rare(self, summary: _Summary) -> dict[str, tuple[float, float]]:
         """Of means over classes of which some have too few samples to be resampled."""
@@ -263,19 +270,20 @@ class _Measure:
                 found[name] = mean_interval(hits[chosen], totals[chosen])
         return found
 
-    def _per_class(self, correct: Tensor, rows: Tensor) -> Tensor:
-        """Accuracy of each class; NaN without samples, or with weight 0, for a class that the target prior excludes."""
-        per_class = accuracy_per_class(correct, self.targets[rows], self.num_classes)
-        return per_class if self.weights is None else per_class.masked_fill(~self.counted, torch.nan)
+    def _per_class(self, correct: Tensor, counts: Tensor) -> Tensor:
+        """Accuracy of each class with samples; NaN with weight 0, for a class that the target prior excludes."""
+        per_class = accuracy_per_class(correct, self.row_of, len(self.present), counts)
+        return per_class if self.weights is None else per_class.masked_fill(~self.counted[self.present], torch.nan)
 
     def scores(self, summary: _Summary) -> Scores:
-        headline = self.headline(summary, torch.arange(len(self.targets)))
+        headline = self.headline(summary, self.once).squeeze(0)
         values: dict[str, Any] = {
             name: value if torch.isfinite(torch.tensor(value)) else None
             for name, value in zip(HEADLINE, headline.tolist(), strict=True)
         }
         totals = torch.bincount(self.targets, minlength=self.num_classes)
-        per_class = self._per_class(summary.correct, torch.arange(len(self.targets)))
+        per_class = torch.full((self.num_classes,), torch.nan, dtype=torch.float64)
+        per_class[self.present] = self._per_class(summary.correct, self.once).squeeze(0)
         wilson = wilson_interval(per_class * totals, totals).T.tolist()
         bins = calibration_bins(summary.confidence, summary.correct, self.num_bins, self.weights)
         parts = (("share", bins.share), ("confidence", bins.confidence), ("accuracy", bins.accuracy))

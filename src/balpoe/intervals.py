@@ -7,6 +7,7 @@ from torch import Tensor
 
 __all__ = ["LEAST_EVIDENCE", "bootstrap", "mean_interval", "stratified_resample", "wilson_interval"]
 
+BLOCK_VALUES = 2**20  # samples of the resamples that are looked at together
 LEAST_EVIDENCE = 4  # samples of a class, below which neither they nor resamples of them say how well it is recognised
 
 
@@ -17,7 +18,7 @@ def stratified_resample(targets: Tensor, generator: torch.Generator) -> Tensor:
     >>> targets[stratified_resample(targets, torch.Generator().manual_seed(0))]
     tensor([0, 0, 1, 1])
     """
-    return _Strata(targets).draw(generator)
+    return _Strata(targets).draw(generator)[0]
 
 
 class _Strata:
@@ -29,8 +30,9 @@ class _Strata:
         self.start = (counts.cumsum(0) - counts)[targets[self.order]]
         self.size = counts[targets[self.order]]
 
-    def draw(self, generator: torch.Generator) -> Tensor:
-        drawn = torch.rand(len(self.order), generator=generator, dtype=torch.float64) * self.size
+    def draw(self, generator: torch.Generator, resamples: int = 1) -> Tensor:
+        """Indices of samples, (resamples, samples)."""
+        drawn = torch.rand(resamples, len(self.order), generator=generator, dtype=torch.float64) * self.size
         return self.order[self.start + drawn.long()]
 
 
@@ -45,20 +47,27 @@ def bootstrap(
     """Return the percentile interval of each component of a statistic, shape (2, components).
 
     Args:
-        statistic: From indices of samples to a vector. The difference of two runs on the same test
-            samples makes the bootstrap paired.
+        statistic: From how often each sample was drawn, (resamples, samples) in float64, to (resamples, components).
+            The difference of two runs on the same test samples makes the bootstrap paired.
         targets: The labels; each resample keeps the number of samples of each class.
         num_resamples: How many resamples.
         level: The interval's probability.
         seed: The same seed gives the same interval.
 
     >>> values = torch.arange(100.0)
-    >>> low, high = bootstrap(lambda i: values[i].mean()[None], torch.zeros(100, dtype=torch.long)).tolist()
+    >>> mean = lambda counts: (counts @ values.double() / 100)[:, None]
+    >>> low, high = bootstrap(mean, torch.zeros(100, dtype=torch.long)).tolist()
     >>> low[0] < 49.5 < high[0]
     True
     """
     generator, strata = torch.Generator().manual_seed(seed), _Strata(targets)
-    draws = torch.stack([statistic(strata.draw(generator)) for _ in range(num_resamples)])
+    at_once = max(1, BLOCK_VALUES // len(targets))
+    blocks = []
+    for first in range(0, num_resamples, at_once):
+        rows = strata.draw(generator, min(at_once, num_resamples - first))
+        counts = torch.zeros(rows.shape, dtype=torch.float64)
+        blocks.append(statistic(counts.scatter_add_(1, rows, torch.ones_like(counts))))
+    draws = torch.cat(blocks)
     tail = (1 - level) / 2
     return torch.nanquantile(draws.double(), torch.tensor([tail, 1 - tail], dtype=torch.float64), dim=0)
 

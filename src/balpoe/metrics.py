@@ -1,7 +1,8 @@
 """What predictions are worth: accuracy per class and per shot group, calibration, likelihood; each also weighted.
 
 Everything takes vectors over the samples and, optionally, one weight per sample (importance
-weights to another label prior). Means are taken in float64; a quantity without samples is NaN.
+weights to another label prior, or how often a resample has it), where it says so also several rows
+of weights. Means are taken in float64; a quantity without samples is NaN.
 """
 
 from dataclasses import dataclass
@@ -29,30 +30,38 @@ __all__ = [
 
 
 def weighted_mean(values: Tensor, weights: Tensor | None = None) -> Tensor:
-    """Return the mean over the samples (axis 0); a sample of weight 0 has no part in it, even if infinite.
+    """Return the mean over the samples; a sample of weight 0 has no part in it, even if it is an infinite loss.
+
+    Args:
+        values: One per sample, (samples,).
+        weights: (samples,), or rows of them, (rows, samples), which give one mean each.
 
     >>> weighted_mean(torch.tensor([1.0, 3.0]), torch.tensor([3.0, 1.0]))
     tensor(1.5000, dtype=torch.float64)
     """
     values = values.double()
     if weights is None:
-        return values.mean(dim=0)
-    weights = weights.double()
-    counted = weights.view(-1, *[1] * (values.ndim - 1)) > 0
-    total: Tensor = torch.tensordot(weights, torch.where(counted, values, 0.0), dims=1)
-    return total / weights.sum()
+        return values.mean()
+    weights, infinite = weights.double(), values == torch.inf
+    total = (weights @ values.masked_fill(infinite, 0)).masked_fill(weights @ infinite.double() > 0, torch.inf)
+    return total / weights.sum(dim=-1)
 
 
-def accuracy_per_class(correct: Tensor, targets: Tensor, num_classes: int) -> Tensor:
+def accuracy_per_class(correct: Tensor, targets: Tensor, num_classes: int, counts: Tensor | None = None) -> Tensor:
     """Return the share of right answers of each class, shape (classes,); NaN for a class without samples.
 
-    No weights: importance weights are the same for all samples of a class and cancel.
+    Args:
+        correct: Whether the answer was right, (samples,).
+        targets: (samples,).
+        num_classes: Classes.
+        counts: How often each sample counts, (samples,), or rows of that, (rows, samples), for (rows, classes).
+            Importance weights are not wanted: they are the same for all samples of a class and cancel.
 
     >>> accuracy_per_class(torch.tensor([True, False, True]), torch.tensor([0, 0, 1]), 3)
     tensor([0.5000, 1.0000,    nan], dtype=torch.float64)
     """
-    hits = torch.bincount(targets, weights=correct.double(), minlength=num_classes)
-    return hits / torch.bincount(targets, minlength=num_classes)
+    counts = _sample_weights(correct.double(), counts)
+    return _sums(targets, counts * correct, num_classes) / _sums(targets, counts, num_classes)
 
 
 def shot_groups(class_counts: Tensor, thresholds: tuple[int, int] = (20, 100)) -> dict[str, Tensor]:
@@ -81,7 +90,7 @@ def rarest_third(class_counts: Tensor) -> Tensor:
 class CalibrationBins(NamedTuple):
     """Confidence against accuracy in equal bins of [0, 1], as sums, so that blocks of samples can be added.
 
-    Each field has shape (bins,), or (columns, bins) when every column was binned by itself.
+    Each field has shape (bins,), or (columns, bins) when every column, or row of weights, was binned by itself.
     """
 
     mass: Tensor
@@ -119,7 +128,7 @@ def calibration_bins(
         confidence: The probability given to the answer, (samples,).
         correct: Whether it was right, (samples,).
         num_bins: How many bins.
-        weights: One per sample.
+        weights: One per sample, or rows of them, (rows, samples).
 
     >>> bins = calibration_bins(torch.tensor([0.97, 1.0]), torch.tensor([True, False]))
     >>> round(float(expected_calibration_error(bins)), 4)
@@ -129,7 +138,7 @@ def calibration_bins(
     weight = _sample_weights(probability, weights)
     index = torch.bucketize(probability, _inner_edges(num_bins, probability))
     masses = (weight, weight * probability, weight * correct)
-    return CalibrationBins(*(torch.bincount(index, weights=mass, minlength=num_bins) for mass in masses))
+    return CalibrationBins(*(_sums(index, mass, num_bins) for mass in masses))
 
 
 @dataclass(frozen=True)
@@ -187,6 +196,11 @@ def classwise_sums(
         torch.stack([mass, mass * values, mass * (targets[rows] == columns)]),
         torch.stack([weight.sum().expand(classes), weight @ probability, labelled]),
     )
+
+
+def _sums(index: Tensor, masses: Tensor, size: int) -> Tensor:
+    """Of masses, (..., samples), over the samples of each index, (..., size)."""
+    return masses.new_zeros(*masses.shape[:-1], size).scatter_add_(-1, index.expand_as(masses), masses)
 
 
 def _sample_weights(probability: Tensor, weights: Tensor | None) -> Tensor:

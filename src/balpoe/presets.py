@@ -47,9 +47,9 @@ def own_features(as_released: bool = False) -> Recipe:
 
 
 def cifar100_lt(as_released: bool = False) -> Recipe:
-    """CIFAR-100-LT, ratio 100, 200 epochs, half a minute on one H200: the paper's 52.0 ± 0.5 %, ours 51.6 ± 0.4 %.
+    """CIFAR-100-LT, ratio 100, 200 epochs, 46 s on one H200: the paper's 52.0 ± 0.5 %, ours 51.6 ± 0.4 %.
 
-    What is prepared at first takes some seconds more (docs/performance.md).
+    The first on a machine takes some seconds more (docs/performance.md).
     """
     return Recipe(cosine_scale=30.0 if as_released else 32.0)
 

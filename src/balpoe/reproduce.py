@@ -11,10 +11,11 @@ from typing import NamedTuple
 
 import torch
 
+from balpoe.assembly import benchmark_data
 from balpoe.calibration import fit_scale
 from balpoe.cells import ALSO_SHIFTED, CELLS, ITEMS, PAPER, Cell
 from balpoe.commands import AT_ONCE, one_gpu
-from balpoe.data import load_data, validation_data
+from balpoe.data import validation_data
 from balpoe.elsewhere import ELSEWHERE
 from balpoe.errors import UserError, unknown_name
 from balpoe.evaluation import evaluate
@@ -265,10 +266,8 @@ def _calibrated(predictions: Predictions, validation: Predictions) -> dict[str, 
 
 def _without_duplicates(run: Run, data_root: str) -> dict[str, float]:
     """How many training pictures equal a test picture, and the accuracy on the test set without these."""
-    recipe, predictions = run.recipe(), run.predictions()
-    train, test = load_data(
-        recipe.dataset, data_root or None, imbalance_ratio=recipe.imbalance_ratio, validation=recipe.validation
-    )
+    predictions = run.predictions()
+    train, test = benchmark_data(updated(run.recipe(), {"data_root": data_root}))
     seen = {picture.numpy().tobytes() for picture in train.images}
     twice = torch.tensor([picture.numpy().tobytes() in seen for picture in test.images])
     right = predictions.logits.argmax(dim=1) == predictions.targets

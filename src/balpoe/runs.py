@@ -11,10 +11,10 @@ import hashlib
 import json
 import os
 import platform
+import sys
 import zlib
 from collections.abc import Callable, Generator, Mapping
 from dataclasses import asdict
-from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, TypeVar
@@ -281,7 +281,7 @@ def environment() -> dict[str, Any]:
     """Return what a result may depend on: versions and the code itself, processor, GPU, threads."""
     import torch
 
-    packages = ("torch", "torchvision", "lightning_fabric", "numpy", "sklearn")
+    names = ("torch", "torchvision", "lightning_fabric", "numpy", "sklearn", "triton")
     return {
         "balpoe": balpoe.__version__,
         "source": source_digest(Path(balpoe.__file__).parent),
@@ -290,10 +290,7 @@ def environment() -> dict[str, Any]:
         "processors": os.cpu_count(),
         "threads": torch.get_num_threads(),
         "gpu": torch.cuda.get_device_name() if torch.cuda.is_available() else None,
-        "packages": {
-            **{name: str(getattr(import_module(name), "__version__", None)) for name in packages},
-            "triton": _version("triton"),
-        },
+        "packages": {name: _version(name) for name in names},
     }
 
 
@@ -306,10 +303,12 @@ def source_digest(folder: Path) -> str:
     return digest.hexdigest()[:12]
 
 
-def _version(distribution: str) -> str | None:
-    """Of a package that may not be there, or under another name; without importing it, which takes long."""
+def _version(name: str) -> str | None:
+    """Of a package that may not be there, or under another name; without importing it, which can take seconds."""
+    if told := getattr(sys.modules.get(name), "__version__", None):
+        return str(told)
     try:
-        return version(distribution)
+        return version({"sklearn": "scikit-learn"}.get(name, name))
     except PackageNotFoundError:
         return None
 

@@ -1,6 +1,6 @@
 """Several pieces of work on one GPU at once: taken in turn, step by step, each on a CUDA stream of its own.
 
-A small network leaves most of a GPU idle, even when its step is replayed as one graph; several of them fill it.
+A small network leaves much of a GPU idle, even when its step is replayed as one graph; several of them fill it.
 One thread launches the steps of all: threads that launch for themselves wait for each other in the driver.
 
 Work is a generator. It yields None where another may have its turn, or a function, which is called in a thread

@@ -127,7 +127,7 @@ class AutoAugment(Operation):
 
     def draw(self, count: int, size: Sequence[int], chance: np.random.Generator) -> tuple[np.ndarray, ...]:
         """Return the sub-policy (samples,), and for its two steps a number from 0 to 1 and a direction (2, samples)."""
-        policy = chance.integers(0, len(autoaugment.POLICIES), size=count)
+        policy = chance.integers(0, len(autoaugment.policies()), size=count)
         applied = chance.random((2, count))
         return policy, applied, _signs((2, count), chance)
 

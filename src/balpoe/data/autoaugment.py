@@ -3,13 +3,12 @@
 On a CPU the operations are, pixel for pixel, torchvision's of one picture; nothing is ever read from the device.
 """
 
+import functools
 from collections.abc import Callable
 
 import numpy as np
 import torch
 from torch import Tensor
-from torchvision.transforms import AutoAugment as PolicyTable
-from torchvision.transforms import AutoAugmentPolicy
 
 from balpoe.data.colour import (
     autocontrast,
@@ -23,7 +22,7 @@ from balpoe.data.colour import (
 )
 from balpoe.data.geometry import Fill, rotate, shear, translate
 
-__all__ = ["MAGNITUDES", "OPERATIONS", "POLICIES", "SIGNED", "group_rows", "sort_rows"]
+__all__ = ["MAGNITUDES", "OPERATIONS", "SIGNED", "group_rows", "policies", "sort_rows"]
 
 
 # Ten levels of each operation. As float32, as torchvision has them: a grey value half-way between two is then
@@ -67,8 +66,13 @@ OPERATIONS: dict[str, Callable[[Tensor, Tensor, Fill], Tensor]] = {
 }
 """From pictures, one signed float32 magnitude each and the colour of uncovered corners to changed pictures."""
 
-POLICIES = PolicyTable(AutoAugmentPolicy.CIFAR10).policies
-"""The 25 published sub-policies for CIFAR-10, each of two steps: operation, probability, level."""
+
+@functools.cache
+def policies() -> list[tuple[tuple[str, float, int | None], ...]]:
+    """Return the 25 published sub-policies for CIFAR-10, each of two steps: operation, probability, level."""
+    from torchvision.transforms import AutoAugment, AutoAugmentPolicy  # takes seconds, and not all data are pictures
+
+    return AutoAugment(AutoAugmentPolicy.CIFAR10).policies  # type: ignore[no-any-return]
 
 
 def _step(name: str, probability: float, level: int | None) -> tuple[float, ...]:
@@ -88,7 +92,7 @@ def group_rows(policy: np.ndarray, applied: np.ndarray, sign: np.ndarray) -> tup
     Returns:
         Rows, their magnitudes, and how many of them each of the 28 operations of both steps has.
     """
-    steps = np.array([[_step(*step) for step in pair] for pair in POLICIES])
+    steps = np.array([[_step(*step) for step in pair] for pair in policies()])
     number, probability, magnitude, signed = steps.transpose(2, 1, 0)[..., policy]  # each (2, samples)
     return sort_rows(number, applied < probability, magnitude * np.where(signed, sign, 1), len(OPERATIONS))
 
