@@ -7,7 +7,7 @@ from statistics import fmean, stdev
 
 import pytest
 
-from balpoe.cells import CELLS
+from balpoe.cells import CELLS, OVERVIEW
 from balpoe.commands import AT_ONCE
 from balpoe.elsewhere import ELSEWHERE
 from balpoe.networks import launches
@@ -53,6 +53,22 @@ def test_every_table_is_made_from_the_records(tmp_path):
         again = (tmp_path / "results" / "tables" / name).read_text(encoding="utf-8")
         assert (ROOT / "results" / "tables" / name).read_text(encoding="utf-8") == again
         assert again in TEXT, name
+
+
+def test_the_overview():
+    for cells in OVERVIEW.values():
+        for data, cell in cells.items():
+            if cell:
+                recipe = cell.recipe(1)
+                assert f"{recipe.dataset}-{recipe.imbalance_ratio:g}" == data
+    assert sum(cell is not None for cells in OVERVIEW.values() for cell in cells.values()) == 25
+    row = next(line for line in TEXT.splitlines() if line.startswith("| BalPoE, long schedule | "))
+    of_50, of_10 = (
+        text([record["evaluation"]["accuracy"] for record in records("balpoe-long", folder)])
+        for folder in ("cifar100-lt-50", "cifar10-lt-10")
+    )
+    assert row.split(" | ")[2] == f"{of_50} (60.1)"
+    assert row.split(" | ")[6] == f"{of_10} (91.9 ± 0.1) |"
 
 
 def test_every_figure_is_shown():

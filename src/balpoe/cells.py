@@ -10,7 +10,7 @@ from typing import Any
 from balpoe.presets import preset
 from balpoe.recipes import Recipe, updated
 
-__all__ = ["ALSO_SHIFTED", "CELLS", "ITEMS", "PAPER", "Cell", "Item", "Number", "Shifted"]
+__all__ = ["ALSO_SHIFTED", "CELLS", "ITEMS", "OVERVIEW", "PAPER", "Cell", "Item", "Number", "Shifted"]
 
 Number = tuple[float, float | None]
 
@@ -335,6 +335,27 @@ CELLS: dict[str, Cell] = {}
 """By folder, each as the first of the items that have it calls it."""
 for _item in ITEMS.values():
     CELLS.update({cell.folder: cell for cell in _item.cells if cell.folder not in CELLS})
+
+_SETS = ("cifar100-lt-100", "cifar100-lt-50", "cifar100-lt-10", "cifar10-lt-100", "cifar10-lt-50", "cifar10-lt-10")
+_NAMES = {
+    "cross-entropy": "cross-entropy",
+    "one logit-adjusted expert, mixup": "logit-adjusted",
+    "BalPoE": "balpoe",
+    "BalPoE, stronger augmentation": "balpoe-strong",
+    "BalPoE, long schedule": "balpoe-long",
+    "`cifar100-lt-best`": "balpoe-best",
+}
+
+
+def _overview(data: str, name: str) -> Cell | None:
+    """The cell of a method on a data set; those of CIFAR-100-LT-100 have folders by their presets."""
+    method, _, preset_name = name.partition("-")
+    own = f"cifar100-lt-{preset_name}/balpoe" if method == "balpoe" and preset_name else f"cifar100-lt/{name}"
+    return CELLS.get(own if data == "cifar100-lt-100" else f"{data}/{name}")
+
+
+OVERVIEW = {title: {data: _overview(data, name) for data in _SETS} for title, name in _NAMES.items()}
+"""As the paper's Table 1 has it: methods, data sets, and the cell of both, where there is one."""
 
 ALSO_SHIFTED = {
     "ratio 100, stronger augmentation": CELLS["cifar100-lt-strong/balpoe"],

@@ -14,6 +14,7 @@ __all__ = [
     "differences_table",
     "elsewhere_table",
     "item_table",
+    "overview_table",
     "records",
     "shifted_records_table",
     "shifted_rows_table",
@@ -49,6 +50,21 @@ def item_table(item: Item, results: Path) -> str:
             lines.append(_row([title, "", "", "", "", "", *after, "", ""]))
         if cell.paper:
             lines.append(_row(["*paper*", "", *(_printed(cell.paper.get(name)) for name in COLUMNS), "", ""]))
+    return "\n".join(lines) + "\n"
+
+
+def overview_table(methods: Mapping[str, Mapping[str, Cell | None]], results: Path) -> str:
+    """Return accuracies of methods (rows) on data sets (columns), the paper's beside ours in brackets."""
+    names = list(next(iter(methods.values())))
+    lines = [_row(["", *names]), _row(["---"] * (len(names) + 1))]
+    for method, cells in methods.items():
+        texts = []
+        for cell in cells.values():
+            found = records(cell, results) if cell else []
+            ours = [record["evaluation"]["accuracy"] for record in found]
+            paper = f" ({_printed(cell.paper['accuracy'])})" if cell and "accuracy" in cell.paper else ""
+            texts.append(mean_and_deviation(ours, per_cent=True) + paper if ours else "-")
+        lines.append(_row([method, *texts]))
     return "\n".join(lines) + "\n"
 
 

@@ -13,7 +13,7 @@ import torch
 
 from balpoe.assembly import benchmark_data
 from balpoe.calibration import fit_scale
-from balpoe.cells import ALSO_SHIFTED, CELLS, ITEMS, PAPER, Cell
+from balpoe.cells import ALSO_SHIFTED, CELLS, ITEMS, OVERVIEW, PAPER, Cell
 from balpoe.commands import AT_ONCE, one_gpu
 from balpoe.data import validation_data
 from balpoe.elsewhere import ELSEWHERE
@@ -30,6 +30,7 @@ from balpoe.records import (
     differences_table,
     elsewhere_table,
     item_table,
+    overview_table,
     records,
     shifted_records_table,
     shifted_rows_table,
@@ -213,6 +214,7 @@ def write_tables(results: Path) -> None:
         for cell in item.cells:
             if cell.shifted and records(cell, results):
                 write_text(results / "tables" / f"{name}-shifted.md", shifted_records_table(cell, results))
+    write_text(results / "tables" / "overview.md", overview_table(OVERVIEW, results))
     write_text(results / "tables" / "also-shifted.md", shifted_rows_table(ALSO_SHIFTED, results))
     write_text(results / "tables" / "differences.md", differences_table(CELLS.values(), results))
     for name, rows in ELSEWHERE.items():
