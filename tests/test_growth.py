@@ -15,6 +15,7 @@ from balpoe.explorer import explorer
 from balpoe.plots import plot_class_counts
 from balpoe.report.confusions import confused_pairs
 from balpoe.shifted import shifted_test_sets
+from scripts import script
 
 ROOT = Path(__file__).parents[1]
 SAMPLES = 160
@@ -88,12 +89,7 @@ def test_what_the_page_on_growth_says():
     by_size = {}
     for row in rows:
         by_size.setdefault((row["classes"], row["experts"]), {})[row["part"]] = row
-    for (classes, experts), found in by_size.items():
-        times = 1000 * found["loss"]["seconds"], found["metrics"]["seconds"], found["report"]["seconds"]
-        memory = (found[part]["mib"] for part in ("loss", "metrics", "report"))
-        texts = [f"{time:.2g}" if time < 99.5 else f"{time:.0f}" for time in times]
-        cells = " | ".join(f"{time} | {mib:,.0f}" for time, mib in zip(texts, memory, strict=True))
-        assert f"| {classes:,} | {experts} | {cells} | {found['report']['page_mb']:.1f} |" in text
+    assert script("benchmarks/growth.py").table(rows) in text
     large = by_size[100_000, 3]
     for name in ("seconds_exponent", "mib_exponent"):
         loss, metrics, report = (large[part][name] for part in ("loss", "metrics", "report"))

@@ -61,13 +61,16 @@ def test_seeds_side_by_side_read_their_data_once(monkeypatch, tmp_path):
     _last_read.cache_clear()
     with ThreadPoolExecutor(3) as pool:
         parts = list(pool.map(assemble, [updated(QUICK, {"seed": seed}) for seed in range(3)]))
-    assert reads == [(str(tmp_path / "data"), False)]
+    assert reads == [(None, False)]
     assert all(part.train is parts[0].train and part.test is parts[0].test for part in parts)
     (tmp_path / "inside").mkdir()
     monkeypatch.chdir(tmp_path / "inside")
     assert assemble(QUICK).train is not parts[0].train
     assert len(assemble(updated(QUICK, {"imbalance_ratio": 10.0})).train) != len(parts[0].train)
-    assert [Path(where).parent.name for where, _ in reads] == [tmp_path.name, "inside", "inside"]
+    assert len(reads) == 3
+    monkeypatch.setenv("BALPOE_DATA", "elsewhere")
+    assemble(updated(QUICK, {"imbalance_ratio": 10.0}))
+    assert len(reads) == 4
 
 
 def test_the_saved_evaluation_is_that_of_the_saved_predictions(finished):

@@ -112,13 +112,16 @@ def recipe_data(recipe: Recipe, progress: bool = False) -> tuple[Samples, Sample
 def benchmark_data(recipe: Recipe) -> tuple[Dataset, Dataset]:
     """Return the data of a recipe for one of `DATASETS`: read once for trainings that share them, not to be changed."""
     settings = ("imbalance_ratio", "profile", "download", "validation")
-    root = recipe.data_root or os.environ.get("BALPOE_DATA")
-    place = os.path.abspath(root) if root else None
+    place = os.getcwd(), os.environ.get("BALPOE_DATA")  # what it depends on where the same root is
     with READING:
-        return _last_read(recipe.dataset, place, **{name: getattr(recipe, name) for name in settings})
+        return _last_read(
+            place, recipe.dataset, recipe.data_root or None, **{name: getattr(recipe, name) for name in settings}
+        )
 
 
-_last_read = functools.lru_cache(maxsize=1)(load_data)
+@functools.lru_cache(maxsize=1)
+def _last_read(place: object, name: str, root: str | None, **settings: Any) -> tuple[Dataset, Dataset]:
+    return load_data(name, root, **settings)
 
 
 def own_data(recipe: Recipe, progress: bool = False) -> OwnData:

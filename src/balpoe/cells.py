@@ -336,25 +336,20 @@ CELLS: dict[str, Cell] = {}
 for _item in ITEMS.values():
     CELLS.update({cell.folder: cell for cell in _item.cells if cell.folder not in CELLS})
 
-_SETS = ("cifar100-lt-100", "cifar100-lt-50", "cifar100-lt-10", "cifar10-lt-100", "cifar10-lt-50", "cifar10-lt-10")
-_NAMES = {
-    "cross-entropy": "cross-entropy",
-    "one logit-adjusted expert, mixup": "logit-adjusted",
-    "BalPoE": "balpoe",
-    "BalPoE, stronger augmentation": "balpoe-strong",
-    "BalPoE, long schedule": "balpoe-long",
-    "`cifar100-lt-best`": "balpoe-best",
+_METHODS = {  # the folder on CIFAR-100-LT of ratio 100, and what it is called below those of the other data sets
+    "cross-entropy": ("cifar100-lt/cross-entropy", "cross-entropy"),
+    "one logit-adjusted expert, mixup": ("cifar100-lt/logit-adjusted", "logit-adjusted"),
+    "BalPoE": ("cifar100-lt/balpoe", "balpoe"),
+    "BalPoE, stronger augmentation": ("cifar100-lt-strong/balpoe", "balpoe-strong"),
+    "BalPoE, long schedule": ("cifar100-lt-long/balpoe", "balpoe-long"),
+    "`cifar100-lt-best`": ("cifar100-lt-best/balpoe", "balpoe-best"),
 }
+_OTHERS = ("cifar100-lt-50", "cifar100-lt-10", "cifar10-lt-100", "cifar10-lt-50", "cifar10-lt-10")
 
-
-def _overview(data: str, name: str) -> Cell | None:
-    """The cell of a method on a data set; those of CIFAR-100-LT-100 have folders by their presets."""
-    method, _, preset_name = name.partition("-")
-    own = f"cifar100-lt-{preset_name}/balpoe" if method == "balpoe" and preset_name else f"cifar100-lt/{name}"
-    return CELLS.get(own if data == "cifar100-lt-100" else f"{data}/{name}")
-
-
-OVERVIEW = {title: {data: _overview(data, name) for data in _SETS} for title, name in _NAMES.items()}
+OVERVIEW: dict[str, dict[str, Cell | None]] = {
+    title: {"cifar100-lt-100": CELLS[folder], **{data: CELLS.get(f"{data}/{name}") for data in _OTHERS}}
+    for title, (folder, name) in _METHODS.items()
+}
 """As the paper's Table 1 has it: methods, data sets, and the cell of both, where there is one."""
 
 ALSO_SHIFTED = {

@@ -228,25 +228,29 @@ class _Measure:
     def __init__(
         self, predictions: Predictions, thresholds: tuple[int, int], num_bins: int, weights: Tensor | None
     ) -> None:
-        self.targets, self.num_classes = predictions.targets, predictions.num_classes
-        # Classes without samples would cost most where there are very many.
-        self.present, self.row_of = torch.unique(self.targets, return_inverse=True)
-        rarest = rarest_third(predictions.class_counts)
-        self.groups = {**shot_groups(predictions.class_counts, thresholds), "rarest_third": rarest}
-        self.members = torch.stack([torch.ones_like(rarest), *self.groups.values()], dim=1)[self.present].double()
-        self.once = torch.ones(1, len(predictions), dtype=torch.float64)
         self.num_bins, self.weights = num_bins, weights
-        if weights is not None:
-            self.counted = torch.bincount(self.targets, weights, minlength=self.num_classes) > 0
+        self.totals = torch.bincount(predictions.targets, minlength=predictions.num_classes)
+        # Only classes with samples: where there are very many classes, the others would cost most.
+        self.present, self.row_of = torch.unique(predictions.targets, return_inverse=True)
+        everything = torch.ones(len(predictions), dtype=torch.float64)
+        self.once = everything[None]
+        # Not a class that the target prior excludes.
+        self.counted = torch.bincount(self.row_of, everything if weights is None else weights) > 0
+        groups = {
+            "balanced_accuracy": torch.ones_like(self.totals, dtype=torch.bool),
+            **shot_groups(predictions.class_counts, thresholds),
+            "rarest_third": rarest_third(predictions.class_counts),
+        }
+        self.groups = {name: group[self.present] & self.counted for name, group in groups.items()}
+        self.members = torch.stack(list(self.groups.values()), dim=1).double()
 
     def headline(self, summary: _Summary, counts: Tensor) -> Tensor:
         """The metrics named in HEADLINE, (rows, metrics), where samples count so often, (rows, samples).
 
-        NaN where there is none to measure.
+        Each class that has samples counts at least once in each row. NaN where there is none to measure.
         """
         weights = counts if self.weights is None else counts * self.weights
-        per_class = self._per_class(summary.correct, counts)
-        means = (per_class.nan_to_num(0.0) @ self.members) / ((~per_class.isnan()).double() @ self.members)
+        means = self._per_class(summary.correct, counts) @ self.members / self.members.sum(dim=0)
         bins = calibration_bins(summary.confidence, summary.correct, self.num_bins, weights)
         values = [
             weighted_mean(summary.correct, weights),
@@ -260,20 +264,16 @@ class _Measure:
 
     def intervals_of_rare(self, summary: _Summary) -> dict[str, tuple[float, float]]:
         """Of means over classes of which some have too few samples to be resampled."""
-        totals = torch.bincount(self.targets, minlength=self.num_classes)
-        hits = torch.bincount(self.targets, summary.correct.double(), minlength=self.num_classes)
-        counted = totals > 0 if self.weights is None else self.counted
+        totals, hits = self.totals[self.present], torch.bincount(self.row_of, summary.correct.double())
         found = {}
-        for name, members in {"balanced_accuracy": torch.ones_like(counted), **self.groups}.items():
-            chosen = members & counted
+        for name, chosen in self.groups.items():
             if bool(chosen.any()) and int(totals[chosen].min()) < LEAST_EVIDENCE:
                 found[name] = mean_interval(hits[chosen], totals[chosen])
         return found
 
     def _per_class(self, correct: Tensor, counts: Tensor) -> Tensor:
-        """Accuracy of each class with samples; NaN with weight 0, for a class that the target prior excludes."""
-        per_class = accuracy_per_class(correct, self.row_of, len(self.present), counts)
-        return per_class if self.weights is None else per_class.masked_fill(~self.counted[self.present], torch.nan)
+        """Accuracy of each class with samples, (rows, classes with samples)."""
+        return accuracy_per_class(correct, self.row_of, len(self.present), counts)
 
     def scores(self, summary: _Summary) -> Scores:
         headline = self.headline(summary, self.once).squeeze(0)
@@ -281,10 +281,10 @@ class _Measure:
             name: value if torch.isfinite(torch.tensor(value)) else None
             for name, value in zip(HEADLINE, headline.tolist(), strict=True)
         }
-        totals = torch.bincount(self.targets, minlength=self.num_classes)
-        per_class = torch.full((self.num_classes,), torch.nan, dtype=torch.float64)
-        per_class[self.present] = self._per_class(summary.correct, self.once).squeeze(0)
-        wilson = wilson_interval(per_class * totals, totals).T.tolist()
+        per_class = torch.full_like(self.totals, torch.nan, dtype=torch.float64)
+        measured = self._per_class(summary.correct, self.once).squeeze(0)
+        per_class[self.present] = measured.masked_fill(~self.counted, torch.nan)
+        wilson = wilson_interval(per_class * self.totals, self.totals).T.tolist()
         bins = calibration_bins(summary.confidence, summary.correct, self.num_bins, self.weights)
         parts = (("share", bins.share), ("confidence", bins.confidence), ("accuracy", bins.accuracy))
         return Scores(
