@@ -3,7 +3,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from balpoe import UserError
+from balpoe import Predictions, UserError, at_temperature, fit_temperature, logit_offsets, product_of_experts
 from balpoe.calibration import fit_calibration
 from gaussians import Gaussians, long_tail
 
@@ -83,3 +83,45 @@ def test_labels_predicted_without_a_doubt_leave_the_logits_as_they_are():
     found = fit_calibration(labelled(logits, targets), uniform(4))
     assert found.scale == pytest.approx(1)
     assert bool(found.bias.isfinite().all())
+
+
+@pytest.mark.parametrize("lambdas", [(1.0, 0.0, -1.0), (0.0,), (0.5, -0.5, -0.75)])
+@pytest.mark.parametrize("validation_prior", ["uniform", "long-tailed"])
+def test_one_temperature_mends_experts_that_are_too_sure_and_their_bias(lambdas, validation_prior):
+    """Experts whose training posterior is too sharp lean to the frequent classes; at its temperature they are exact."""
+    problem, prior = Gaussians(classes=5, separation=0.5), long_tail(5, 50)
+    x, labels = problem.sample(uniform(5) if validation_prior == "uniform" else prior, 20_000)
+    offsets = logit_offsets(prior, lambdas)
+    exact = problem.posterior(x, prior).log()[:, None] - offsets
+    sure = 1.6 * (exact + offsets) - offsets
+    found = fit_temperature(Predictions(sure, labels, (1000 * prior).long(), torch.tensor(lambdas), train_prior=prior))
+    assert found == pytest.approx(1.6, abs=0.05)
+    torch.testing.assert_close(at_temperature(sure, 1.6, prior, lambdas), exact)
+    balanced, answers = problem.sample(uniform(5), 20_000)
+    exact = problem.posterior(balanced, prior).log()[:, None] - offsets
+    sure = 1.6 * (exact + offsets) - offsets
+
+    def accuracy(expert_logits):
+        return float((product_of_experts(expert_logits).argmax(dim=1) == answers).double().mean())
+
+    assert accuracy(at_temperature(sure, found, prior, lambdas)) == pytest.approx(accuracy(exact), abs=0.003)
+    if sum(lambdas) == 0:
+        assert accuracy(sure) < accuracy(exact) - 0.02  # of which dividing alone mends nothing
+
+
+def test_temperatures_multiply_and_one_changes_no_bit():
+    prior, lambdas = long_tail(4, 10), torch.tensor([[1.0] * 4, [-0.5, 0.0, 0.5, 1.0]])
+    logits = torch.randn(6, 2, 4, generator=torch.Generator().manual_seed(0))
+    assert torch.equal(at_temperature(logits, 1.0, prior, lambdas), logits)
+    twice = at_temperature(at_temperature(logits, 2.0, prior, lambdas), 0.7, prior, lambdas)
+    torch.testing.assert_close(twice, at_temperature(logits, 1.4, prior, lambdas))
+    assert at_temperature(logits.half(), 1.4, prior, lambdas).dtype == torch.float32
+    for wrong in (0.0, -1.0, float("nan"), float("inf")):
+        with pytest.raises(UserError, match="temperature must be a number above 0, but is"):
+            at_temperature(logits, wrong, prior, lambdas)
+
+
+def test_no_temperature_from_one_class():
+    predictions = Predictions(torch.zeros(5, 1, 2), torch.zeros(5, dtype=torch.long), [9, 1], [0.0])
+    with pytest.raises(UserError, match="one class alone"):
+        fit_temperature(predictions)

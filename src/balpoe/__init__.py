@@ -4,10 +4,12 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from balpoe.calibration import fit_temperature as fit_temperature
     from balpoe.data import Dataset as Dataset
     from balpoe.data import PictureFiles as PictureFiles
     from balpoe.data import Preprocessing as Preprocessing
     from balpoe.data import load_data as load_data
+    from balpoe.ensemble import at_temperature as at_temperature
     from balpoe.ensemble import product_of_experts as product_of_experts
     from balpoe.ensemble import shift_prior as shift_prior
     from balpoe.ensemble import source_prior as source_prior
@@ -48,8 +50,9 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _HOMES = {
+    "calibration": ("fit_temperature",),
     "data": ("Dataset", "PictureFiles", "Preprocessing", "load_data"),
-    "ensemble": ("product_of_experts", "shift_prior", "source_prior"),
+    "ensemble": ("at_temperature", "product_of_experts", "shift_prior", "source_prior"),
     "errors": ("UserError",),
     "estimator": ("BalPoEClassifier",),
     "evaluation": ("Evaluation", "compare", "evaluate"),

@@ -80,8 +80,8 @@ def assemble(recipe: Recipe, progress: bool = False) -> Assembly:
     }
     same = (
         "epochs", "batch_size", "lr", "momentum", "nesterov", "weight_decay", "mixup_alpha", "cutmix_probability",
-        "sync_batchnorm", "seed", "device", "devices", "num_nodes", "workers", "precision", "step", "track",
-        "checkpoint_seconds",
+        "unmixed_end", "sync_batchnorm", "seed", "device", "devices", "num_nodes", "workers", "precision", "step",
+        "track", "checkpoint_seconds",
     )  # fmt: skip
     fit_settings = {name: getattr(recipe, name) for name in same}
     fit_settings["schedule"] = kinds[recipe.schedule]()

@@ -6,10 +6,19 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
+from balpoe.ensemble import product_of_experts
 from balpoe.errors import UserError
-from balpoe.priors import class_counts
+from balpoe.priors import class_counts, logit_offsets
 
-__all__ = ["Calibration", "LabelledLogits", "fit_calibration", "fit_scale"]
+__all__ = [
+    "Calibration",
+    "LabelledExperts",
+    "LabelledLogits",
+    "fit_calibration",
+    "fit_scale",
+    "fit_temperature",
+    "to_labels",
+]
 
 
 SCALES = 0.02, 50.0
@@ -26,6 +35,30 @@ class LabelledLogits(Protocol):
     @property
     def targets(self) -> Tensor:
         """Of shape (samples,)."""
+        ...
+
+
+class LabelledExperts(LabelledLogits, Protocol):
+    """Logits of experts with what these were trained for, such as `Predictions`."""
+
+    @property
+    def expert_logits(self) -> Tensor:
+        """Of shape (samples, experts, classes)."""
+        ...
+
+    @property
+    def prior(self) -> Tensor:
+        """Of the training set, (classes,)."""
+        ...
+
+    @property
+    def lambdas(self) -> Tensor:
+        """The experts' own."""
+        ...
+
+    @property
+    def source_prior(self) -> Tensor:
+        """The prior under which `logits` are posteriors."""
         ...
 
 
@@ -61,13 +94,10 @@ def fit_calibration(
         start: Where to begin; a good guess saves time.
     """
     logits, targets = validation.logits.double(), validation.targets
-    if len(targets.unique()) < 2:
-        raise UserError("validation has samples of one class alone; give labelled samples of all classes")
-    counts = class_counts(targets, logits.shape[1])
     if logits.ndim != 2 or len(logits) != len(targets) or not len(targets):
         raise UserError(f"validation has logits of shape {tuple(logits.shape)} for {len(targets)} labels")
     weights = torch.ones(len(targets), dtype=torch.float64) if weights is None else weights
-    offsets = (counts / counts.sum()).log() - source_prior.log()
+    offsets = to_labels(targets, source_prior)
     problem = _Likelihood(logits, targets, weights, offsets)
     scale = torch.tensor([1.0 if start is None else start.scale], dtype=torch.float64)
     bias = torch.zeros(logits.shape[1], dtype=torch.float64) if start is None else start.bias
@@ -102,6 +132,34 @@ def fit_scale(logits: Tensor, targets: Tensor, weights: Tensor, offsets: Tensor)
         ascent = float(weights @ (at_labels - expected)) - (middle - 1)
         low, high = (middle, high) if ascent > 0 else (low, middle)
     return float((low * high) ** 0.5)
+
+
+def fit_temperature(validation: LabelledExperts) -> float:
+    """Return the temperature of the experts under which the validation labels are most likely.
+
+    It is for `balpoe.at_temperature`, which see: under it the ensemble is calibrated and, if its lambdas average to
+    zero, unbiased. The labels' own distribution is allowed for, as in `fit_calibration`.
+
+    Args:
+        validation: Labelled predictions of samples that the experts have not seen.
+
+    >>> from balpoe import Predictions
+    >>> logits, targets = torch.tensor([[[3.0, 0.0]], [[0.0, 3.0]]] * 400), torch.tensor([0, 1, 0, 1, 0, 1, 1, 0] * 100)
+    >>> round(fit_temperature(Predictions(logits, targets, [50, 50], [0.0])), 1)  # 75 % are right: about 3 / log 3
+    2.7
+    """
+    offsets = logit_offsets(validation.prior.double(), validation.lambdas).mean(dim=0)
+    learnt = product_of_experts(validation.expert_logits).double() + offsets
+    back = to_labels(validation.targets, validation.source_prior) - offsets
+    return 1 / fit_scale(learnt, validation.targets, torch.ones(len(learnt)), back)
+
+
+def to_labels(targets: Tensor, source_prior: Tensor) -> Tensor:
+    """Return what takes logits from the prior that they are made for to the labels' own distribution, (classes,)."""
+    counts = class_counts(targets, len(source_prior)).double()
+    if int((counts > 0).sum()) < 2:
+        raise UserError("validation has samples of one class alone; give labelled samples of all classes")
+    return (counts / counts.sum()).log() - source_prior.double().log()
 
 
 class _Likelihood:

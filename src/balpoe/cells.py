@@ -252,6 +252,9 @@ SEARCH: dict[str, dict[str, Any]] = {
     "1600-epochs": {"epochs": 1600},
     "800-epochs-uniform": {"epochs": 800, "lambdas": (0, 0, 0)},
     "800-epochs-lower": {"epochs": 800, "lambdas": (0.75, -0.25, -1.25)},
+    "800-epochs-unmixed-end": {"epochs": 800, "unmixed_end": 0.1},
+    "800-epochs-unmixed-fifth": {"epochs": 800, "unmixed_end": 0.2},
+    "1600-epochs-unmixed-end": {"epochs": 1600, "unmixed_end": 0.1},
 }
 """Candidates for a recipe beyond the paper: changes to the long schedule with a cosine and CutMix half of the time."""
 

@@ -6,9 +6,9 @@ import torch
 from torch import Tensor
 
 from balpoe.errors import UserError
-from balpoe.priors import Lambdas, checked_lambdas, checked_prior, tempered_prior
+from balpoe.priors import Lambdas, checked_lambdas, checked_prior, logit_offsets, tempered_prior
 
-__all__ = ["at_least_float32", "checked_source", "product_of_experts", "shift_prior", "source_prior"]
+__all__ = ["at_least_float32", "at_temperature", "checked_source", "product_of_experts", "shift_prior", "source_prior"]
 
 
 def product_of_experts(expert_logits: Tensor) -> Tensor:
@@ -26,6 +26,29 @@ def product_of_experts(expert_logits: Tensor) -> Tensor:
             "logits[:, None] makes one expert of (batch, classes)"
         )
     return at_least_float32(expert_logits).mean(dim=1)
+
+
+def at_temperature(expert_logits: Tensor, temperature: float, train_prior: Any, lambdas: Lambdas) -> Tensor:
+    """Return expert logits (batch, experts, classes) as if the training posterior of each had this temperature.
+
+    What an expert learns is the posterior of the training set, softmax(logits + offsets), so that is what is divided,
+    before the offsets are taken out again. An overconfident expert's logits are not only too large: as the offsets
+    are not too large with them, they also lean to the frequent classes. This mends both; plain division leaves the
+    second. `balpoe.fit_temperature` finds the temperature.
+
+    Args:
+        expert_logits: Of a network that was trained with `BalPoELoss`.
+        temperature: Above 0; above 1 for experts that are too sure of themselves.
+        train_prior: What the loss was given, or class counts.
+        lambdas: Those of the loss.
+
+    >>> at_temperature(torch.tensor([[[2.0, 0.0]]]), 2.0, [0.9, 0.1], (0,))  # (2 + log 0.9) / 2 - log 0.9
+    tensor([[[1.0527, 1.1513]]])
+    """
+    if not 0 < temperature < float("inf"):
+        raise UserError(f"temperature must be a number above 0, but is {temperature}")
+    logits = at_least_float32(expert_logits)
+    return logits / temperature + (1 / temperature - 1) * logit_offsets(train_prior, lambdas).to(logits)
 
 
 def source_prior(train_prior: Any, lambdas: Lambdas) -> Tensor:

@@ -51,6 +51,7 @@ class TrainingSettings:
     weight_decay: float
     mixup_alpha: float
     cutmix_probability: float
+    unmixed_end: float
     augmentation: tuple[Operation | ResizedCrop, ...]
     sync_batchnorm: bool
     seed: int
@@ -70,10 +71,18 @@ class TrainingSettings:
                 "mixup_alpha must be at least 0 and cutmix_probability lie in [0, 1], "
                 f"but they are {self.mixup_alpha} and {self.cutmix_probability}"
             )
+        if not 0 <= self.unmixed_end <= 1:
+            raise UserError(f"unmixed_end must lie in [0, 1], a part of the epochs, but is {self.unmixed_end}")
 
     def identity(self) -> dict[str, str]:
         """Return all of it as text."""
         return {name: repr(getattr(self, name)) for name in self.__dataclass_fields__}
+
+    def mixing(self, epoch: int) -> dict[str, float]:
+        """Return what an epoch is mixed with: nothing, if it is one of those at the end."""
+        if self.epochs - epoch <= round(self.unmixed_end * self.epochs):
+            return {"mixup_alpha": 0.0, "cutmix_probability": 0.0}
+        return {"mixup_alpha": self.mixup_alpha, "cutmix_probability": self.cutmix_probability}
 
 
 class Trainer:
@@ -135,8 +144,8 @@ class Trainer:
         """Plan an epoch and make its batches from number `first` on, the first of them at once."""
         rank, world, settings = self.fabric.global_rank, self.fabric.world_size, self.settings
         plan = plan_epoch(
-            settings.seed, epoch, self.num_samples, settings.batch_size,
-            mixup_alpha=settings.mixup_alpha, cutmix_probability=settings.cutmix_probability, smallest_batch=2 * world,
+            settings.seed, epoch, self.num_samples, settings.batch_size, **settings.mixing(epoch),
+            smallest_batch=2 * world,
         )  # fmt: skip
         batches = iter(self.data.batches(plan, epoch, first=first, rank=rank, world=world))
         return _Epoch(plan, _next(batches), batches)

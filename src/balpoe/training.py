@@ -43,6 +43,7 @@ def fit(
     weight_decay: float = 5e-4,
     mixup_alpha: float = 0.4,
     cutmix_probability: float = 0.0,
+    unmixed_end: float = 0.0,
     augmentation: Sequence[Operation | ResizedCrop] = (),
     sync_batchnorm: bool = False,
     seed: int = 0,
@@ -75,6 +76,7 @@ def fit(
         weight_decay: On all parameters.
         mixup_alpha: 0 trains without mixup.
         cutmix_probability: The part of the batches that gets CutMix instead of mixup.
+        unmixed_end: The part of the epochs, at the end, without either.
         augmentation: Operations of `balpoe.data.augment`, applied in order, anew in each epoch.
         sync_batchnorm: Statistics of batch normalisation over all GPUs together, instead of each one's own.
         seed: Of order, augmentation and mixing. (The network's first weights are the caller's.)
