@@ -3,7 +3,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from balpoe import Predictions, UserError, at_temperature, fit_temperature, logit_offsets, product_of_experts
+from balpoe import UserError, at_temperature, fit_temperature, logit_offsets, product_of_experts
 from balpoe.calibration import fit_calibration
 from gaussians import Gaussians, long_tail
 
@@ -94,7 +94,7 @@ def test_one_temperature_mends_experts_that_are_too_sure_and_their_bias(lambdas,
     offsets = logit_offsets(prior, lambdas)
     exact = problem.posterior(x, prior).log()[:, None] - offsets
     sure = 1.6 * (exact + offsets) - offsets
-    found = fit_temperature(Predictions(sure, labels, (1000 * prior).long(), torch.tensor(lambdas), train_prior=prior))
+    found = fit_temperature(sure, labels, prior, lambdas)
     assert found == pytest.approx(1.6, abs=0.05)
     torch.testing.assert_close(at_temperature(sure, 1.6, prior, lambdas), exact)
     balanced, answers = problem.sample(uniform(5), 20_000)
@@ -122,6 +122,5 @@ def test_temperatures_multiply_and_one_changes_no_bit():
 
 
 def test_no_temperature_from_one_class():
-    predictions = Predictions(torch.zeros(5, 1, 2), torch.zeros(5, dtype=torch.long), [9, 1], [0.0])
     with pytest.raises(UserError, match="one class alone"):
-        fit_temperature(predictions)
+        fit_temperature(torch.zeros(5, 1, 2), torch.zeros(5, dtype=torch.long), [9, 1], (0,))

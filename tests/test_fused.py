@@ -232,7 +232,7 @@ def compiled(kernel, settings, **types):
 @pytest.mark.skipif("TRITON_INTERPRET" in os.environ, reason="nothing is compiled then")
 @needs_threads
 def test_kernels_are_compiled_in_threads(small, monkeypatch, tmp_path):
-    """For an H200 that Triton believes to be here; in the end there is nothing left to compile."""
+    """For an H200 that Triton believes to be here; a second time there is nothing left to compile."""
     import triton
     from triton.backends.compiler import GPUTarget
     from triton.runtime import driver
@@ -266,11 +266,10 @@ def test_kernels_are_compiled_in_threads(small, monkeypatch, tmp_path):
     monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
     monkeypatch.setattr("triton.compiler.compile", compiled)
     forward = FusedForward(resnet(1, width=(16, 16, 16)))
-    for _ in range(3):  # seen once on a busy machine: one was left to the launch, and compiled the next time
+    for _ in range(2):
         fused.compile_kernels(forward, torch.randn(2, 3, 8, 8))
-    assert len(errors) <= 1, errors
-    assert len(list(tmp_path.rglob("*.cubin"))) == 28
-    assert len(threads) == 28 + len(errors)
+        assert errors == []  # which are left to the launch, and would say nothing
+        assert len(threads) == len(list(tmp_path.rglob("*.cubin"))) == 28
     assert threading.get_ident() not in threads
     assert len(set(threads)) > 1
 

@@ -190,6 +190,29 @@ def test_what_estimation_gains():
         assert estimated["backward-50"] - last["not_told"] >= 0.5 * (last["told"] - last["not_told"])
 
 
+def test_what_the_page_says_of_trials_for_the_best_recipe():
+    rows = json.loads((ROOT / "results" / "best_trials.json").read_text())["rows"]
+    for row in rows:
+        before, after = row["evaluation"], row["tempered"]
+        scores = [f"{100 * before[name]:.1f}" for name in ("accuracy", "many", "medium", "few", "ece")]
+        scores += [f"{after['temperature']:.2f}", *(f"{100 * after[name]:.1f}" for name in ("accuracy", "ece"))]
+        assert f"| {row['change']} | {' | '.join(scores)} |" in TEXT
+    assert f"and the other way round: {100 * rows[-1]['accuracy_across_halves']:.1f} as well" in TEXT
+
+
+def test_what_the_page_on_priors_says_of_temperatures():
+    text = (ROOT / "docs" / "priors.md").read_text(encoding="utf-8")
+    for row in json.loads((ROOT / "results" / "temperature.json").read_text())["rows"]:
+        both = [row[f"{name}_{when}"] for name in ("balanced_accuracy", "ece") for when in ("as_trained", "tempered")]
+        numbers = [f"{row['temperature']:.2f}", *(f"{100 * value:.1f}" for value in both)]
+        numbers += [f"{row[name]:.2f}" for name in ("nll_as_trained", "nll_tempered")]
+        assert f"| {row['mixup_alpha']:g} | {' | '.join(numbers)} |" in text
+    trials = json.loads((ROOT / "results" / "best_trials.json").read_text())["rows"]
+    gains = [100 * (row["tempered"]["accuracy"] - row["evaluation"]["accuracy"]) for row in trials]
+    assert f"gain {gains[-1]:.1f} points" in text
+    assert f"lose {-max(gains[:-1]):.1f} to {-min(gains):.1f} points" in text
+
+
 def test_what_the_page_on_performance_says():
     text = (ROOT / "docs" / "performance.md").read_text(encoding="utf-8")
     measured = json.loads((ROOT / "results" / "cifar_step.json").read_text())

@@ -1,24 +1,16 @@
 """A temperature and a bias per class, fitted on labelled logits so that these become calibrated."""
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
 
-from balpoe.ensemble import product_of_experts
+from balpoe.ensemble import product_of_experts, source_prior
 from balpoe.errors import UserError
-from balpoe.priors import class_counts, logit_offsets
+from balpoe.priors import Lambdas, class_counts, logit_offsets
 
-__all__ = [
-    "Calibration",
-    "LabelledExperts",
-    "LabelledLogits",
-    "fit_calibration",
-    "fit_scale",
-    "fit_temperature",
-    "to_labels",
-]
+__all__ = ["Calibration", "LabelledLogits", "fit_calibration", "fit_scale", "fit_temperature", "to_labels"]
 
 
 SCALES = 0.02, 50.0
@@ -35,30 +27,6 @@ class LabelledLogits(Protocol):
     @property
     def targets(self) -> Tensor:
         """Of shape (samples,)."""
-        ...
-
-
-class LabelledExperts(LabelledLogits, Protocol):
-    """Logits of experts with what these were trained for, such as `Predictions`."""
-
-    @property
-    def expert_logits(self) -> Tensor:
-        """Of shape (samples, experts, classes)."""
-        ...
-
-    @property
-    def prior(self) -> Tensor:
-        """Of the training set, (classes,)."""
-        ...
-
-    @property
-    def lambdas(self) -> Tensor:
-        """The experts' own."""
-        ...
-
-    @property
-    def source_prior(self) -> Tensor:
-        """The prior under which `logits` are posteriors."""
         ...
 
 
@@ -134,24 +102,26 @@ def fit_scale(logits: Tensor, targets: Tensor, weights: Tensor, offsets: Tensor)
     return float((low * high) ** 0.5)
 
 
-def fit_temperature(validation: LabelledExperts) -> float:
-    """Return the temperature of the experts under which the validation labels are most likely.
+def fit_temperature(expert_logits: Tensor, targets: Tensor, train_prior: Any, lambdas: Lambdas) -> float:
+    """Return the temperature of the experts under which labels that they have not seen are most likely.
 
     It is for `balpoe.at_temperature`, which see: under it the ensemble is calibrated and, if its lambdas average to
     zero, unbiased. The labels' own distribution is allowed for, as in `fit_calibration`.
 
     Args:
-        validation: Labelled predictions of samples that the experts have not seen.
+        expert_logits: (samples, experts, classes), of samples that were not in training.
+        targets: (samples,).
+        train_prior: What the loss was given, or class counts.
+        lambdas: Those of the loss.
 
-    >>> from balpoe import Predictions
     >>> logits, targets = torch.tensor([[[3.0, 0.0]], [[0.0, 3.0]]] * 400), torch.tensor([0, 1, 0, 1, 0, 1, 1, 0] * 100)
-    >>> round(fit_temperature(Predictions(logits, targets, [50, 50], [0.0])), 1)  # 75 % are right: about 3 / log 3
+    >>> round(fit_temperature(logits, targets, [50, 50], (0,)), 1)  # 75 % are right: about 3 / log 3
     2.7
     """
-    offsets = logit_offsets(validation.prior.double(), validation.lambdas).mean(dim=0)
-    learnt = product_of_experts(validation.expert_logits).double() + offsets
-    back = to_labels(validation.targets, validation.source_prior) - offsets
-    return 1 / fit_scale(learnt, validation.targets, torch.ones(len(learnt)), back)
+    offsets = logit_offsets(train_prior, lambdas).double().mean(dim=0)
+    learnt = product_of_experts(expert_logits).double() + offsets
+    back = to_labels(targets, source_prior(train_prior, lambdas)) - offsets
+    return 1 / fit_scale(learnt, targets, torch.ones(len(learnt)), back)
 
 
 def to_labels(targets: Tensor, source_prior: Tensor) -> Tensor:

@@ -25,7 +25,7 @@ from balpoe.files import InUseError, read_text, write_json, write_text
 from balpoe.interrupts import Interrupt
 from balpoe.models import load
 from balpoe.predictions import Predictions
-from balpoe.recipes import updated
+from balpoe.recipes import Recipe, updated
 from balpoe.records import (
     COLUMNS,
     differences_table,
@@ -247,10 +247,12 @@ def _record(run: Run, missing: Missing, results: Path, data_root: str) -> None:
         validation = _predict_validation(run, data_root)
         record["estimated"] = [asdict(row) for row in estimated_test_sets(run.predictions(), validation)]
         record["calibrated"] = _calibrated(run.predictions(), validation)
-    if run.recipe().validation:  # what was measured are validation pictures
-        record["tempered"] = _tempered(run.predictions(), fit_temperature(run.predictions()))
-    if run.recipe().temperature != 1:
-        record["as_trained"] = _tempered(run.predictions(), 1 / run.recipe().temperature)
+    recipe, measured = run.recipe(), run.predictions()
+    if recipe.validation:  # what was measured are validation pictures
+        found = fit_temperature(measured.expert_logits, measured.targets, measured.prior, measured.lambdas)
+        record["tempered"] = _tempered(measured, recipe, recipe.temperature * found)
+    if recipe.temperature != 1:
+        record["as_trained"] = _tempered(measured, recipe, 1.0)
     write_json(results / missing.path, record)
 
 
@@ -262,10 +264,11 @@ def _predict_validation(run: Run, data_root: str) -> Predictions:
     return predictions
 
 
-def _tempered(predictions: Predictions, temperature: float) -> dict[str, float | None]:
-    """The scores of experts at another temperature."""
-    logits = at_temperature(predictions.expert_logits, temperature, predictions.prior, predictions.lambdas)
-    scores = evaluate(replace(predictions, expert_logits=logits), num_resamples=0)
+def _tempered(predictions: Predictions, recipe: Recipe, temperature: float) -> dict[str, float | None]:
+    """The scores of experts at another temperature than their recipe's."""
+    further, (few, many) = temperature / recipe.temperature, recipe.shot_groups
+    logits = at_temperature(predictions.expert_logits, further, predictions.prior, predictions.lambdas)
+    scores = evaluate(replace(predictions, expert_logits=logits), shot_groups=(few, many), num_resamples=0)
     return {"temperature": temperature, **{name: getattr(scores, name) for name in (*COLUMNS, "nll")}}
 
 
