@@ -33,6 +33,7 @@ LAYERS = [
     {"networks", "data"},
     {
         "recording",
+        "averaging",
         "step",
         "launchers",
         "processes",

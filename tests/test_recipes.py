@@ -40,7 +40,7 @@ def test_identity_is_about_results_not_machines_or_spelling():
         ("imbalance_ratio", 0.01, r"imbalance_ratio must be at least 1, but is 0.01; did you mean 100\?"),
         ("imbalance_ratio", float("inf"), "finite"),
         ("cutmix_probability", 1.1, "at most 1"),
-        ("unmixed_end", 1.1, "at most 1"),
+        ("averaged_end", 1.1, "at most 1"),
         ("temperature", 0, "temperature must be above 0, but is 0"),
         ("momentum", 1.0, "below 1"),
         ("lr", 0, "lr must be above 0, but is 0"),

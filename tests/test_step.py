@@ -154,14 +154,14 @@ def test_the_losses_of_steps_are_noted(monkeypatch):
 @cuda
 @pytest.mark.parametrize("precision", ["32-true", "bf16-mixed"])
 def test_captured_and_eager_give_the_same_losses(monkeypatch, precision):
-    """Twenty steps, of two shapes of batch, with mixup and CutMix but for the last four, rates that change."""
+    """Twenty steps, of two shapes of batch, with mixup and CutMix, learning rates that change."""
     data, losses = tiny_data(), {}
     for name in ("eager", "captured"):
         with monkeypatch.context() as patch:
             losses[name] = losses_of_steps(patch)
             train(
                 data, resnet(data), epochs=5, batch_size=16, lr=0.02, device="cuda", precision=precision, step=name,
-                augmentation=AUGMENTATIONS["standard"], cutmix_probability=0.5, unmixed_end=0.2,
+                augmentation=AUGMENTATIONS["standard"], cutmix_probability=0.5,
             )  # fmt: skip
     eager, captured = ([float(loss) for loss in losses[name]] for name in ("eager", "captured"))
     assert len(eager) == len(captured) == 20

@@ -6,7 +6,6 @@ import sys
 import threading
 import time
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 import torch
@@ -16,7 +15,7 @@ from balpoe.checkpoints import load_checkpoint, save_checkpoint
 from balpoe.data.augment import AUGMENTATIONS, Rotate
 from balpoe.interrupts import Interrupt
 from balpoe.schedules import Constant, Cosine
-from balpoe.trainer import Trainer, TrainingSettings
+from balpoe.trainer import Trainer
 from balpoe.training import fit_and_predict, fit_and_predict_by_step
 
 
@@ -62,9 +61,11 @@ def test_golden_losses_of_ten_steps():
     history = train(data, mlp(data), epochs=10, batch_size=80, lr=0.01)
     expected = [8.1493, 4.8334, 3.1642, 2.332, 2.0862, 1.3899, 1.1555, 1.5758, 1.2599, 1.298]
     assert [entry["loss"] for entry in history] == pytest.approx(expected, abs=1e-3)
-    pictures, standard = tiny_data(), AUGMENTATIONS["standard"]
-    history = train(pictures, resnet(pictures), epochs=10, batch_size=60, lr=0.01, augmentation=standard)
-    expected = [9.5425, 6.8267, 4.1241, 3.2806, 3.6717, 2.8145, 2.4298, 2.2494, 1.9897, 1.814]
+    # In double precision: in single, ways to convolve that differ between processors are apart by this much in step 2.
+    pictures, exact = tiny_data(), [each for each in AUGMENTATIONS["standard"] if not isinstance(each, Rotate)]
+    settings = {"epochs": 10, "batch_size": 60, "lr": 0.01, "augmentation": exact, "precision": "64-true"}
+    history = train(pictures, resnet(pictures), **settings)
+    expected = [9.2334, 6.8371, 4.3383, 3.5706, 3.5554, 2.5393, 2.1755, 2.1217, 2.1335, 1.8505]
     assert [entry["loss"] for entry in history] == pytest.approx(expected, abs=1e-3)
 
 
@@ -102,25 +103,6 @@ def test_the_same_seed_gives_the_same_bits_and_another_does_not():
     assert histories[0] == histories[1]
     assert same_weights(networks[0], networks[1])
     assert not same_weights(networks[0], networks[2])
-
-
-def test_the_last_epochs_can_go_unmixed():
-    data, settings = tiny_data(), {"mixup_alpha": 0.4, "cutmix_probability": 0.5, "epochs": 5}
-    mixed, half, none, plain = ([e["loss"] for e in train(data, resnet(data), **{**settings, **change})] for change in (
-        {}, {"unmixed_end": 0.4}, {"unmixed_end": 1.0}, {"mixup_alpha": 0.0, "cutmix_probability": 0.0},
-    ))  # fmt: skip
-    assert half[:3] == mixed[:3]
-    assert half[3:] != mixed[3:]
-    assert none == plain
-    assert none != mixed
-
-
-@pytest.mark.parametrize(("epochs", "share", "first"), [(10, 0.7, 3), (200, 0.1, 180), (3, 0.1, 3), (7, 1.0, 0)])
-def test_a_part_of_the_epochs_is_rounded_to_whole_ones(epochs, share, first):
-    trainer = SimpleNamespace(epochs=epochs, unmixed_end=share, mixup_alpha=0.4, cutmix_probability=0.5)
-    mixing = [TrainingSettings.mixing(trainer, epoch) for epoch in range(epochs)]
-    assert mixing[:first] == [{"mixup_alpha": 0.4, "cutmix_probability": 0.5}] * first
-    assert mixing[first:] == [{"mixup_alpha": 0.0, "cutmix_probability": 0.0}] * (epochs - first)
 
 
 def test_a_network_that_is_ready_for_evaluation_is_trained_like_any_other():
@@ -205,7 +187,7 @@ def crash_at(monkeypatch, name, number):
 @pytest.mark.parametrize("name", ["fsync", "replace"])
 def test_a_crash_at_any_file_operation_resumes_to_the_same_bits(tmp_path, monkeypatch, name):
     data, straight = features(), mlp(features())
-    settings = {"checkpoint_seconds": 0, "epochs": 3}
+    settings = {"checkpoint_seconds": 0, "epochs": 3, "averaged_end": 0.7}
     expected = train(data, straight, run=tmp_path / "straight", **settings)
     crashes = 0
     for number in range(1, 40):
@@ -284,13 +266,12 @@ class Stop:
 @pytest.mark.parametrize("at", [1, 7, 10, 13])
 def test_ctrl_c_stops_cleanly_after_any_step_and_resumes_to_the_same_bits(tmp_path, at):
     data, straight = features(), mlp(features())
-    expected = train(data, straight, unmixed_end=0.5)
+    expected = train(data, straight, averaged_end=0.5)
     network, loss = mlp(data), BalPoELoss(data.class_counts, (1, 0, -1))
     settings = {"epochs": 4, "batch_size": 16, "lr": 0.05, "schedule": Cosine(), "device": "cpu", "progress": False}
-    settings["unmixed_end"] = 0.5
+    settings["averaged_end"] = 0.5
     with pytest.raises(KeyboardInterrupt, match="of 4"):
-        # A mixed batch has two losses, and the ten of the first two epochs are mixed.
-        fit(network, Stop(loss, at + min(at, 10)), data, run=tmp_path, **settings)
+        fit(network, Stop(loss, 2 * at), data, run=tmp_path, **settings)
     loss = Stop(loss, 0)  # the same kind of loss, which does not press it again
     assert load_checkpoint(tmp_path / "checkpoint.pt")["epoch"] == at // 5
     again = mlp(data)
@@ -383,7 +364,7 @@ def test_wrong_settings():
         ({"sync_batchnorm": True}, "sync_batchnorm works between GPUs alone"),
         ({"step": "captured"}, "needs one CUDA device"),
         ({"mixup_alpha": -1}, "mixup_alpha must be at least 0"),
-        ({"unmixed_end": 10}, r"unmixed_end must lie in \[0, 1\], a part of the epochs, but is 10"),
+        ({"averaged_end": 10}, r"averaged_end must lie in \[0, 1\], a part of the epochs, but is 10"),
         ({"device": "gpu0"}, "unknown device 'gpu0'"),
         ({"devices": 0}, "devices must be at least 1"),
     ):
@@ -400,7 +381,7 @@ def test_wrong_settings():
 def test_two_processes_train_as_one(tmp_path):
     """Without batch normalisation and augmentation: ten losses and the weights, mixup included."""
     data, alone, together = features(), mlp(features()), mlp(features())
-    settings = {"epochs": 10, "batch_size": 80, "schedule": Constant(), "mixup_alpha": 0.4}
+    settings = {"epochs": 10, "batch_size": 80, "schedule": Constant(), "mixup_alpha": 0.4, "averaged_end": 0.3}
     expected = [entry["loss"] for entry in train(data, alone, **settings)]
     found = [entry["loss"] for entry in train(data, together, devices=2, run=tmp_path, **settings)]
     assert found == pytest.approx(expected, abs=1e-5)

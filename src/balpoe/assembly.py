@@ -80,7 +80,7 @@ def assemble(recipe: Recipe, progress: bool = False) -> Assembly:
     }
     same = (
         "epochs", "batch_size", "lr", "momentum", "nesterov", "weight_decay", "mixup_alpha", "cutmix_probability",
-        "unmixed_end", "sync_batchnorm", "seed", "device", "devices", "num_nodes", "workers", "precision", "step",
+        "averaged_end", "sync_batchnorm", "seed", "device", "devices", "num_nodes", "workers", "precision", "step",
         "track", "checkpoint_seconds",
     )  # fmt: skip
     fit_settings = {name: getattr(recipe, name) for name in same}

@@ -213,8 +213,14 @@ LONG_100 = Item(
 )  # fmt: skip
 BEST_100 = Item(
     "CIFAR-100-LT, ratio 100, the recipe chosen on validation pictures",
-    (Cell("cifar100-lt-best/balpoe", "BalPoE, cifar100-lt-best", "cifar100-lt-best", {}, 3),),
-)
+    (
+        Cell("cifar100-lt-best/balpoe", "BalPoE, cifar100-lt-best", "cifar100-lt-best", {}, 3),
+        Cell(
+            "cifar100-lt-best/last-weights", "the last weights, not their mean", "cifar100-lt-best",
+            {"averaged_end": 0.0}, 3,
+        ),
+    ),
+)  # fmt: skip
 CALIBRATION_10 = Item(
     "CIFAR-10-LT, ratio 100: calibration",
     (
@@ -252,9 +258,8 @@ SEARCH: dict[str, dict[str, Any]] = {
     "1600-epochs": {"epochs": 1600},
     "800-epochs-uniform": {"epochs": 800, "lambdas": (0, 0, 0)},
     "800-epochs-lower": {"epochs": 800, "lambdas": (0.75, -0.25, -1.25)},
-    "800-epochs-unmixed-end": {"epochs": 800, "unmixed_end": 0.1},
-    "800-epochs-unmixed-fifth": {"epochs": 800, "unmixed_end": 0.2},
-    "1600-epochs-unmixed-end": {"epochs": 1600, "unmixed_end": 0.1},
+    "800-epochs-averaged": {"epochs": 800, "averaged_end": 0.4},
+    "1600-epochs-averaged": {"epochs": 1600, "averaged_end": 0.4},
 }
 """Candidates for a recipe beyond the paper: changes to the long schedule with a cosine and CutMix half of the time."""
 

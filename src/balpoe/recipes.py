@@ -109,9 +109,6 @@ class Recipe:
     cutmix_probability: float = _setting(
         0.0, "part of the batches that gets CutMix instead of mixup", at_least=0, at_most=1
     )
-    unmixed_end: float = _setting(
-        0.0, "part of the epochs, at the end, without mixup and CutMix", at_least=0, at_most=1
-    )
     temperature: float = _setting(
         1.0, "what the trained experts' logits are divided by, each under its own training prior", above=0, at_most=100
     )
@@ -128,6 +125,9 @@ class Recipe:
     momentum: float = _setting(0.9, "momentum of SGD", at_least=0, below=1)
     nesterov: bool = _setting(True, "Nesterov's kind of momentum")
     weight_decay: float = _setting(5e-4, "weight decay, on all parameters", at_least=0, at_most=1e6)
+    averaged_end: float = _setting(
+        0.0, "part of the epochs, at the end, over which weights are averaged", at_least=0, at_most=1
+    )
     sync_batchnorm: bool = _setting(False, "statistics of batch normalisation over all GPUs together")
     seed: int = _setting(0, "seed of first weights, order, augmentation and mixing", at_least=0, below=2**63)
 

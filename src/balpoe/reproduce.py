@@ -47,7 +47,8 @@ __all__ = ["Missing", "missing_cells", "reproduce", "write_tables"]
 SECONDS_A_STEP, SECONDS_ALONE = 0.0068, 0.0017
 SAMPLES = {("cifar100-lt", 100): 10_847, ("cifar100-lt", 50): 12_608, ("cifar100-lt", 10): 19_573,
            ("cifar10-lt", 100): 12_406, ("cifar10-lt", 50): 13_996, ("cifar10-lt", 10): 20_431}  # fmt: skip
-VALIDATED = {"cifar100-lt/balpoe", "cifar100-lt-best/balpoe"}  # whose validation set is predicted as well
+VALIDATED = {"cifar100-lt/balpoe", "cifar100-lt-best/balpoe", "cifar100-lt-best/last-weights"}
+"""Cells of which the validation set is predicted as well."""
 
 
 class Missing(NamedTuple):

@@ -47,6 +47,10 @@ class Step(Protocol):
         """Return what may be done, also in another thread, before the first batch of this shape; None: nothing."""
         ...
 
+    def outputs(self, images: Tensor) -> Tensor:
+        """Return the network's expert logits, in the precision of the training."""
+        ...
+
 
 def training_step(fabric: Fabric, network: nn.Module, loss: Loss, optimizer: torch.optim.Optimizer, kind: str) -> Step:
     """Return the step that does the work here: recorded on one GPU, eager elsewhere.
@@ -101,6 +105,11 @@ class EagerStep:
     def preparation(self, batch: Batch) -> None:
         """Return nothing: every batch is as good as the first."""
 
+    def outputs(self, images: Tensor) -> Tensor:
+        """Return the network's expert logits."""
+        expert_logits: Tensor = self.network(images)
+        return expert_logits
+
 
 class CapturedStep:
     """A CUDA graph per shape of batch, recorded at the first batch of that shape.
@@ -154,6 +163,12 @@ class CapturedStep:
         """Return what compiles and records for batches of this shape; None if that is done."""
         done = self.eager is not None or _shape(batch) in self.recordings
         return None if done else functools.partial(self._prepare, batch)
+
+    def outputs(self, images: Tensor) -> Tensor:
+        """Return the network's expert logits, by torch's own kernels."""
+        with self.fabric.autocast():
+            expert_logits: Tensor = self.network(images)
+        return expert_logits
 
     def _prepare(self, batch: Batch) -> None:
         with PREPARING:

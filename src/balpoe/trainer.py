@@ -15,6 +15,7 @@ import torch
 from lightning_fabric import Fabric
 from torch import Tensor, nn
 
+from balpoe.averaging import averaged, renew_statistics
 from balpoe.checkpoints import load_checkpoint, save_checkpoint
 from balpoe.data.augment import Operation
 from balpoe.data.decoding import ResizedCrop
@@ -49,9 +50,9 @@ class TrainingSettings:
     momentum: float
     nesterov: bool
     weight_decay: float
+    averaged_end: float
     mixup_alpha: float
     cutmix_probability: float
-    unmixed_end: float
     augmentation: tuple[Operation | ResizedCrop, ...]
     sync_batchnorm: bool
     seed: int
@@ -71,18 +72,17 @@ class TrainingSettings:
                 "mixup_alpha must be at least 0 and cutmix_probability lie in [0, 1], "
                 f"but they are {self.mixup_alpha} and {self.cutmix_probability}"
             )
-        if not 0 <= self.unmixed_end <= 1:
-            raise UserError(f"unmixed_end must lie in [0, 1], a part of the epochs, but is {self.unmixed_end}")
+        if not 0 <= self.averaged_end <= 1:
+            raise UserError(f"averaged_end must lie in [0, 1], a part of the epochs, but is {self.averaged_end}")
 
     def identity(self) -> dict[str, str]:
         """Return all of it as text."""
         return {name: repr(getattr(self, name)) for name in self.__dataclass_fields__}
 
-    def mixing(self, epoch: int) -> dict[str, float]:
-        """Return what an epoch is mixed with: nothing, if it is one of those at the end."""
-        if self.epochs - epoch <= round(self.unmixed_end * self.epochs):
-            return {"mixup_alpha": 0.0, "cutmix_probability": 0.0}
-        return {"mixup_alpha": self.mixup_alpha, "cutmix_probability": self.cutmix_probability}
+    @property
+    def averaged_epochs(self) -> int:
+        """The number of epochs, the last ones, whose weights are averaged."""
+        return round(self.averaged_end * self.epochs)
 
 
 class Trainer:
@@ -125,6 +125,7 @@ class Trainer:
         }
         self.epoch, self.losses, self.seconds = 0, torch.zeros(0), 0.0
         self.begun: _Epoch | None = None
+        self.mean: list[Tensor] = []  # of the weights after the last epochs, until the network gets it
         self.history: History = []
         self.timing: list[dict[str, Any]] = []
 
@@ -138,14 +139,16 @@ class Trainer:
             if time.monotonic() - saved >= checkpoint_seconds and self.epoch < self.settings.epochs:
                 yield self.save
                 saved = time.monotonic()
+        if self.mean and self.epoch == self.settings.epochs:
+            yield self._take_mean
         yield self.save
 
     def _begin(self, epoch: int, first: int = 0) -> "_Epoch":
         """Plan an epoch and make its batches from number `first` on, the first of them at once."""
         rank, world, settings = self.fabric.global_rank, self.fabric.world_size, self.settings
         plan = plan_epoch(
-            settings.seed, epoch, self.num_samples, settings.batch_size, **settings.mixing(epoch),
-            smallest_batch=2 * world,
+            settings.seed, epoch, self.num_samples, settings.batch_size,
+            mixup_alpha=settings.mixup_alpha, cutmix_probability=settings.cutmix_probability, smallest_batch=2 * world,
         )  # fmt: skip
         batches = iter(self.data.batches(plan, epoch, first=first, rank=rank, world=world))
         return _Epoch(plan, _next(batches), batches)
@@ -176,6 +179,7 @@ class Trainer:
         if done == steps:
             sizes = torch.tensor([batch.stop - batch.start for batch in plan.batches], dtype=torch.float64)
             self._end_epoch(lr, float(self.losses.double() @ sizes / sizes.sum()))
+            self._average()
             display.end_epoch(self.history[-1]["loss"])
             tracking.log(self._rows())
 
@@ -185,6 +189,30 @@ class Trainer:
         took = {"epoch": self.epoch, "seconds": self.seconds, "images_per_second": rate, "step": self.step.kind}
         self.timing.append(took)
         self.epoch, self.losses, self.seconds = self.epoch + 1, torch.zeros(0), 0.0
+
+    def _average(self) -> None:
+        """Take the weights after an epoch into their mean, if it is one of the last."""
+        number = self.epoch - (self.settings.epochs - self.settings.averaged_epochs)
+        if number > 0:
+            with loading():
+                self.mean = averaged(self.mean, self.network.parameters(), number)
+
+    def _take_mean(self) -> None:
+        """Give the network the mean of its weights, and batch statistics of one more pass over the data."""
+        with loading(), torch.no_grad():
+            for weight, mean in zip(self.network.parameters(), self.mean, strict=True):
+                weight.copy_(mean)
+            renew_statistics(self.network, self.step.outputs, self._inputs(self.settings.epochs))
+        self.mean = []
+
+    def _inputs(self, epoch: int) -> Iterator[Tensor]:
+        """The batches of an epoch, as they are trained on."""
+        begun = self._begin(epoch)
+        batch, number = begun.batch, 0
+        while batch is not None:
+            _seed_torch(self.fabric.device, self.settings.seed, epoch, number, self.fabric.global_rank)
+            yield batch.images
+            batch, number = _next(begun.batches), number + 1
 
     def _rows(self) -> History:
         """What a log shows of each epoch."""
@@ -236,6 +264,7 @@ class Trainer:
             "processes": self.fabric.world_size,
             "network": self.network.state_dict(),
             "optimizer": self.optimizer.state_dict()["state"],
+            "mean": self.mean,
             "epoch": self.epoch,
             "losses": self.losses,
             "seconds": self.seconds,
@@ -264,12 +293,21 @@ class Trainer:
             if not len(self.history) == len(self.timing) == self.epoch <= self.settings.epochs or self.losses.ndim != 1:
                 raise ValueError("its parts contradict each other")
             float(self.seconds)
+            self.mean = self._checked_mean(state["mean"])
         except (KeyError, RuntimeError, ValueError, AttributeError, TypeError) as error:
             reason = str(error).splitlines()[0]
             raise UserError(f"{path} does not fit this network: {reason}; choose another folder") from error
         if self.fabric.is_global_zero:
             self._write_lines()  # a crash may have come between the checkpoint and these
             self._say_processes(state.get("processes", 1))
+
+    def _checked_mean(self, found: list[Tensor]) -> list[Tensor]:
+        """A checkpoint's mean of the weights, on the device: there in the last epochs, but not after them."""
+        begun = self.settings.epochs - self.settings.averaged_epochs < self.epoch < self.settings.epochs
+        weights = list(self.network.parameters()) if begun else []
+        if [each.shape for each in found] != [each.shape for each in weights]:
+            raise ValueError("its mean of the weights is not of these")
+        return [each.to(weight) for each, weight in zip(found, weights, strict=True)]
 
     def _say_processes(self, before: int) -> None:
         now = self.fabric.world_size

@@ -41,9 +41,9 @@ def fit(
     momentum: float = 0.9,
     nesterov: bool = True,
     weight_decay: float = 5e-4,
+    averaged_end: float = 0.0,
     mixup_alpha: float = 0.4,
     cutmix_probability: float = 0.0,
-    unmixed_end: float = 0.0,
     augmentation: Sequence[Operation | ResizedCrop] = (),
     sync_batchnorm: bool = False,
     seed: int = 0,
@@ -74,9 +74,10 @@ def fit(
         momentum: Of SGD.
         nesterov: Nesterov's kind of momentum.
         weight_decay: On all parameters.
+        averaged_end: The part of the epochs, at the end, over which weights are averaged: the network gets the mean of
+            those after each epoch, and statistics of batch normalisation of one more pass over the data.
         mixup_alpha: 0 trains without mixup.
         cutmix_probability: The part of the batches that gets CutMix instead of mixup.
-        unmixed_end: The part of the epochs, at the end, without either.
         augmentation: Operations of `balpoe.data.augment`, applied in order, anew in each epoch.
         sync_batchnorm: Statistics of batch normalisation over all GPUs together, instead of each one's own.
         seed: Of order, augmentation and mixing. (The network's first weights are the caller's.)
