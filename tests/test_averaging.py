@@ -131,6 +131,17 @@ def test_a_training_that_was_stopped_goes_on_to_the_same_bits(tmp_path, epochs_b
     assert same_weights(again, straight)
 
 
+@pytest.mark.slow
+def test_of_two_processes_the_statistics_are_those_of_the_first_one_s_rows():
+    data, network = tiny_data(), resnet()
+    train(data, network, devices=2, averaged_end=0.5)
+    again = copy.deepcopy(network).train()
+    plan = plan_epoch(0, 4, len(data), 16, mixup_alpha=0.4, smallest_batch=4)
+    batches = ResidentData(data, torch.device("cpu"), (), 0).batches(plan, 4)
+    renew_statistics(again, again, (batch.images[::2] for batch in batches))
+    assert same_weights(again, network)
+
+
 def test_a_checkpoint_s_mean_of_other_weights_is_refused(tmp_path):
     data, path = features(), tmp_path / "checkpoint.pt"
     train(data, mlp(data), averaged_end=0.5, run=tmp_path)
