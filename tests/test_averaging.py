@@ -7,13 +7,15 @@ import torch
 from torch import nn
 
 from balpoe import BalPoELoss, UserError, expert_network
-from balpoe.averaging import averaged, renew_statistics
+from balpoe.averaging import averaged, fresh_statistics, norms_in_training
 from balpoe.checkpoints import load_checkpoint, save_checkpoint
 from balpoe.data.augment import AUGMENTATIONS
 from balpoe.data.plan import plan_epoch
 from balpoe.data.resident import ResidentData
 from balpoe.interrupts import Interrupt
 from balpoe.schedules import Constant, Cosine
+from balpoe.side_by_side import complete, side_by_side
+from balpoe.step import EagerStep
 from balpoe.trainer import TrainingSettings
 from balpoe.training import fit_and_predict_by_step
 from test_training import features, mlp, same_weights, tiny_data, train
@@ -37,7 +39,14 @@ def test_the_mean_of_many():
         mean = averaged(mean, [nn.Parameter(first.clone()), second.clone()], number)
     torch.testing.assert_close(torch.stack(mean), sets.mean(dim=0))
     assert not any(tensor.requires_grad for tensor in mean)
-    assert averaged([], [], 1) == averaged([], [], 2) == []  # a network without weights
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_a_long_mean_in_sixteen_bits(dtype):
+    values, mean = torch.linspace(1, 2, 640).to(dtype), []
+    for number, value in enumerate(values, start=1):
+        mean = averaged(mean, [value], number)
+    torch.testing.assert_close(mean[0], values.float().mean())
 
 
 def check_against_trainings_that_end_there(kind, device, precision, width, size, **tolerance):
@@ -108,7 +117,7 @@ def test_the_last_weights_where_nothing_is_averaged():
 
 @pytest.mark.parametrize("epochs_before", [2, 3, 4])
 def test_a_training_that_was_stopped_goes_on_to_the_same_bits(tmp_path, epochs_before):
-    """Before the first epoch that counts, between those, and when all is done but the prediction."""
+    """Before the first epoch that counts, between those, and before the pass for the statistics."""
     data, straight, again = tiny_data(), resnet(), resnet()
     settings = {
         "epochs": 4, "batch_size": 16, "lr": 0.05, "schedule": Cosine(), "device": "cpu", "progress": False,
@@ -126,7 +135,7 @@ def test_a_training_that_was_stopped_goes_on_to_the_same_bits(tmp_path, epochs_b
     steps.close()
     state = load_checkpoint(tmp_path / "checkpoint.pt")
     assert state["epoch"] == epochs_before
-    assert bool(state["mean"]) == (epochs_before == 3)
+    assert bool(state["mean"]) == (epochs_before > 2)
     assert train(data, again, averaged_end=0.5, run=tmp_path) == expected
     assert same_weights(again, straight)
 
@@ -137,8 +146,9 @@ def test_of_two_processes_the_statistics_are_those_of_the_first_one_s_rows():
     train(data, network, devices=2, averaged_end=0.5)
     again = copy.deepcopy(network).train()
     plan = plan_epoch(0, 4, len(data), 16, mixup_alpha=0.4, smallest_batch=4)
-    batches = ResidentData(data, torch.device("cpu"), (), 0).batches(plan, 4)
-    renew_statistics(again, again, (batch.images[::2] for batch in batches))
+    with fresh_statistics(norms_of(again)), torch.no_grad():
+        for batch in ResidentData(data, torch.device("cpu"), (), 0).batches(plan, 4):
+            again(batch.images[::2])
     assert same_weights(again, network)
 
 
@@ -152,17 +162,123 @@ def test_a_checkpoint_s_mean_of_other_weights_is_refused(tmp_path):
             train(data, mlp(data), averaged_end=0.5, run=tmp_path)
 
 
-def test_statistics_are_renewed_and_all_else_is_left():
+class Twice(nn.Module):
+    """Normalises twice with the same module."""
+
+    def __init__(self):
+        super().__init__()
+        self.norm = nn.BatchNorm1d(3, momentum=0.3)
+
+    def forward(self, x):
+        return self.norm(self.norm(x))
+
+
+def test_statistics_are_those_of_what_passes_and_all_else_is_left():
     torch.manual_seed(0)
-    network = nn.Sequential(nn.BatchNorm1d(3, momentum=None), nn.Linear(3, 2), nn.BatchNorm1d(2, momentum=0.3))
-    before, batches = copy.deepcopy(network), 5 + 2 * torch.randn(7, 64, 3)
+    network = nn.Sequential(Twice(), nn.Linear(3, 2), nn.BatchNorm1d(2, momentum=None))
+    norms, before, batches = norms_in_training(network), copy.deepcopy(network), 5 + 2 * torch.randn(7, 64, 3)
+    assert norms == [network[0].norm, network[2]]
     network(torch.randn(64, 3) - 40)
-    renew_statistics(network, network, batches)
-    assert [network[0].momentum, network[2].momentum] == [None, 0.3]
-    torch.testing.assert_close(network[0].running_mean, batches.mean(dim=(0, 1)))
-    torch.testing.assert_close(network[0].running_var, batches.var(dim=1).mean(dim=0))
+    theirs = copy.deepcopy(network)
+    torch.optim.swa_utils.update_bn(batches, theirs)
+    with fresh_statistics(norms), torch.no_grad():
+        for batch in batches:
+            network(batch)
+    assert same_weights(network, theirs)
+    assert [norm.momentum for norm in norms] == [0.3, None]
     assert all(torch.equal(a, b) for a, b in zip(network.parameters(), before.parameters(), strict=True))
-    with pytest.raises(ZeroDivisionError):  # what goes wrong in between leaves the momenta as they were
-        renew_statistics(network, lambda batch: 1 / 0, batches)
-    assert [network[0].momentum, network[2].momentum] == [None, 0.3]
-    renew_statistics(nn.Linear(3, 2), network, iter(lambda: 1 / 0, None))  # nothing is normalised: no batch is made
+    with pytest.raises(ZeroDivisionError), fresh_statistics(norms):
+        raise ZeroDivisionError  # what goes wrong in between leaves the momenta as they were
+    assert [norm.momentum for norm in norms] == [0.3, None]
+
+
+def test_our_own_normalisation_counts_every_batch_alike_where_torch_s_does():
+    torch.manual_seed(0)
+    ours, theirs = resnet(), resnet()
+    batches = torch.randn(5, 8, 3, 8, 8)
+    torch.optim.swa_utils.update_bn(batches, theirs)
+    with fresh_statistics(norms_in_training(ours)), torch.no_grad():
+        for batch in batches:
+            ours(batch)
+    assert same_weights(ours, theirs)
+
+
+def test_frozen_statistics_and_weights_stay_as_they_are():
+    data, network = tiny_data(), resnet()
+    network.freeze_trunk()
+    frozen = {name for name, parameter in network.named_parameters() if not parameter.requires_grad}
+    before = copy.deepcopy(network.state_dict())
+    train(data, network, averaged_end=0.5)
+    kept = {name for name, tensor in network.state_dict().items() if torch.equal(tensor, before[name])}
+    assert frozen
+    assert frozen <= kept
+    trunk = {name.rpartition(".")[0] for name in frozen}
+    statistics = {name for name in before if "running" in name and name.rpartition(".")[0] in trunk}
+    assert statistics
+    assert statistics <= kept
+
+
+class Dropping(nn.Module):
+    """Draws from torch's generator, and normalises."""
+
+    num_experts = 3
+
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(1)
+        self.layers = nn.Sequential(nn.Linear(6, 16), nn.Dropout(), nn.BatchNorm1d(16), nn.Linear(16, 9))
+
+    def forward(self, x):
+        return self.layers(x).unflatten(1, (3, 3))
+
+
+def test_a_neighbour_that_takes_its_mean_does_not_change_a_training_s_chances():
+    """Torch has one generator for all trainings of a process."""
+    data = features()
+    loss = BalPoELoss(data.class_counts, (1, 0, -1))
+    settings = {"batch_size": 16, "lr": 0.05, "device": "cpu", "progress": False, "averaged_end": 0.5}
+
+    def work(network, epochs):
+        return fit_and_predict_by_step(network, loss, data, data, Interrupt(), epochs=epochs, **settings)
+
+    alone, beside = [Dropping(), Dropping()], [Dropping(), Dropping()]
+    for network, epochs in zip(alone, (3, 8), strict=True):
+        complete(work(network, epochs))
+    list(side_by_side([work(network, epochs) for network, epochs in zip(beside, (3, 8), strict=True)], 2))
+    assert same_weights(alone[0], beside[0])
+    assert same_weights(alone[1], beside[1])
+
+
+def test_an_interrupt_in_the_pass_for_the_statistics(tmp_path, monkeypatch):
+    data, straight, again = tiny_data(), resnet(), resnet()
+    expected = train(data, straight, averaged_end=0.5)
+    interrupt, real = Interrupt(), EagerStep.outputs
+
+    def outputs(self, images):
+        interrupt.request()
+        return real(self, images)
+
+    settings = {
+        "epochs": 4, "batch_size": 16, "lr": 0.05, "schedule": Cosine(), "device": "cpu", "progress": False,
+        "averaged_end": 0.5, "run": tmp_path,
+    }  # fmt: skip
+    loss = BalPoELoss(data.class_counts, (1, -1))
+    with monkeypatch.context() as patch:
+        patch.setattr(EagerStep, "outputs", outputs)
+        with pytest.raises(KeyboardInterrupt, match="epoch 4 of 4"):
+            complete(fit_and_predict_by_step(resnet(), loss, data, data, interrupt, **settings))
+    state = load_checkpoint(tmp_path / "checkpoint.pt")
+    assert state["epoch"] == 4
+    assert state["mean"]
+    assert train(data, again, averaged_end=0.5, run=tmp_path) == expected
+    assert same_weights(again, straight)
+    assert load_checkpoint(tmp_path / "checkpoint.pt")["mean"] == []
+
+
+def test_the_pass_is_seen(capsys):
+    train(tiny_data(), resnet(), averaged_end=0.5, progress=True)
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "epoch 4/4" in line
+    assert "0:00 left" in line
+    train(features(), mlp(features()), averaged_end=0.5, progress=True)  # nothing is normalised: no pass
+    assert "0:00 left" in capsys.readouterr().err

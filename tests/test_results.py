@@ -7,7 +7,7 @@ from statistics import fmean, stdev
 
 import pytest
 
-from balpoe.cells import CELLS, OVERVIEW
+from balpoe.cells import CELLS, OVERVIEW, SEARCH
 from balpoe.commands import AT_ONCE
 from balpoe.elsewhere import ELSEWHERE
 from balpoe.networks import launches
@@ -120,6 +120,7 @@ def test_what_is_still_missing():
     missing = missing_cells(["all"], ROOT / "results")
     minutes = sum(each.steps for each in missing) * SECONDS_A_STEP / AT_ONCE / 60
     assert (f"{len(missing)} trainings, about {minutes:.0f} minutes on one H200" in TEXT) == bool(missing)
+    assert ("`balpoe reproduce all` finds nothing to train" in TEXT) != bool(missing)
 
 
 @pytest.mark.parametrize("cell", MEASURED, ids=lambda cell: cell.folder)
@@ -198,14 +199,20 @@ def test_what_the_page_says_of_trials_for_the_best_recipe():
         scores = [f"{100 * before[name]:.1f}" for name in ("accuracy", "many", "medium", "few", "ece")]
         scores += [f"{after['temperature']:.2f}", *(f"{100 * after[name]:.1f}" for name in ("accuracy", "ece"))]
         assert f"| {row['change']} | {' | '.join(scores)} |" in TEXT
+    rates = {0: "zero", 0.1: "a tenth", 0.3: "three tenths", 0.5: "a half"}
     for row in means:
+        title = rates[row["lr_floor"]] + (", another seed" if row["seed"] == 2 else "")
         cells = [f"{100 * scores['accuracy']:.1f} ({scores['nll']:.2f})" for scores in row["weights"].values()]
-        assert f" | {' | '.join(cells)} |\n" in TEXT
+        assert f"\n| {title} | {' | '.join(cells)} |\n" in TEXT
     last, mean = means[0]["weights"]["last"], means[0]["weights"]["0.4"]
     assert f"likelihood ({last['nll']:.2f} to {mean['nll']:.2f})" in TEXT
     assert f"calibration (ECE {100 * last['ece']:.1f} to {100 * mean['ece']:.1f})" in TEXT
-    accuracies = f"accuracy ({100 * last['accuracy']:.1f} to {100 * mean['accuracy']:.1f}: "
-    assert f"{accuracies}{mean['gained']} pictures right that were not, {mean['lost']} the other way round)" in TEXT
+    accuracies = f"({100 * last['accuracy']:.1f} to {100 * mean['accuracy']:.1f}: "
+    assert f"{accuracies}{mean['gained']} pictures right that were not, {mean['lost']} the other way round" in TEXT
+    up = [scores for row in means[1:] for name, scores in row["weights"].items() if name != "last"]
+    bounds = [pick(scores[name] for scores in up) for name in ("nll", "accuracy") for pick in (min, max)]
+    low, high, worst, best = bounds
+    assert f"({low:.2f} to {high:.2f}) and lower in accuracy ({100 * worst:.1f} to {100 * best:.1f})" in TEXT
     every = [scores for row in means for scores in row["weights"].values()]
     gains = [100 * (scores["mirrored_accuracy"] - scores["accuracy"]) for scores in every]
     chosen = 100 * (mean["mirrored_accuracy"] - mean["accuracy"])
@@ -213,8 +220,9 @@ def test_what_the_page_says_of_trials_for_the_best_recipe():
     # Of the second table a row is there twice; of the third one is another seed's, and the first number is known.
     here = len({(row["lr_floor"], name) for row in means for name in row["weights"]}) - 1
     there = len(changes + unmixed) - 1
-    assert f"In all, {15 + there + here} configurations were measured" in TEXT
-    assert f"15 of the first table, {there} in the second (one of them twice), and here, " in TEXT
+    first = sum(f"| {name} (`balpoe train" in TEXT for name in SEARCH)
+    assert f"In all, {first + there + here} configurations were measured" in TEXT
+    assert f"{first} of the first table, {there} in the second (one of them twice), and here, " in TEXT
     assert f"besides the 800 epochs of the first table, {here}." in TEXT
 
 

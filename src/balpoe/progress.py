@@ -20,12 +20,15 @@ class TrainingProgress:
         samples: Of one epoch.
         done: Samples already seen by an earlier, interrupted call.
         show: False shows nothing.
+        passes: Over the data; by default one for each epoch.
     """
 
-    def __init__(self, label: str, epochs: int, samples: int, done: int = 0, show: bool = True) -> None:
+    def __init__(
+        self, label: str, epochs: int, samples: int, done: int = 0, show: bool = True, passes: int = 0
+    ) -> None:
         # On a narrow terminal the numbers matter more than the whole name.
         label = label.rpartition("/")[2] if shutil.get_terminal_size().columns < 110 else label
-        self.label, self.epochs, self.total = label, epochs, epochs * samples
+        self.label, self.epochs, self.total = label, epochs, (passes or epochs) * samples
         self.samples, self.seen, self.before = samples, done, done
         show = show and sys.stderr is not None  # closed by the caller
         self.show, self.loss, self.lr = show, float("nan"), 0.0

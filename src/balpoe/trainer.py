@@ -15,7 +15,7 @@ import torch
 from lightning_fabric import Fabric
 from torch import Tensor, nn
 
-from balpoe.averaging import averaged, renew_statistics
+from balpoe.averaging import averaged, fresh_statistics, norms_in_training
 from balpoe.checkpoints import load_checkpoint, save_checkpoint
 from balpoe.data.augment import Operation
 from balpoe.data.decoding import ResizedCrop
@@ -125,7 +125,8 @@ class Trainer:
         }
         self.epoch, self.losses, self.seconds = 0, torch.zeros(0), 0.0
         self.begun: _Epoch | None = None
-        self.mean: list[Tensor] = []  # of the weights after the last epochs, until the network gets it
+        self.mean: list[Tensor] = []  # of the weights after the last epochs, until the network has it
+        self.norms = norms_in_training(network) if settings.averaged_epochs else []
         self.history: History = []
         self.timing: list[dict[str, Any]] = []
 
@@ -139,9 +140,16 @@ class Trainer:
             if time.monotonic() - saved >= checkpoint_seconds and self.epoch < self.settings.epochs:
                 yield self.save
                 saved = time.monotonic()
-        if self.mean and self.epoch == self.settings.epochs:
-            yield self._take_mean
         yield self.save
+        if self.mean and self.epoch == self.settings.epochs and not self._agreed(interrupt):
+            yield from self._take_mean(interrupt, display)
+            if self.finished:
+                yield self.save
+
+    @property
+    def finished(self) -> bool:
+        """Whether nothing is left to do."""
+        return self.epoch == self.settings.epochs and not self.mean
 
     def _begin(self, epoch: int, first: int = 0) -> "_Epoch":
         """Plan an epoch and make its batches from number `first` on, the first of them at once."""
@@ -195,24 +203,39 @@ class Trainer:
         number = self.epoch - (self.settings.epochs - self.settings.averaged_epochs)
         if number > 0:
             with loading():
-                self.mean = averaged(self.mean, self.network.parameters(), number)
+                self.mean = averaged(self.mean, self._trained(), number)
 
-    def _take_mean(self) -> None:
-        """Give the network the mean of its weights, and batch statistics of one more pass over the data."""
+    def _trained(self) -> list[nn.Parameter]:
+        """The weights that training changes."""
+        return [parameter for parameter in self.network.parameters() if parameter.requires_grad]
+
+    def _take_mean(self, interrupt: Interrupt, display: TrainingProgress) -> "Work[None]":
+        """Give the network the mean of its weights, and statistics of batch normalisation of one more pass.
+
+        An interrupt ends it in between; what was saved before it does it again.
+        """
         with loading(), torch.no_grad():
-            for weight, mean in zip(self.network.parameters(), self.mean, strict=True):
+            for weight, mean in zip(self._trained(), self.mean, strict=True):
                 weight.copy_(mean)
-            renew_statistics(self.network, self.step.outputs, self._inputs(self.settings.epochs))
-        self.mean = []
+        with fresh_statistics(self.norms):
+            if self.norms:
+                yield from self._pass(interrupt, display)
+        if not (interrupt.requested and self.fabric.world_size == 1):
+            self.mean = []
 
-    def _inputs(self, epoch: int) -> Iterator[Tensor]:
-        """The batches of an epoch, as they are trained on."""
-        begun = self._begin(epoch)
-        batch, number = begun.batch, 0
-        while batch is not None:
-            _seed_torch(self.fabric.device, self.settings.seed, epoch, number, self.fabric.global_rank)
-            yield batch.images
-            batch, number = _next(begun.batches), number + 1
+    def _pass(self, interrupt: Interrupt, display: TrainingProgress) -> "Work[None]":
+        """Let the batches of an epoch more go through the network, as they are trained on."""
+        rank, world, epoch = self.fabric.global_rank, self.fabric.world_size, self.settings.epochs
+        (plan, batch, batches), done = self._begin(epoch), 0
+        while batch is not None and not (interrupt.requested and world == 1):
+            _seed_torch(self.fabric.device, self.settings.seed, epoch, done, rank)
+            with loading(), torch.no_grad():
+                self.step.outputs(batch.images)
+            display.advance(plan.batches[done].stop - plan.batches[done].start, 0.0)
+            done += 1
+            yield None
+            batch = _next(batches)
+        display.end_epoch(self.history[-1]["loss"])
 
     def _rows(self) -> History:
         """What a log shows of each epoch."""
@@ -302,12 +325,14 @@ class Trainer:
             self._say_processes(state.get("processes", 1))
 
     def _checked_mean(self, found: list[Tensor]) -> list[Tensor]:
-        """A checkpoint's mean of the weights, on the device: there in the last epochs, but not after them."""
-        begun = self.settings.epochs - self.settings.averaged_epochs < self.epoch < self.settings.epochs
-        weights = list(self.network.parameters()) if begun else []
+        """A checkpoint's mean of the weights, on the device: there in the last epochs, and until the network has it."""
+        if found == [] and self.epoch == self.settings.epochs:
+            return []
+        begun = self.epoch > self.settings.epochs - self.settings.averaged_epochs
+        weights = self._trained() if begun else []
         if [each.shape for each in found] != [each.shape for each in weights]:
             raise ValueError("its mean of the weights is not of these")
-        return [each.to(weight) for each, weight in zip(found, weights, strict=True)]
+        return [each.to(self.fabric.device) for each in found]
 
     def _say_processes(self, before: int) -> None:
         now = self.fabric.world_size

@@ -75,7 +75,8 @@ def fit(
         nesterov: Nesterov's kind of momentum.
         weight_decay: On all parameters.
         averaged_end: The part of the epochs, at the end, over which weights are averaged: the network gets the mean of
-            those after each epoch, and statistics of batch normalisation of one more pass over the data.
+            those after each epoch, and statistics of batch normalisation of one more pass over the data, augmented and
+            mixed like the others (of several processes, the first one's).
         mixup_alpha: 0 trains without mixup.
         cutmix_probability: The part of the batches that gets CutMix instead of mixup.
         augmentation: Operations of `balpoe.data.augment`, applied in order, anew in each epoch.
@@ -238,13 +239,14 @@ class _Job:
             epochs, first = self.settings.epochs, fabric.is_global_zero
             label = f"{self.folder.parent.name}/{self.folder.name}" if self.folder else "training"
             done, show = training.samples_done(), self.progress and first
+            passes = epochs + bool(training.norms)
             with (
-                TrainingProgress(label, epochs, len(self.train), done, show) as display,
+                TrainingProgress(label, epochs, len(self.train), done, show, passes) as display,
                 Tracking(self.track if first else (), self.folder, training.epoch) as tracking,
             ):
                 yield from training.run(interrupt, display, tracking, self.checkpoint_seconds)
-        if training.epoch < epochs:
-            return training.history, f"epoch {training.epoch + 1} of {epochs}", None
+        if not training.finished:
+            return training.history, f"epoch {min(training.epoch + 1, epochs)} of {epochs}", None
         share_weights(fabric, network)
         predicted: list[Tensor | None] = []
         if self.test is not None:

@@ -264,13 +264,15 @@ class ExpertBatchNorm2d(ExpertLayer):
         norm = self.norm
         assert norm.running_mean is not None  # for mypy: statistics are always kept here
         assert norm.running_var is not None
-        assert norm.momentum is not None
         if self.training and norm.num_batches_tracked is not None:
             norm.num_batches_tracked.add_(1)
+        momentum = norm.momentum
+        if momentum is None:  # torch's word for statistics in which every batch counts alike
+            momentum = 1 / float(norm.num_batches_tracked or 1)
         tensors = (norm.running_mean, norm.running_var, norm.weight, norm.bias)
         rows = zip(inputs, *(self.parts(tensor) for tensor in tensors), strict=True)
         return [
-            F.batch_norm(x, mean, variance, weight, bias, self.training, norm.momentum, norm.eps)
+            F.batch_norm(x, mean, variance, weight, bias, self.training, momentum, norm.eps)
             for x, mean, variance, weight, bias in rows
         ]
 
