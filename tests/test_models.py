@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from balpoe import UserError, load, load_data, logit_offsets
+from balpoe import UserError, load, load_data
 from balpoe.models import save_model
 from balpoe.presets import preset
 from balpoe.recipes import updated
@@ -30,17 +30,6 @@ def test_a_run_is_loaded_whole(run):
     assert model.recipe == updated(RECIPE, {"data_root": ""})
     torch.testing.assert_close(model.source_prior, torch.full((10,), 0.1))
     assert not model.network.training
-
-
-def test_the_temperature_of_a_recipe_is_that_of_its_experts(run, tmp_path):
-    warm = train_run(updated(RECIPE, {"temperature": 1.6}), tmp_path / "warm" / "seed-0", progress=False)
-    model, cold, (_, test) = load(warm.folder), run.predictions(), load_data("digits-lt", imbalance_ratio=50)
-    offsets = logit_offsets(cold.prior, cold.lambdas)
-    for logits in (warm.predictions().expert_logits, model.expert_logits(test.images)):
-        torch.testing.assert_close((logits + offsets) * 1.6 - offsets, cold.expert_logits, rtol=1e-4, atol=1e-3)
-    torch.testing.assert_close(model.predict(test.images), warm.predictions().logits.softmax(dim=1))
-    save_model(tmp_path / "small.safetensors", model)
-    assert torch.equal(load(tmp_path / "small.safetensors").predict(test.images), model.predict(test.images))
 
 
 def test_another_prior_at_the_place_of_use(run):

@@ -59,24 +59,6 @@ def test_a_temperature_is_fitted_on_a_validation_set(items, tmp_path, monkeypatc
     assert record["calibrated"]["ece"] < record["evaluation"]["ece"]
 
 
-def test_candidates_are_also_measured_at_the_temperature_that_fits_them(items, tmp_path, monkeypatch):
-    changes = {"epochs": 12, "mixup_alpha": 1.0, "temperature": 2.0, "validation": 3}
-    search = Item("Digits", (Cell("digits/sought", "sought", "digits-lt", changes, 1),))
-    monkeypatch.setattr("balpoe.reproduce.ITEMS", {"best-search": search})
-    assert main(["reproduce"]) == 0
-    record = json.loads((tmp_path / "results" / "digits" / "sought" / "seed-1.json").read_text())
-    cold, best = record["as_trained"], record["tempered"]
-    assert cold["temperature"] == 1
-    assert best["temperature"] < 2  # at which they are far too modest
-    assert best["nll"] <= min(cold["nll"], record["evaluation"]["nll"])
-    table = (tmp_path / "results" / "tables" / "best-search.md").read_text().splitlines()
-    (line,) = [line for line in table if "experts at a temperature of" in line]
-    assert f"| {100 * best['accuracy']:.1f} |" in line
-    assert f"| {100 * best['ece']:.1f} |" in line
-    (line,) = [line for line in table if "as trained, without the recipe's temperature" in line]
-    assert f"| {100 * cold['accuracy']:.1f} |" in line
-
-
 def test_a_run_of_an_earlier_version_of_the_cell_is_set_aside(items, tmp_path, monkeypatch, capsys):
     assert main(["reproduce"]) == 0
     longer = Item("Digits", (Cell("digits/plain", "plain", "digits-lt", {**QUICK, "lambdas": (1,), "epochs": 2}, 1),))

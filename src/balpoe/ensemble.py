@@ -48,8 +48,6 @@ def at_temperature(expert_logits: Tensor, temperature: float, train_prior: Any, 
     if not 0 < temperature < float("inf"):
         raise UserError(f"temperature must be a number above 0, but is {temperature}")
     logits = at_least_float32(expert_logits)
-    if temperature == 1:
-        return logits  # which may be gigabytes
     return (logits / temperature).add_((1 / temperature - 1) * logit_offsets(train_prior, lambdas).to(logits))
 
 

@@ -13,7 +13,7 @@ from balpoe import target_priors
 from balpoe.assembly import build_network
 from balpoe.data.datasets import Preprocessing
 from balpoe.data.picture_files import Samples, decoded
-from balpoe.ensemble import at_temperature, product_of_experts, shift_prior, source_prior
+from balpoe.ensemble import product_of_experts, shift_prior, source_prior
 from balpoe.errors import UserError
 from balpoe.files import write_file
 from balpoe.networks import ExpertNetwork, multiply_adds, num_parameters
@@ -76,13 +76,10 @@ class Model:
         return logits.softmax(dim=1)
 
     def expert_logits(self, images: Any) -> Tensor:
-        """Return expert logits (samples, experts, classes) for samples as of `predict`, at the recipe's temperature."""
+        """Return expert logits (samples, experts, classes) for raw samples, as `predict` takes them."""
         self.network.eval()
         blocks = images.split(AT_ONCE) if isinstance(images, Tensor) else self._decoded(images)
-        return self._at_temperature(forward_in_blocks(self.network, self.preprocessing, blocks))
-
-    def _at_temperature(self, expert_logits: Tensor) -> Tensor:
-        return at_temperature(expert_logits, self.recipe.temperature, self.train_prior, self.lambdas)
+        return forward_in_blocks(self.network, self.preprocessing, blocks)
 
     def _decoded(self, pictures: Any) -> Iterator[Tensor]:
         if not isinstance(pictures, list | tuple) or not pictures or len(self.preprocessing.size) != 3:
@@ -102,7 +99,6 @@ class Model:
         """
         if expert_logits is None:
             expert_logits = logits_of(self.network, data, workers=self.recipe.workers)
-        expert_logits = self._at_temperature(expert_logits)
         example = torch.zeros(1, *self.preprocessing.size, device=next(self.network.parameters()).device)
         cost = multiply_adds(self.network, example)
         return Predictions(

@@ -109,9 +109,6 @@ class Recipe:
     cutmix_probability: float = _setting(
         0.0, "part of the batches that gets CutMix instead of mixup", at_least=0, at_most=1
     )
-    temperature: float = _setting(
-        1.0, "what the trained experts' logits are divided by, each under its own training prior", above=0, at_most=100
-    )
 
     # Optimisation
     epochs: int = _setting(200, "passes over the data", at_least=1, at_most=10**9, group="optimisation")

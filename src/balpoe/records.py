@@ -11,7 +11,6 @@ from balpoe.files import read_json
 from balpoe.tables import mean_and_deviation
 
 __all__ = [
-    "COLUMNS",
     "differences_table",
     "elsewhere_table",
     "item_table",
@@ -22,12 +21,6 @@ __all__ = [
 ]
 
 COLUMNS = {"accuracy": "accuracy", "many": "many", "medium": "medium", "few": "few", "ece": "ECE", "mce": "MCE"}
-TEMPERATURES = {
-    "as_trained": "as trained, without the recipe's temperature",
-    "tempered": "experts at a temperature of {}, fitted on these pictures",
-    "calibrated": "with a temperature of {}, fitted on validation pictures",
-}
-"""Scores at other temperatures, by their name in a record."""
 
 
 def records(cell: Cell, results: Path) -> list[dict[str, Any]]:
@@ -50,12 +43,11 @@ def item_table(item: Item, results: Path) -> str:
             lines.append(_row([f"{cell.title} (`{cell.command()}`)", _seeds(cell, len(found)), *scores, *sizes]))
         else:
             lines.append(_row([f"{cell.title}: not measured yet, `{cell.command()}`", *[""] * (len(headings) - 1)]))
-        for name, title in TEMPERATURES.items():
-            if others := [record[name] for record in found if name in record]:
-                temperature = mean_and_deviation([each["temperature"] for each in others], per_cent=False)
-                values = [[each[column] for each in others if column in each] for column in COLUMNS]
-                texts = [mean_and_deviation(each, per_cent=True) if each else "" for each in values]
-                lines.append(_row([f"*the same, {title.format(temperature)}*", "", *texts, "", ""]))
+        if calibrated := [record["calibrated"] for record in found if "calibrated" in record]:
+            temperature = mean_and_deviation([each["temperature"] for each in calibrated], per_cent=False)
+            after = [mean_and_deviation([each[name] for each in calibrated], per_cent=True) for name in ("ece", "mce")]
+            title = f"*the same, with a temperature of {temperature}, fitted on validation pictures*"
+            lines.append(_row([title, "", "", "", "", "", *after, "", ""]))
         if cell.paper:
             lines.append(_row(["*paper*", "", *(_printed(cell.paper.get(name)) for name in COLUMNS), "", ""]))
     return "\n".join(lines) + "\n"

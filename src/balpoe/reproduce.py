@@ -12,12 +12,11 @@ from typing import NamedTuple
 import torch
 
 from balpoe.assembly import benchmark_data
-from balpoe.calibration import fit_scale, fit_temperature, to_labels
+from balpoe.calibration import fit_scale, to_labels
 from balpoe.cells import ALSO_SHIFTED, CELLS, ITEMS, OVERVIEW, PAPER, Cell
 from balpoe.commands import AT_ONCE, one_gpu
 from balpoe.data import validation_data
 from balpoe.elsewhere import ELSEWHERE
-from balpoe.ensemble import at_temperature
 from balpoe.errors import UserError, unknown_name
 from balpoe.evaluation import evaluate
 from balpoe.figures import write_figures
@@ -25,9 +24,8 @@ from balpoe.files import InUseError, read_text, write_json, write_text
 from balpoe.interrupts import Interrupt
 from balpoe.models import load
 from balpoe.predictions import Predictions
-from balpoe.recipes import Recipe, updated
+from balpoe.recipes import updated
 from balpoe.records import (
-    COLUMNS,
     differences_table,
     elsewhere_table,
     item_table,
@@ -248,12 +246,6 @@ def _record(run: Run, missing: Missing, results: Path, data_root: str) -> None:
         validation = _predict_validation(run, data_root)
         record["estimated"] = [asdict(row) for row in estimated_test_sets(run.predictions(), validation)]
         record["calibrated"] = _calibrated(run.predictions(), validation)
-    recipe, measured = run.recipe(), run.predictions()
-    if recipe.validation:  # what was measured are validation pictures
-        found = fit_temperature(measured.expert_logits, measured.targets, measured.prior, measured.lambdas)
-        record["tempered"] = _tempered(measured, recipe, recipe.temperature * found)
-    if recipe.temperature != 1:
-        record["as_trained"] = _tempered(measured, recipe, 1.0)
     write_json(results / missing.path, record)
 
 
@@ -263,14 +255,6 @@ def _predict_validation(run: Run, data_root: str) -> Predictions:
     predictions = load(run.folder).predictions(data)
     predictions.save(run.folder / "validation")
     return predictions
-
-
-def _tempered(predictions: Predictions, recipe: Recipe, temperature: float) -> dict[str, float | None]:
-    """The scores of experts at another temperature than their recipe's."""
-    further, (few, many) = temperature / recipe.temperature, recipe.shot_groups
-    logits = at_temperature(predictions.expert_logits, further, predictions.prior, predictions.lambdas)
-    scores = evaluate(replace(predictions, expert_logits=logits), shot_groups=(few, many), num_resamples=0)
-    return {"temperature": temperature, **{name: getattr(scores, name) for name in (*COLUMNS, "nll")}}
 
 
 def _calibrated(predictions: Predictions, validation: Predictions) -> dict[str, float | None]:

@@ -218,13 +218,12 @@ class Trainer:
             for weight, mean in zip(self._trained(), self.mean, strict=True):
                 weight.copy_(mean)
         with fresh_statistics(self.norms):
-            if self.norms:
-                yield from self._pass(interrupt, display)
-        if not (interrupt.requested and self.fabric.world_size == 1):
-            self.mean = []
+            if self.norms and not (yield from self._pass(interrupt, display)):
+                return
+        self.mean = []
 
-    def _pass(self, interrupt: Interrupt, display: TrainingProgress) -> "Work[None]":
-        """Let the batches of an epoch more go through the network, as they are trained on."""
+    def _pass(self, interrupt: Interrupt, display: TrainingProgress) -> "Work[bool]":
+        """Let the batches of an epoch more go through the network, as they are trained on; return whether all did."""
         rank, world, epoch = self.fabric.global_rank, self.fabric.world_size, self.settings.epochs
         (plan, batch, batches), done = self._begin(epoch), 0
         while batch is not None and not (interrupt.requested and world == 1):
@@ -236,6 +235,7 @@ class Trainer:
             yield None
             batch = _next(batches)
         display.end_epoch(self.history[-1]["loss"])
+        return batch is None
 
     def _rows(self) -> History:
         """What a log shows of each epoch."""
