@@ -11,7 +11,7 @@ from balpoe.cells import CELLS, OVERVIEW, SEARCH
 from balpoe.commands import AT_ONCE
 from balpoe.elsewhere import ELSEWHERE
 from balpoe.networks import launches
-from balpoe.presets import preset
+from balpoe.presets import cifar100_lt, preset
 from balpoe.recipes import FIELDS, Recipe, updated
 from balpoe.records import records as records_of
 from balpoe.reproduce import SECONDS_A_STEP, missing_cells, write_tables
@@ -217,13 +217,29 @@ def test_what_the_page_says_of_trials_for_the_best_recipe():
     gains = [100 * (scores["mirrored_accuracy"] - scores["accuracy"]) for scores in every]
     chosen = 100 * (mean["mirrored_accuracy"] - mean["accuracy"])
     assert f"by {min(gains):.1f} to +{max(gains):.1f}, and by {chosen:.1f} for the mean that was chosen" in TEXT
-    # Of the second table a row is there twice; of the third one is another seed's, and the first number is known.
-    here = len({(row["lr_floor"], name) for row in means for name in row["weights"]}) - 1
-    there = len(changes + unmixed) - 1
-    first = sum(f"| {name} (`balpoe train" in TEXT for name in SEARCH)
-    assert f"In all, {first + there + here} configurations were measured" in TEXT
-    assert f"{first} of the first table, {there} in the second (one of them twice), and here, " in TEXT
-    assert f"besides the 800 epochs of the first table, {here}." in TEXT
+    # Of the second table a row is there twice; of the third one is another seed's.
+    third = len({(row["lr_floor"], name) for row in means for name in row["weights"]})
+    second = len(changes + unmixed) - 1
+    first = len(set(SEARCH) - {"800-epochs", "800-epochs-averaged"})
+    assert f"In all, {first + second + third} configurations were measured" in TEXT
+    assert f"{second} in the second table (one of them twice), {third} here, and {first} more of the first" in TEXT
+
+
+def test_what_the_page_says_of_the_choice():
+    def scores(name):
+        (record,) = records(f"best-search/{name}", "")
+        return record["evaluation"]
+
+    short, long = ((scores(f"{epochs}-epochs"), scores(f"{epochs}-epochs-averaged")) for epochs in (800, 1600))
+    text = " and ".join(f"{last['nll']:.2f} to {mean['nll']:.2f}" for last, mean in (short, long))
+    calibration = " and ".join(f"{100 * last['ece']:.1f} to {100 * mean['ece']:.1f}" for last, mean in (short, long))
+    assert f"({text}; ECE {calibration})" in TEXT
+    gains = " and ".join(f"{100 * (mean['accuracy'] - last['accuracy']):+.1f}" for last, mean in (short, long))
+    assert f"little or nothing ({gains})" in TEXT
+    fewer = round(2000 * (short[1]["accuracy"] - long[1]["accuracy"]))
+    assert f"({fewer} pictures fewer are right with them; likelihood and ECE are better)" in TEXT
+    assert long[1]["nll"] < short[1]["nll"]
+    assert long[1]["ece"] < short[1]["ece"]
 
 
 def trials():
@@ -248,6 +264,9 @@ def test_what_the_page_says_of_the_best_recipe():
     assert f"the many-shot ones gained {many:.1f}, and the few-shot ones lost {-few:.1f}" in TEXT
     over_long, over_last = gain(best, long, "accuracy"), gain(best, before, "accuracy")
     assert f"{over_long:.1f} above the long schedule, and {over_last:.1f} above the same 1600 epochs" in TEXT
+    assert f"{over_last:.1f} points, each of the three seeds above all three without it" in TEXT
+    lowest, highest = (pick(r["evaluation"]["accuracy"] for r in of) for pick, of in ((min, best), (max, before)))
+    assert lowest > highest
     estimated = fmean(row["estimated"] for r in best for row in r["estimated"] if row["name"] == "uniform")
     assert f"give {100 * estimated:.1f} on the balanced test set" in TEXT
 
@@ -322,6 +341,13 @@ def test_what_the_page_on_performance_says_of_whole_trainings():
     _, one, five = (row["seconds"] for row in rows[:3])
     assert f"Five seeds cost {five / one:.2f} times one" in text
     assert five <= 4 * one
+    alone, together = (row["seconds"] - row["epochs_seconds"] for row in rows[1:3])
+    assert f"takes {alone:.0f} s for one seed and {together:.0f} s for five" in text
+    assert f"{one:.0f} s on one H200" in (cifar100_lt.__doc__ or "")
+    minutes, seconds = divmod(round(rows[3]["seconds"]), 60)
+    assert f"`cifar100-lt-best` takes {minutes} minutes and {seconds} seconds" in text
+    steps = 200 * 85 * 5  # epochs, batches of 128 pictures, seeds
+    assert f"{1000 * rows[2]['epochs_seconds'] / steps:.2f} ms in the five seeds above" in text
 
 
 def test_duplicates_are_stated():

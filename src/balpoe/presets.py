@@ -47,7 +47,7 @@ def own_features(as_released: bool = False) -> Recipe:
 
 
 def cifar100_lt(as_released: bool = False) -> Recipe:
-    """CIFAR-100-LT, ratio 100, 200 epochs, 47 s on one H200: the paper's 52.0 ± 0.5 %, ours 51.6 ± 0.4 %.
+    """CIFAR-100-LT, ratio 100, 200 epochs, 43 s on one H200: the paper's 52.0 ± 0.5 %, ours 51.6 ± 0.4 %.
 
     The first on a machine takes some seconds more (docs/performance.md).
     """
