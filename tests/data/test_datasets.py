@@ -142,6 +142,29 @@ def test_validation_data_are_in_neither_training_nor_test_set():
     assert not pictures[2] & (pictures[0] | pictures[1])
 
 
+@pytest.mark.data
+def test_pictures_that_cifar100_lt_has_twice(cifar_root):
+    from balpoe.data import validation_data
+
+    train, test = load_data("cifar100-lt", cifar_root)
+    validation = validation_data("cifar100-lt", cifar_root)
+    left, chosen_on = load_data("cifar100-lt", cifar_root, validation=20)
+    parts = [[picture.numpy().tobytes() for picture in data.images] for data in (train, test, validation, chosen_on)]
+    in_training, in_test, *behind = map(set, parts)
+    assert sum(picture in in_test for picture in parts[0]) == 4
+    assert [len(part & in_test) for part in behind] == [1, 1]
+    assert [len(part) for part in parts[2:]] == [1980, 2000]
+    assert not behind[0] & in_training
+    assert not behind[1] & {picture.numpy().tobytes() for picture in left.images}
+    (twice,) = behind[0] & in_test
+    names = [
+        data.class_names[int(data.targets[part.index(twice)])]
+        for data, part in ((validation, parts[2]), (test, parts[1]))
+    ]
+    assert names == ["oak_tree", "willow_tree"]
+    assert len(left) == 10_827
+
+
 def test_a_validation_set_to_choose_on():
     whole, test = load_data("digits-lt", imbalance_ratio=50)
     train, validation = load_data("digits-lt", imbalance_ratio=50, validation=7)

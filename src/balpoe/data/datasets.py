@@ -147,10 +147,10 @@ def validation_data(
     profile: str = "exponential",
     per_class: int = 20,
 ) -> Dataset:
-    """Return up to `per_class` labelled samples of each class that are in neither the training nor the test set.
+    """Return up to `per_class` labelled samples of each class that the training set does not use.
 
-    They come from the pool that the long-tailed subset is drawn from; a class of which the subset uses almost all
-    has fewer of them, or none.
+    They come from the pool that the long-tailed subset is drawn from, not from the test set (though one of
+    CIFAR-100's is also there, under another label); a class of which the subset uses almost all has fewer, or none.
     """
     if name not in DATASETS:
         raise unknown_name("data set", name, DATASETS)
