@@ -11,6 +11,7 @@ import pytest
 
 from balpoe.cells import CELLS, ITEMS, OVERVIEW, SEARCH
 from balpoe.commands import AT_ONCE
+from balpoe.data import load_data
 from balpoe.elsewhere import ELSEWHERE
 from balpoe.networks import launches
 from balpoe.presets import cifar100_lt, preset
@@ -447,6 +448,48 @@ def test_duplicates_are_stated():
     *first, last = (f"{100 * record['duplicates']['accuracy_without']:.1f}" for record in records("balpoe"))
     assert all(record["duplicates"]["duplicates"] == 4 for record in records("balpoe"))
     assert f"Without the four the BalPoE runs of the table have {', '.join(first)} and {last} %" in TEXT
+
+
+def pillow_differences():
+    saved = json.loads((ROOT / "results" / "pillow_differences.json").read_text())
+    rows = {}
+    for row in saved["rows"]:
+        rows.setdefault(row["operation"], []).append(row)
+    return saved, rows
+
+
+def test_what_the_page_on_recipes_says_of_pillow():
+    text = (ROOT / "docs" / "recipes.md").read_text(encoding="utf-8")
+    saved, rows = pillow_differences()
+    assert f"with Pillow {saved['pillow'][:4]} on {saved['pictures']} pictures" in text
+
+    def shares(*names):
+        found = [100 * row["differ"] for name in names for row in rows[name]]
+        return min(found), max(found)
+
+    low, high = shares("ShearX", "ShearY")
+    assert f"| {low:.0f} to {high:.0f} %, by 6 on average" in text
+    assert {round(row["by"]) for row in rows["ShearY"]} == {6}
+    low, high = shares("TranslateX", "TranslateY")
+    assert f"| {int(low)} to {high:.0f} %: one pixel less |" in text
+    most = [f"{shares(name)[1]:.0f}" for name in ("Brightness", "Color", "Contrast", "Sharpness")]
+    assert "up to {}, {}, {} and {} %, by 1 |".format(*most) in text
+    assert f"up to {shares('Solarize')[1]:.1f} %: grey 199 at one level, 170 at another" in text
+    assert f"| {shares('AutoContrast')[1]:.1f} %, by 1 |" in text
+    for name in ("Brightness", "Color", "Contrast", "Sharpness", "AutoContrast"):
+        assert max(row["most"] for row in rows[name]) == 1
+    assert shares("Posterize", "Equalize", "Invert", "Rotate")[1] == 0
+    assert f"black corners | {shares('rotation by up to 15 degrees')[1]:.2f} % |" in text
+
+
+@pytest.mark.data
+@pytest.mark.parametrize(("name", "level"), [("Contrast", 6), ("ShearY", 7), ("Solarize", 3)])
+def test_the_differences_from_pillow_are_found_again(cifar_root, name, level):
+    images = load_data("cifar100-lt", cifar_root)[0].images[::27]
+    found = script("benchmarks/pillow_differences.py").of_operation(name, level, images)
+    (row,) = [row for row in pillow_differences()[1][name] if row["level"] == level]
+    assert found.differ == pytest.approx(row["differ"], rel=1e-3)
+    assert found.by == pytest.approx(row["by"], rel=1e-3)
 
 
 def test_what_the_page_on_the_report_says():
