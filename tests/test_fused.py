@@ -3,6 +3,7 @@
 import copy
 import gc
 import importlib.util
+import itertools
 import json
 import os
 import subprocess
@@ -376,6 +377,25 @@ def test_fused_training_is_the_same_to_the_bit_and_auto():
         states.append(network.state_dict())
     for name, tensor in states[0].items():
         assert torch.equal(tensor, states[1][name]), name
+
+
+@pytest.mark.gpu
+@cuda
+def test_a_fused_run_is_resumed_to_the_same_bits(monkeypatch, tmp_path):
+    """Stopped by an interrupt in the middle of an epoch, then recorded anew."""
+    data, networks = tiny_data(), [resnet(2, width=16) for _ in range(3)]
+    settings = {"epochs": 3, "batch_size": 16, "device": "cuda", "precision": "bf16-mixed", "step": "fused"}
+    settings["cutmix_probability"] = 0.5
+    train(data, networks[0], **settings)
+    asked = itertools.count(1)
+    with monkeypatch.context() as patch:
+        stop = property(lambda self: next(asked) >= 8, lambda self, value: None)
+        patch.setattr(Interrupt, "requested", stop, raising=False)
+        with pytest.raises(KeyboardInterrupt):
+            train(data, networks[1], run=tmp_path, **settings)
+    train(data, networks[2], run=tmp_path, **settings)
+    for (name, whole), resumed in zip(networks[0].state_dict().items(), networks[2].state_dict().values(), strict=True):
+        assert torch.equal(whole, resumed), name
 
 
 @pytest.mark.gpu

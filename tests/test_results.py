@@ -415,6 +415,21 @@ def test_what_the_page_says_in_short():
     assert f"has {100 * best:.1f} % with the same network, {100 * best - 55.9:.1f} points more than the paper's" in TEXT
 
 
+def test_what_the_page_on_performance_says_of_a_cpu():
+    text = (ROOT / "docs" / "performance.md").read_text(encoding="utf-8")
+    row = json.loads((ROOT / "results" / "cpu_training.json").read_text())["rows"][-1]
+    an_epoch = row["epochs_seconds"] / row["epochs"]
+    assert f"takes {an_epoch:.0f} s, {10_847 / an_epoch:.0f} pictures a second" in text
+    assert f"its 200 epochs would take {200 * an_epoch / 3600:.0f} hours" in text
+    assert (
+        f"the whole command for one epoch, the prediction of the test set included, takes {row['seconds']:.0f} s"
+        in text
+    )
+    rows = json.loads((ROOT / "results" / "cpu_experts.json").read_text())["rows"]
+    trains, predicts = (row["images_per_second"] for row in rows if row["experts"] == 3)
+    assert f"it trains {trains:.0f} and predicts {predicts:.0f} a second" in text
+
+
 def test_what_the_page_says_of_smaller_alphas():
     def means(name, score):
         return f"{100 * fmean(record['evaluation'][score] for record in records(name, '')):.1f}"
