@@ -87,7 +87,7 @@ def of_operation(name: str, level: int, images: Tensor) -> Row:
     """The direction that differs most; which of two directions is called positive is no difference."""
     rows = []
     for sign in (1, -1) if name in SIGNED else (1,):
-        amount = torch.full((len(images),), float(sign * MAGNITUDES.get(name, [0.0] * 10)[level]))
+        amount = torch.full((len(images),), float(sign * MAGNITUDES.get(name, [0.0])[level]))
         ours = OPERATIONS[name](images, amount, GREY[0])
         shares = {sign * level / 9, -sign * level / 9} if name in SIGNED else {level / 9}
         found = [difference(name, level, ours, pillow(images, RELEASED[name], share)) for share in shares]

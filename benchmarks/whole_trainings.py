@@ -1,7 +1,7 @@
 """Whole trainings, as `balpoe train` does them: one seed, five seeds at once, and cifar100-lt-best.
 
     python benchmarks/whole_trainings.py [--trainings cifar100-lt:1,cifar100-lt:5] [--data-root FOLDER]
-    python benchmarks/whole_trainings.py --trainings cifar100-lt:1 --epochs 2 --out results/cpu_training.json
+    python benchmarks/whole_trainings.py --trainings cifar100-lt:1 --epochs 1 --out results/cpu_training.json
 
 Each is a command of its own, NAME:SEEDS. *Seconds* are all of it: Python's start, reading the data, compiling and
 recording, the epochs, the evaluation. The first command is done twice, so that all find compiled kernels on disk; the

@@ -1,5 +1,6 @@
 """What the documents say is there, and what they show runs."""
 
+import itertools
 import re
 import runpy
 import subprocess
@@ -12,6 +13,7 @@ import balpoe
 from pictures import picture_folder
 
 ROOT = Path(__file__).parents[1]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 BLOCKS = [
     (f"{name} {number}", block)
@@ -54,13 +56,28 @@ def test_the_scripts_run(path, tmp_path, monkeypatch, capsys):
     assert float(found[1]) >= 0.5
 
 
-@pytest.mark.parametrize(
-    "path", [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))], ids=lambda path: path.name
-)
+def anchors(path):
+    """As GitHub makes them of headings."""
+    headings = re.findall(r"^#+ (.*)", path.read_text(encoding="utf-8"), flags=re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: path.name)
 def test_links_lead_somewhere(path):
-    for target in re.findall(r"\]\(([^)#]+)\)", path.read_text(encoding="utf-8")):
+    for target in re.findall(r"\]\(([^)]+)\)", path.read_text(encoding="utf-8")):
         if "://" not in target:
-            assert (path.parent / target).exists(), target
+            name, _, anchor = target.partition("#")
+            page = path.parent / name if name else path
+            assert page.exists(), target
+            assert not anchor or anchor in anchors(page), target
+
+
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: path.name)
+def test_no_text_is_glued_to_a_table(path):
+    """Which would make it a row of that table."""
+    lines = path.read_text(encoding="utf-8").splitlines()
+    for number, (before, line) in enumerate(itertools.pairwise(lines), start=2):
+        assert not (before.startswith("| ") and line and not line.startswith("|")), number
 
 
 def test_architecture_names_every_file():
