@@ -150,5 +150,7 @@ def test_lambdas_that_do_not_average_to_zero_warn_and_work():
         BalPoELoss([50, 30, 20], (1, -0.25, -1.5))  # the paper's ImageNet-LT setting
     with pytest.warns(UserWarning, match="average to 1,"):
         BalPoELoss([50, 30, 20], (0, 1, 2))  # taus given for lambdas
+    with pytest.warns(UserWarning, match=r"between 0.5 and 1, class by class, so .* for a prior from 0.152 to 0.539"):
+        BalPoELoss([50, 30, 20], [[1, 1, 1], [0, 0.5, 1]])
     for lambdas in ((1, 0, -1), (1, 1, 1), (1,), (0,), (0, 0, 0)):
         BalPoELoss([50, 30, 20], lambdas)  # no warning: balanced, or all the same

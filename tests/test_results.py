@@ -4,7 +4,7 @@ import json
 import re
 import shutil
 from pathlib import Path
-from statistics import fmean, stdev
+from statistics import correlation, fmean, stdev
 
 import pytest
 
@@ -436,12 +436,94 @@ def test_what_the_page_says_of_smaller_alphas():
         return f"{100 * fmean(record['evaluation'][score] for record in records(name, '')):.1f}"
 
     at_100, at_10 = "cifar10-lt-alpha/balpoe-100-0.4", "cifar10-lt-alpha/balpoe-10-0.2"
-    assert means(at_100, "accuracy") == means("cifar10-lt-100/balpoe", "accuracy")
+    for name, than in ((at_100, "cifar10-lt-100/balpoe"), (at_10, "cifar10-lt-10/balpoe")):
+        assert f"({means(name, 'accuracy')} instead of {means(than, 'accuracy')}" in TEXT
     assert f"({means(at_100, 'ece')} instead of {means('cifar10-lt-100/balpoe', 'ece')})" in TEXT
     assert f"({means(at_10, 'ece')} instead of {means('cifar10-lt-10/balpoe', 'ece')})" in TEXT
-    assert f"({means(at_10, 'accuracy')} instead of {means('cifar10-lt-10/balpoe', 'accuracy')};" in TEXT
     ours, smaller = (f"cifar10-lt-{name}" for name in ("100/cross-entropy-mixup", "alpha/cross-entropy-100-0.4"))
     assert f"of 0.8 (ours {means(ours, 'ece')}), not of 0.4 ({means(smaller, 'ece')})" in TEXT
+
+
+def overconfidence(evaluation):
+    bins = evaluation["reliability"]
+    return sum(s * (c - a) for s, c, a in zip(bins["share"], bins["confidence"], bins["accuracy"], strict=True))
+
+
+def test_what_the_page_says_of_calibration_on_cifar10_lt():
+    def eces(name):
+        return [record["evaluation"]["ece"] for record in records(name, "")]
+
+    balpoe = records("cifar10-lt-100/balpoe", "")
+    experts = [[100 * expert["ece"] for expert in record["evaluation"]["experts"]] for record in balpoe]
+    for several, record in zip(experts, balpoe, strict=True):
+        assert max(several) < 100 * record["evaluation"]["ece"]
+    assert f"a lower ECE ({min(map(min, experts)):.1f} to {max(map(max, experts)):.1f})" in TEXT
+    at_50, at_10 = (f"{100 * fmean(eces(f'cifar10-lt-{ratio}/balpoe')):.1f}" for ratio in (50, 10))
+    at_10_experts = [100 * expert["ece"] for record in records("cifar10-lt-10/balpoe", "") for expert in
+                     record["evaluation"]["experts"]]  # fmt: skip
+    assert f"{at_50} at ratio 50,\n{at_10} at ratio 10" in TEXT
+    assert f"where single experts have {min(at_10_experts):.1f} to {max(at_10_experts):.1f}" in TEXT
+    assert f"without mixup {100 * fmean(eces('cifar10-lt-10/cross-entropy')):.1f}. MCEs above 40 are of bins" in TEXT
+    for path in (ROOT / "results").glob("cifar10-lt-*/*/seed-*.json"):
+        bins = json.loads(path.read_text())["evaluation"]["reliability"]
+        for share, confidence, accuracy in zip(bins["share"], bins["confidence"], bins["accuracy"], strict=True):
+            assert share == 0 or abs(confidence - accuracy) <= 0.4 or round(10_000 * share) in range(1, 5), path
+
+
+def test_the_last_batches_decide_the_confidence():
+    """In the records, whose weights of mixup follow from seed and recipe alone."""
+    benchmark = script("benchmarks/last_batches.py")
+    left, over = [], []
+    for ratio in (100, 50, 10):
+        for name in ("balpoe", "balpoe-long"):
+            cell = CELLS[f"cifar10-lt-{ratio}/{name}"]
+            xs = [benchmark.variance_left(benchmark.own_weights(cell.recipe(seed))) for seed in range(1, 6)]
+            ys = [overconfidence(record["evaluation"]) for record in records_of(cell, ROOT / "results")]
+            left += [x - fmean(xs) for x in xs]
+            over += [y - fmean(ys) for y in ys]
+    assert len(left) == 30
+    assert f"correlate with {correlation(left, over):.2f}" in TEXT
+
+
+def test_the_released_code_s_weights_of_mixup():
+    benchmark = script("benchmarks/last_batches.py")
+    recipe = CELLS["cifar10-lt-100/balpoe"].recipe(1)
+    weights = benchmark.released_weights(recipe)
+    # As the released code drew them: the first of CIFAR-10-LT and of CIFAR-100-LT.
+    assert [round(weight, 4) for weight in weights[:5]] == [0.5024, 0.6482, 0.6946, 0.2360, 0.3774]
+    others = benchmark.released_weights(CELLS["cifar100-lt/balpoe"].recipe(1))
+    assert [round(weight, 4) for weight in others[:5]] == [0.0164, 0.9998, 0.9981, 0.0052, 0.9863]
+    ours = [benchmark.variance_left(benchmark.own_weights(updated(recipe, {"seed": seed}))) for seed in range(1, 6)]
+    assert (
+        f"its last batches keep {benchmark.variance_left(weights):.2f} of the variance, "
+        f"those of our five seeds {min(ours):.2f} to {max(ours):.2f} ({1.8 / 2.6:.2f} is expected)"
+    ) in TEXT
+    plan = benchmark.planned(weights)(7, 1, 12_406, 128, mixup_alpha=0.8)
+    assert [batch.weight for batch in plan.batches] == weights[97:194]
+
+
+def test_the_table_of_the_last_batches():
+    rows = json.loads((ROOT / "results" / "last_batches.json").read_text())["rows"]
+    names = {
+        ("own", "last batches"): "each seed's own, as above | at the end of training",
+        ("released", "last batches"): "the released code's | at the end of training",
+        ("own", "an epoch, mixed"): "each seed's own | of an epoch more, mixed",
+        ("released", "an epoch, mixed"): "the released code's | of an epoch more, mixed",
+        ("own", "an epoch, not mixed"): "each seed's own | of an epoch more, not mixed",
+        ("released", "an epoch, not mixed"): "the released code's | of an epoch more, not mixed",
+    }
+    for (draws, statistics), title in names.items():
+        cells = []
+        for cell in ("cifar10-lt-100/balpoe", "cifar10-lt-100/cross-entropy-mixup"):
+            found = [row for row in rows if (row["cell"], row["draws"], row["statistics"]) == (cell, draws, statistics)]
+            assert sorted(row["seed"] for row in found) == [1, 2, 3, 4, 5]
+            cells += [text([row[score] for row in found]) for score in ("accuracy", "ece")]
+        assert f"| {title} | {' | '.join(cells)} |" in TEXT
+    # Trained again, the runs of the tables come out the same.
+    for row in rows:
+        if (row["draws"], row["statistics"]) == ("own", "last batches"):
+            record = json.loads((ROOT / "results" / row["cell"] / f"seed-{row['seed']}.json").read_text())["evaluation"]
+            assert (row["accuracy"], row["ece"]) == pytest.approx((record["accuracy"], record["ece"]))
 
 
 @pytest.mark.parametrize("cell", ["cifar100-lt/balpoe", "cifar100-lt-best/balpoe"])

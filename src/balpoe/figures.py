@@ -1,5 +1,6 @@
 """The paper's figures from measured records, as pictures in results/figures/."""
 
+import math
 import textwrap
 from collections.abc import Sequence
 from pathlib import Path
@@ -69,8 +70,11 @@ def _with_records(cells: Sequence[Cell], results: Path) -> list[Measured]:
 
 
 def _reliability(found: Sequence[Measured], printed: Diagrams) -> Figure:
-    figure = Figure(figsize=(3 * len(found), 3.9), layout="constrained")
-    for axes, (cell, several) in zip(figure.subplots(1, len(found), squeeze=False)[0], found, strict=True):
+    rows = math.ceil(len(found) / 5)
+    columns = math.ceil(len(found) / rows)
+    figure = Figure(figsize=(3 * columns, 0.4 + 3.5 * rows), layout="constrained")
+    for place, (cell, several) in enumerate(found, 1):
+        axes = figure.add_subplot(rows, columns, place)
         evaluation = several[0]["evaluation"]
         plot_reliability(evaluation["reliability"], axes)
         theirs = "" if printed[cell.folder] is None else f", paper {printed[cell.folder]} %"

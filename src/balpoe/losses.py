@@ -130,10 +130,12 @@ def warn_if_biased(prior: Tensor, lambdas: Lambdas) -> None:
     if not different or bool((mean.abs() < 1e-6).all()):
         return
     ensemble = source_prior(prior, lambdas)
-    average = f"{float(mean):g}" if mean.ndim == 0 else "a vector that is not zero"
+    low, high = float(mean.min()), float(mean.max())
+    average = f"{low:g}" if mean.ndim == 0 else f"between {low:.3g} and {high:.3g}, class by class"
+    made_for = f"the prior P^{average}," if mean.ndim == 0 else "a prior"
     warnings.warn(
-        f"lambdas average to {average}, so the ensemble is made for the prior P^{average}, from {ensemble.min():.3g} "
-        f"to {ensemble.max():.3g}, and not for balanced error; for a balanced ensemble let them average to 0 "
+        f"lambdas average to {average}, so the ensemble is made for {made_for} from {ensemble.min():.3g} to "
+        f"{ensemble.max():.3g}, and not for balanced error; for a balanced ensemble let them average to 0 "
         "(lambda = 1 - tau, if your numbers are taus)",
         stacklevel=3,
     )
