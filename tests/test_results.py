@@ -473,16 +473,25 @@ def test_what_the_page_says_of_calibration_on_cifar10_lt():
 def test_the_last_batches_decide_the_confidence():
     """In the records, whose weights of mixup follow from seed and recipe alone."""
     benchmark = script("benchmarks/last_batches.py")
-    left, over = [], []
-    for ratio in (100, 50, 10):
-        for name in ("balpoe", "balpoe-long"):
-            cell = CELLS[f"cifar10-lt-{ratio}/{name}"]
-            xs = [benchmark.variance_left(benchmark.own_weights(cell.recipe(seed))) for seed in range(1, 6)]
+
+    def connection(*folders):
+        left, over = [], []
+        for folder in folders:
+            cell = CELLS[folder]
+            xs = [benchmark.variance_left(benchmark.own_weights(cell.recipe(1 + seed))) for seed in range(cell.seeds)]
             ys = [overconfidence(record["evaluation"]) for record in records_of(cell, ROOT / "results")]
             left += [x - fmean(xs) for x in xs]
             over += [y - fmean(ys) for y in ys]
-    assert len(left) == 30
-    assert f"correlate with {correlation(left, over):.2f}" in TEXT
+        return len(left), f"{correlation(left, over):.2f}"
+
+    ratios = [f"{ratio}/{name}" for ratio in (50, 10) for name in ("balpoe", "balpoe-long")]
+    ten = connection("cifar10-lt-100/balpoe", "cifar10-lt-100/balpoe-long", *(f"cifar10-lt-{name}" for name in ratios))
+    strong = [f"cifar100-lt-{name}/balpoe-strong" for name in (50, 10)]
+    at_100 = [f"cifar100-lt{name}/balpoe" for name in ("", "-strong", "-long")]
+    hundred = connection(*at_100, *strong, *(f"cifar100-lt-{name}" for name in ratios))
+    assert f"In the {ten[0]} BalPoE runs of the three ratios" in TEXT
+    assert f"correlate with {ten[1]}; in the {hundred[0]} of CIFAR-100-LT" in TEXT
+    assert f"mixes less, with {hundred[1]}." in TEXT
 
 
 def test_the_released_code_s_weights_of_mixup():
