@@ -111,6 +111,16 @@ def test_what_mixup_and_calibration_are_worth():
     assert max(record["evaluation"]["accuracy"] for record in without) < worst
 
 
+def test_what_the_page_says_of_sade_s_loss():
+    def mean(name, score="accuracy"):
+        return 100 * fmean(record["evaluation"][score] for record in records(name))
+
+    above = mean("sade-loss-no-mixup") - mean("balpoe-no-mixup")
+    assert f"is far from calibrated, too (ECE {mean('sade-loss-no-mixup', 'ece'):.1f})" in TEXT
+    assert f"but {above:.1f} points above BalPoE without mixup" in TEXT
+    assert f"BalPoE is {mean('balpoe') - mean('sade-loss'):.1f} points ahead" in TEXT
+
+
 def test_the_numbers_of_the_page_on_the_paper_are_made_from_the_records():
     page = (ROOT / "docs" / "paper.md").read_text(encoding="utf-8")
     tables = script("docs/tables.py")
