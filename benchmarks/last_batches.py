@@ -1,7 +1,7 @@
 """What mixup's weights in the last batches of a training do to calibration, through batch normalisation.
 
     python benchmarks/last_batches.py [--cells cifar10-lt-100/balpoe] [--seeds 1,2,3,4,5] [--draws released,own]
-        [--epochs 200] [--data-root FOLDER] [--out results/last_batches.json]
+        [--data-root FOLDER] [--out results/last_batches.json]
 
 A network is used with running statistics of which the last batch makes a tenth, the one before it a tenth of the rest,
 and so on. Mixing with a weight w leaves w^2 + (1 - w)^2 of the variance, so the weights of some twenty batches decide
@@ -11,8 +11,8 @@ it has at the end, and with those of an epoch more of which each batch counts al
 """
 
 import argparse
-import json
-from collections.abc import Callable, Iterator, Sequence
+import itertools
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -24,8 +24,10 @@ import torch
 import balpoe.trainer
 from balpoe.assembly import assemble
 from balpoe.cells import CELLS
+from balpoe.commands import AT_ONCE
 from balpoe.data.plan import EpochPlan, plan_epoch
 from balpoe.evaluation import evaluate
+from balpoe.files import write_json
 from balpoe.interrupts import Interrupt
 from balpoe.predictions import Predictions
 from balpoe.recipes import Recipe, updated
@@ -58,7 +60,7 @@ class Row:
     def __str__(self) -> str:
         numbers = (self.variance_left, *(100 * v for v in (self.accuracy, self.ece, self.overconfidence)), self.nll)
         title = f"{self.cell}, {self.draws} draws, seed {self.seed}, {self.statistics}"
-        return f"{title:64} " + "{:6.3f} {:6.1f} {:6.1f} {:+6.1f} {:6.3f}".format(*numbers)
+        return f"{title:80} " + "{:6.3f} {:6.1f} {:6.1f} {:+6.1f} {:6.3f}".format(*numbers)
 
 
 def variance_left(weights: Sequence[float]) -> float:
@@ -68,11 +70,10 @@ def variance_left(weights: Sequence[float]) -> float:
     return float(parts @ left / parts.sum())
 
 
-def own_weights(recipe: Recipe, epochs: int = 3) -> list[float]:
-    """Mixup's weights in the last epochs of a training by this project, which its recipe decides."""
-    samples = SAMPLES[recipe.dataset, int(recipe.imbalance_ratio)]
-    sizes = samples, recipe.batch_size
-    last = range(max(0, recipe.epochs - epochs), recipe.epochs)
+def own_weights(recipe: Recipe) -> list[float]:
+    """Mixup's weights in the last three epochs of a training by this project, which its recipe decides."""
+    sizes = SAMPLES[recipe.dataset, int(recipe.imbalance_ratio)], recipe.batch_size
+    last = range(max(0, recipe.epochs - 3), recipe.epochs)
     plans = (plan_epoch(recipe.seed, epoch, *sizes, mixup_alpha=recipe.mixup_alpha) for epoch in last)
     return [batch.weight for plan in plans for batch in plan.batches]
 
@@ -101,14 +102,6 @@ def planned(weights: Sequence[float]) -> Callable[..., EpochPlan]:
     return plan
 
 
-@dataclass(frozen=True)
-class Still:
-    """A schedule that changes nothing."""
-
-    def __call__(self, epoch: int, epochs: int) -> float:
-        return 0.0
-
-
 def measured(cell: str, draws: str, recipe: Recipe, interrupt: Interrupt) -> "Work[list[Row]]":
     """Train one network; measure it with three kinds of statistics."""
     made = []
@@ -116,8 +109,8 @@ def measured(cell: str, draws: str, recipe: Recipe, interrupt: Interrupt) -> "Wo
     (parts,) = made
     weights = own_weights(recipe) if draws == "own" else released_weights(recipe)
     alpha = recipe.mixup_alpha
-    # The mean of one epoch's weights are these weights; what is new are the statistics of the pass after it.
-    again = {"epochs": 1, "schedule": Still(), "averaged_end": 1.0, "step": "eager"}
+    # A rate of 0 leaves the weights, and so does the mean of one epoch; what is new are the statistics after it.
+    again = {"epochs": 1, "schedule": lambda epoch, epochs: 0.0, "averaged_end": 1.0, "step": "eager"}
     kinds = {
         "last batches": ({}, variance_left(weights)),
         "an epoch, mixed": (again, (alpha + 1) / (2 * alpha + 1)),  # the mean of w^2 + (1 - w)^2
@@ -139,37 +132,30 @@ def measured(cell: str, draws: str, recipe: Recipe, interrupt: Interrupt) -> "Wo
     return rows
 
 
-def trainings(arguments: argparse.Namespace) -> Iterator[tuple[str, str, list[Recipe]]]:
-    changes = {"data_root": arguments.data_root, **({"epochs": arguments.epochs} if arguments.epochs else {})}
-    for cell in arguments.cells.split(","):
-        for draws in arguments.draws.split(","):
-            yield cell, draws, [updated(CELLS[cell].recipe(int(seed)), changes) for seed in arguments.seeds.split(",")]
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--cells", default="cifar10-lt-100/balpoe,cifar10-lt-100/cross-entropy-mixup")
     parser.add_argument("--seeds", default="1,2,3,4,5")
     parser.add_argument("--draws", default="released,own")
-    parser.add_argument("--epochs", type=int, default=0)
     parser.add_argument("--data-root", default="")
     parser.add_argument("--out", type=Path, default=Path("results/last_batches.json"))
     arguments = parser.parse_args()
     gpu = torch.cuda.is_available()
     device = torch.cuda.get_device_name() if gpu else "CPU"
     print(f"{device}, torch {torch.__version__}")
-    print(f"{'':64} {'left':>6} {'acc.':>6} {'ECE':>6} {'over':>6} {'nll':>6}")
+    print(f"{'':80} {'left':>6} {'acc.':>6} {'ECE':>6} {'over':>6} {'nll':>6}")
     rows: list[Row] = []
-    for cell, draws, recipes in trainings(arguments):
+    for cell, draws in itertools.product(arguments.cells.split(","), arguments.draws.split(",")):
+        numbered = (CELLS[cell].recipe(int(seed)) for seed in arguments.seeds.split(","))
+        recipes = [updated(recipe, {"data_root": arguments.data_root}) for recipe in numbered]
         plan = plan_epoch if draws == "own" else planned(released_weights(recipes[0]))
         with mock.patch.object(balpoe.trainer, "plan_epoch", plan), Interrupt() as interrupt:
             works = (measured(cell, draws, recipe, interrupt) for recipe in recipes)
-            for found in side_by_side(works, 5 if gpu else 1):
+            for found in side_by_side(works, AT_ONCE if gpu else 1):
                 rows += found
                 print(*found, sep="\n", flush=True)
                 result = {"device": device, "torch": torch.__version__, "rows": [asdict(row) for row in rows]}
-                arguments.out.parent.mkdir(parents=True, exist_ok=True)
-                arguments.out.write_text(json.dumps(result, indent=2) + "\n")
+                write_json(arguments.out, result)
     print(f"written to {arguments.out}")
 
 

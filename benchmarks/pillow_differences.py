@@ -8,7 +8,6 @@ two. Pictures are every 27th of CIFAR-100-LT, ratio 100.
 """
 
 import argparse
-import json
 import math
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
@@ -23,6 +22,7 @@ from torch import Tensor
 from balpoe.data import load_data
 from balpoe.data.augment import rotate
 from balpoe.data.autoaugment import MAGNITUDES, OPERATIONS, SIGNED, policies
+from balpoe.files import write_json
 
 GREY = (128, 128, 128)
 FURTHEST = 150 / 331  # of the side, in translations
@@ -118,7 +118,7 @@ def main() -> None:
     for row in rows:
         print(f"{row.operation:28} {row.level} {100 * row.differ:8.3f} % by {row.by:.1f}, at most {row.most}")
     result = {"pillow": PIL.__version__, "pictures": len(images), "rows": [asdict(row) for row in rows]}
-    arguments.out.write_text(json.dumps(result, indent=2) + "\n")
+    write_json(arguments.out, result)
 
 
 if __name__ == "__main__":

@@ -10,7 +10,6 @@ first time, *cold*, is kept as well. `--trainings digits-lt:1,digits-lt:2` tries
 """
 
 import argparse
-import json
 import os
 import platform
 import subprocess
@@ -23,6 +22,7 @@ from statistics import fmean
 
 import torch
 
+from balpoe.files import write_json
 from balpoe.runs import runs_of
 
 
@@ -81,8 +81,7 @@ def main() -> None:
         rows.append(measure(training, arguments.data_root, arguments.epochs, cold=number == 0))
         print(rows[-1], flush=True)
         result = {"device": device, "torch": torch.__version__, "rows": [asdict(row) for row in rows]}
-        arguments.out.parent.mkdir(parents=True, exist_ok=True)
-        arguments.out.write_text(json.dumps(result, indent=2) + "\n")
+        write_json(arguments.out, result)
     print(f"written to {arguments.out}")
 
 
