@@ -2,4 +2,4 @@
 
 from importlib.util import find_spec
 
-collect_ignore = [] if find_spec("triton") else ["src/balpoe/networks/kernels.py"]
+collect_ignore = [] if find_spec("triton") else ["src/balpoe/networks/fused/kernels.py"]

@@ -17,16 +17,16 @@ from pathlib import Path
 import torch
 
 import balpoe
-from balpoe.data.augment import AUGMENTATIONS
-from balpoe.data.datasets import Preprocessing
-from balpoe.data.longtail import long_tailed_counts
-from balpoe.data.plan import plan_epoch
-from balpoe.data.resident import ResidentData
-from balpoe.interrupts import Interrupt
-from balpoe.processes import launch
-from balpoe.side_by_side import Work, side_by_side
-from balpoe.step import training_step
-from balpoe.training import fit_and_predict_by_step
+from balpoe.data.augment.operations import AUGMENTATIONS
+from balpoe.data.dataset import Preprocessing
+from balpoe.data.loading.epoch_plan import plan_epoch
+from balpoe.data.loading.in_memory import ResidentData
+from balpoe.data.long_tail import long_tailed_counts
+from balpoe.training.concurrent import Work, side_by_side
+from balpoe.training.distributed import launch
+from balpoe.training.fit import fit_and_predict_by_step
+from balpoe.training.interrupts import Interrupt
+from balpoe.training.step import training_step
 
 Row = dict[str, object]
 WARM_UP = 2  # epochs that each of several trains before it waits for the others

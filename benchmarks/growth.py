@@ -27,8 +27,8 @@ from typing import Any
 import torch
 
 import balpoe
-from balpoe.data.longtail import long_tailed_counts
-from balpoe.report import write_report
+from balpoe.data.long_tail import long_tailed_counts
+from balpoe.report.write import write_report
 
 BATCH = 128
 CLASSES, EXPERTS = (10, 100, 1_000, 10_000, 100_000), (1, 2, 4, 8)

@@ -18,9 +18,9 @@ import torch
 from torch import nn
 
 import balpoe
+from balpoe.experiments.presets import preset
 from balpoe.networks.experts import ExpertLinear
-from balpoe.presets import preset
-from balpoe.schedules import Cosine
+from balpoe.training.schedules import Cosine
 
 SCORES = ("balanced_accuracy", "many", "medium", "few", "ece")
 

@@ -32,10 +32,10 @@ from torchvision.datasets import ImageFolder
 from torchvision.datasets.folder import pil_loader
 from torchvision.io import ImageReadMode, decode_jpeg, read_file
 
-from balpoe.data.augment import AUGMENTATIONS
-from balpoe.data.datasets import Preprocessing
-from balpoe.data.decoding import ResizedCrop, read_crop
-from balpoe.data.picture_files import PictureFiles, PictureLoader
+from balpoe.data.augment.operations import AUGMENTATIONS
+from balpoe.data.dataset import Preprocessing
+from balpoe.data.loading.decode import ResizedCrop, read_crop
+from balpoe.data.loading.image_files import PictureFiles, PictureLoader
 
 SIDE, BATCH = 224, 32
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)

@@ -4,8 +4,8 @@
 
 Pictures are random tensors on the device, 224 x 224, 1000 classes; layers 3 and 4 are the experts' own. The
 reference's way is that of the released code: float32 (torch's defaults, so convolutions in TF32), deterministic
-algorithms, channels first, eager, batch 64. Ours is `balpoe.step`, as in `balpoe.fit`: bfloat16, channels last,
-recorded as a CUDA graph, also compiled. "x" is images per second over the reference's, of the same network in the
+algorithms, channels first, eager, batch 64. Ours is `balpoe.training.step`, as in `balpoe.fit`: bfloat16, channels
+last, recorded as a CUDA graph, also compiled. "x" is images per second over the reference's, of the same network in the
 same call. A line is printed and the file rewritten after each measurement, and one that fails leaves the others;
 none is begun after --seconds. `--small` is a tiny network on a CPU, to try the script itself.
 """
@@ -29,10 +29,10 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 import balpoe
-from balpoe.data.longtail import long_tailed_counts
-from balpoe.data.resident import Batch
-from balpoe.processes import launch
-from balpoe.step import training_step
+from balpoe.data.loading.in_memory import Batch
+from balpoe.data.long_tail import long_tailed_counts
+from balpoe.training.distributed import launch
+from balpoe.training.step import training_step
 
 CLASSES, LAMBDAS, SHARED_STAGES = 1000, (1, 0, -1), 2
 COUNTS = long_tailed_counts(CLASSES, 1280, 256)  # the largest and the smallest class of ImageNet-LT
@@ -47,7 +47,7 @@ class Way(NamedTuple):
     name: str
     batch: int
     kind: str = "compiled"
-    """Of `balpoe.step`; "reference" for that of the released code."""
+    """Of `balpoe.training.step`; "reference" for that of the released code."""
     inductor: dict[str, Any] = {}  # noqa: RUF012 (never changed)
     """Settings of the compiler that are not its own."""
 

@@ -21,19 +21,19 @@ from unittest import mock
 import numpy as np
 import torch
 
-import balpoe.trainer
-from balpoe.assembly import assemble
-from balpoe.cells import CELLS
-from balpoe.commands import AT_ONCE
-from balpoe.data.plan import EpochPlan, plan_epoch
-from balpoe.evaluation import evaluate
+import balpoe.training.loop
+from balpoe.data.loading.epoch_plan import EpochPlan, plan_epoch
+from balpoe.evaluation.evaluate import evaluate
+from balpoe.evaluation.predictions import Predictions
+from balpoe.experiments.build import assemble
+from balpoe.experiments.recipe import Recipe, updated
 from balpoe.files import write_json
-from balpoe.interrupts import Interrupt
-from balpoe.predictions import Predictions
-from balpoe.recipes import Recipe, updated
-from balpoe.reproduce import SAMPLES
-from balpoe.side_by_side import Work, side_by_side
-from balpoe.training import fit_and_predict_by_step
+from balpoe.paper.expected import CELLS
+from balpoe.paper.reproduce import SAMPLES
+from balpoe.training.concurrent import TRAININGS_AT_ONCE as AT_ONCE
+from balpoe.training.concurrent import Work, side_by_side
+from balpoe.training.fit import fit_and_predict_by_step
+from balpoe.training.interrupts import Interrupt
 
 CLASSES = {"cifar10-lt": (10, 5000), "cifar100-lt": (100, 500)}
 """Number and size before classes were made rare: the released code shuffles each of them first."""
@@ -149,7 +149,7 @@ def main() -> None:
         numbered = (CELLS[cell].recipe(int(seed)) for seed in arguments.seeds.split(","))
         recipes = [updated(recipe, {"data_root": arguments.data_root}) for recipe in numbered]
         plan = plan_epoch if draws == "own" else planned(released_weights(recipes[0]))
-        with mock.patch.object(balpoe.trainer, "plan_epoch", plan), Interrupt() as interrupt:
+        with mock.patch.object(balpoe.training.loop, "plan_epoch", plan), Interrupt() as interrupt:
             works = (measured(cell, draws, recipe, interrupt) for recipe in recipes)
             for found in side_by_side(works, AT_ONCE if gpu else 1):
                 rows += found

@@ -20,8 +20,8 @@ from PIL import Image, ImageEnhance, ImageOps
 from torch import Tensor
 
 from balpoe.data import load_data
-from balpoe.data.augment import rotate
-from balpoe.data.autoaugment import MAGNITUDES, OPERATIONS, SIGNED, policies
+from balpoe.data.augment.autoaugment import MAGNITUDES, OPERATIONS, SIGNED, policies
+from balpoe.data.augment.operations import rotate
 from balpoe.files import write_json
 
 GREY = (128, 128, 128)

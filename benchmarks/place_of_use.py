@@ -11,7 +11,7 @@ import torch
 
 import balpoe
 from balpoe.data import validation_data
-from balpoe.data.longtail import long_tailed_indices, shifted_test_counts
+from balpoe.data.long_tail import long_tailed_indices, shifted_test_counts
 
 MODEL = Path(__file__).parents[1] / "models" / "cifar100-lt-100.safetensors"
 

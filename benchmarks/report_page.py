@@ -19,7 +19,7 @@ from pathlib import Path
 import torch
 
 import balpoe
-from balpoe.data.longtail import long_tailed_counts
+from balpoe.data.long_tail import long_tailed_counts
 
 MAKE = """
 import sys, threading, time
@@ -32,7 +32,7 @@ def watch():
         peak = max(peak, int(next(line.split()[1] for line in lines if line.startswith("RssAnon"))))
         time.sleep(0.01)
 thread = threading.Thread(target=watch); thread.start()
-from balpoe.report import write_report
+from balpoe.report.write import write_report
 start = time.perf_counter()
 write_report([sys.argv[1]], Path(sys.argv[2]))
 seconds, done = time.perf_counter() - start, True

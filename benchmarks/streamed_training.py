@@ -24,14 +24,14 @@ from lightning_fabric import Fabric
 from torch import nn
 
 import balpoe
-from balpoe.data.augment import AUGMENTATIONS
-from balpoe.data.datasets import Preprocessing
-from balpoe.data.picture_files import PictureFiles
-from balpoe.data.plan import plan_epoch
-from balpoe.data.resident import Batch
-from balpoe.data.streamed import batch_source
-from balpoe.processes import launch
-from balpoe.step import Step, training_step
+from balpoe.data.augment.operations import AUGMENTATIONS
+from balpoe.data.dataset import Preprocessing
+from balpoe.data.loading.epoch_plan import plan_epoch
+from balpoe.data.loading.image_files import PictureFiles
+from balpoe.data.loading.in_memory import Batch
+from balpoe.data.loading.streaming import batch_source
+from balpoe.training.distributed import launch
+from balpoe.training.step import Step, training_step
 
 CLASSES, DISTINCT = 1000, 512
 

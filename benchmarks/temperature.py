@@ -14,9 +14,9 @@ from statistics import fmean
 
 import balpoe
 from balpoe.data import validation_data
-from balpoe.presets import preset
-from balpoe.recipes import updated
-from balpoe.runs import train_run
+from balpoe.experiments.presets import preset
+from balpoe.experiments.recipe import updated
+from balpoe.experiments.run_folder import train_run
 
 NAMES = ("balanced_accuracy", "ece", "nll")
 

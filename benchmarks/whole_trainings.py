@@ -22,8 +22,8 @@ from statistics import fmean
 
 import torch
 
+from balpoe.experiments.run_folder import runs_of
 from balpoe.files import write_json
-from balpoe.runs import runs_of
 
 
 @dataclass

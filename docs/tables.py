@@ -10,11 +10,11 @@ import re
 from pathlib import Path
 from typing import Any
 
-from balpoe.cells import CELLS
 from balpoe.files import write_text
-from balpoe.records import records
-from balpoe.reproduce import write_tables
-from balpoe.tables import mean_and_deviation
+from balpoe.paper.expected import CELLS
+from balpoe.paper.reproduce import write_tables
+from balpoe.paper.tables import records
+from balpoe.report.console import mean_and_deviation
 
 ROOT = Path(__file__).parents[1]
 TABLE = re.compile(r"<!-- table ([\w-]+) -->\n\n(?:\|.*\n)*")

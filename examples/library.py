@@ -3,7 +3,7 @@
 import torch
 
 import balpoe
-from balpoe.schedules import Cosine
+from balpoe.training.schedules import Cosine
 
 
 def main() -> None:

@@ -12,11 +12,11 @@ import sys
 import torch
 
 import balpoe
-from balpoe.data.augment import Flip
-from balpoe.data.decoding import ResizedCrop
-from balpoe.data.own import load_own
+from balpoe.data.augment.operations import Flip
+from balpoe.data.loading.decode import ResizedCrop
+from balpoe.data.user.load import load_own
 from balpoe.networks import backbone_preprocessing
-from balpoe.schedules import Cosine
+from balpoe.training.schedules import Cosine
 
 LAMBDAS = (1, 0, -1)
 

@@ -14,77 +14,36 @@ import balpoe
 
 SOURCE = Path(balpoe.__file__).parent
 
-LAYERS = [
-    {
-        "errors",
-        "lambdas",
-        "priors",
-        "metrics",
-        "intervals",
-        "schedules",
-        "files",
-        "progress",
-        "interrupts",
-        "checkpoints",
-        "archives",
-        "sources",
-    },
-    {"ensemble", "losses", "mixing", "calibration", "label_shift"},
-    {"networks", "data"},
-    {
-        "recording",
-        "averaging",
-        "step",
-        "launchers",
-        "processes",
-        "trainer",
-        "training",
-        "predictions",
-        "target_priors",
-        "target_estimates",
-        "evaluation",
-        "saved_evaluations",
-        "shifted",
-        "side_by_side",
-        "tracking",
-        "features",
-        "cross_fitting",
-        "array_inputs",
-    },
-    {
-        "recipes",
-        "presets",
-        "assembly",
-        "models",
-        "runs",
-        "tables",
-        "plots",
-        "explorer",
-        "report",
-        "demo",
-        "commands",
-        "place_of_use",
-        "cells",
-        "elsewhere",
-        "records",
-        "figures",
-        "reproduce",
-        "data_summary",
-        "predicting",
-    },
-    {"cli", "estimator", "__main__", "__init__"},
-]
-ROOMS = {
-    "lightning_fabric": {"processes", "trainer", "training", "step"},
+ROOMS = (  # lower ones first
+    "errors",
+    "old_names",
+    "files",
+    "progress",
+    "method",
+    "networks",
+    "data",
+    "baselines",
+    "evaluation",
+    "training",
+    "experiments",
+    "report",
+    "deployment",
+    "paper",
+    "estimator",
+    "cli",
+)
+LIGHT = ("method", "experiments", "cli")  # a package whose __init__ imports nothing
+ENTRANCES = {
+    "lightning_fabric": {"training"},
     "torchvision": {"data"},
     "PIL": {"data"},
     "pyarrow": {"data"},
     "timm": {"networks"},
     "triton": {"networks"},
-    "matplotlib": {"plots", "demo", "figures"},
+    "matplotlib": {"report", "cli", "paper"},
     "sklearn": {"data", "estimator"},
-    "rich": {"progress", "tables", "commands", "data_summary"},
-    "safetensors": {"models", "networks"},
+    "rich": {"progress", "report", "cli"},
+    "safetensors": {"experiments", "networks"},
 }
 
 
@@ -92,7 +51,7 @@ def files():
     return sorted(SOURCE.rglob("*.py"))
 
 
-def module(path):
+def room(path):
     return path.relative_to(SOURCE).parts[0].removesuffix(".py")
 
 
@@ -107,22 +66,32 @@ def imports(path, everywhere=True):
             yield from (f"{node.module}.{alias.name}" for alias in node.names)
 
 
-def layer(name):
-    return next(number for number, names in enumerate(LAYERS) if name in names)
-
-
-def test_every_file_has_a_layer():
-    assert {module(path) for path in files()} == set().union(*LAYERS)
+def test_every_file_is_in_a_room():
+    there = {room(path) for path in files()} - {"__init__", "__main__"}
+    assert there <= set(ROOMS)
 
 
 @pytest.mark.parametrize("path", files(), ids=lambda path: str(path.relative_to(SOURCE)))
-def test_a_file_imports_from_its_own_layer_or_lower_ones(path):
-    if module(path) == "__init__":
-        return  # names only, and on first use
+def test_a_file_imports_from_its_own_room_or_lower_ones(path):
+    if room(path) in ("__init__", "__main__"):
+        return  # names only, and on first use; the command line
     for name in imports(path):
         parts = name.split(".")
-        if parts[0] == "balpoe" and len(parts) > 1 and parts[1] in set().union(*LAYERS):
-            assert layer(parts[1]) <= layer(module(path)), name
+        if parts[0] == "balpoe" and len(parts) > 1 and parts[1] in ROOMS:
+            assert ROOMS.index(parts[1]) <= ROOMS.index(room(path)), name
+
+
+@pytest.mark.parametrize("name", LIGHT)
+def test_a_light_room_costs_nothing_to_enter(name):
+    assert list(imports(SOURCE / name / "__init__.py")) == []
+
+
+def test_tests_are_where_the_code_is():
+    tests = Path(__file__).parent
+    for path in tests.rglob("test_*.py"):
+        folder = path.parent.relative_to(tests)
+        if folder.parts[:1] != ("evidence",):
+            assert (SOURCE / folder).is_dir(), path
 
 
 def test_there_is_no_circle():
@@ -148,24 +117,23 @@ def test_there_is_no_circle():
         visit(path, [])
 
 
-@pytest.mark.parametrize("package", ROOMS)
+@pytest.mark.parametrize("package", ENTRANCES)
 def test_a_third_party_package_enters_through_its_room(package):
-    users = {module(path) for path in files() for name in imports(path) if name.split(".")[0] == package}
-    assert users == ROOMS[package]
+    users = {room(path) for path in files() for name in imports(path) if name.split(".")[0] == package}
+    assert users == ENTRANCES[package]
 
 
 def test_the_method_imports_torch_only():
-    for path in files():
-        if module(path) in LAYERS[1] | {"priors", "metrics", "intervals"}:
-            outside = {name.split(".")[0] for name in imports(path)} - {"balpoe", "torch"}
-            assert outside <= set(sys.stdlib_module_names), path
+    for path in (SOURCE / "method").glob("*.py"):
+        outside = {name.split(".")[0] for name in imports(path)} - {"balpoe", "torch"}
+        assert outside <= set(sys.stdlib_module_names), path
 
 
 def test_answers_without_torch_or_numpy():
     """--help, --version, recipes and mistakes in a recipe: none of them may pay for torch."""
     code = """
 import contextlib, io, sys
-from balpoe.cli import main
+from balpoe.cli.main import main
 import balpoe
 for arguments in (["recipes"], ["recipes", "cifar100-lt"], ["train", "digits-lt", "--epochs", "-1"],
                   ["train", "digits-lt", "--lambdas=1,nan"], ["train", "nothing"], ["--version"], ["train", "--help"]):
@@ -186,7 +154,7 @@ def test_training_on_features_waits_for_no_library_of_pictures(tmp_path):
     np.savez(tmp_path / "rows.npz", features=rng.normal(size=(60, 4)).astype("float32"), labels=labels)
     code = """
 import sys
-from balpoe.cli import main
+from balpoe.cli.main import main
 main(["train", "rows.npz", "--epochs", "1"])
 heavy = [name for name in ("torchvision", "timm", "sklearn", "scipy", "matplotlib") if name in sys.modules]
 print(heavy)
@@ -213,7 +181,7 @@ def test_public_names_resolve_and_are_listed():
 def test_names_for_type_checkers_are_the_names_at_run_time():
     tree = ast.parse((SOURCE / "__init__.py").read_text(encoding="utf-8"))
     block = next(node for node in tree.body if isinstance(node, ast.If))
-    typed = {(node.module.split(".")[1], alias.name) for node in block.body for alias in node.names}
+    typed = {(node.module.removeprefix("balpoe."), alias.name) for node in block.body for alias in node.names}
     assert typed == {(home, name) for name, home in balpoe._HOME_OF.items()}
 
 

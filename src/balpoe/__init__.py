@@ -4,68 +4,68 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from balpoe.calibration import fit_temperature as fit_temperature
     from balpoe.data import Dataset as Dataset
     from balpoe.data import PictureFiles as PictureFiles
     from balpoe.data import Preprocessing as Preprocessing
     from balpoe.data import load_data as load_data
-    from balpoe.ensemble import at_temperature as at_temperature
-    from balpoe.ensemble import product_of_experts as product_of_experts
-    from balpoe.ensemble import shift_prior as shift_prior
-    from balpoe.ensemble import source_prior as source_prior
     from balpoe.errors import UserError as UserError
     from balpoe.estimator import BalPoEClassifier as BalPoEClassifier
-    from balpoe.evaluation import Evaluation as Evaluation
-    from balpoe.evaluation import compare as compare
-    from balpoe.evaluation import evaluate as evaluate
-    from balpoe.label_shift import PriorEstimate as PriorEstimate
-    from balpoe.label_shift import estimate_prior as estimate_prior
-    from balpoe.losses import BalPoELoss as BalPoELoss
-    from balpoe.losses import LogitAdjustedLoss as LogitAdjustedLoss
-    from balpoe.losses import logit_adjusted_cross_entropy as logit_adjusted_cross_entropy
-    from balpoe.mixing import Mixed as Mixed
-    from balpoe.mixing import cutmix as cutmix
-    from balpoe.mixing import mixed_loss as mixed_loss
-    from balpoe.mixing import mixup as mixup
-    from balpoe.models import Model as Model
-    from balpoe.models import load as load
+    from balpoe.evaluation.deployment_prior import read_prior as read_prior
+    from balpoe.evaluation.deployment_prior import target_prior as target_prior
+    from balpoe.evaluation.evaluate import Evaluation as Evaluation
+    from balpoe.evaluation.evaluate import compare as compare
+    from balpoe.evaluation.evaluate import evaluate as evaluate
+    from balpoe.evaluation.predictions import Predictions as Predictions
+    from balpoe.evaluation.predictions import load_predictions as load_predictions
+    from balpoe.evaluation.predictions import predict as predict
+    from balpoe.evaluation.prior_estimate import TargetEstimate as TargetEstimate
+    from balpoe.evaluation.prior_estimate import estimate_target as estimate_target
+    from balpoe.experiments.model_file import Model as Model
+    from balpoe.experiments.model_file import load as load
+    from balpoe.method.calibration import fit_temperature as fit_temperature
+    from balpoe.method.ensemble import at_temperature as at_temperature
+    from balpoe.method.ensemble import product_of_experts as product_of_experts
+    from balpoe.method.ensemble import shift_prior as shift_prior
+    from balpoe.method.ensemble import source_prior as source_prior
+    from balpoe.method.label_shift import PriorEstimate as PriorEstimate
+    from balpoe.method.label_shift import estimate_prior as estimate_prior
+    from balpoe.method.losses import BalPoELoss as BalPoELoss
+    from balpoe.method.losses import LogitAdjustedLoss as LogitAdjustedLoss
+    from balpoe.method.losses import logit_adjusted_cross_entropy as logit_adjusted_cross_entropy
+    from balpoe.method.mixing import Mixed as Mixed
+    from balpoe.method.mixing import cutmix as cutmix
+    from balpoe.method.mixing import mixed_loss as mixed_loss
+    from balpoe.method.mixing import mixup as mixup
+    from balpoe.method.priors import class_counts as class_counts
+    from balpoe.method.priors import class_prior as class_prior
+    from balpoe.method.priors import equidistant_lambdas as equidistant_lambdas
+    from balpoe.method.priors import logit_offsets as logit_offsets
+    from balpoe.method.priors import tempered_prior as tempered_prior
     from balpoe.networks import CosineClassifier as CosineClassifier
     from balpoe.networks import ExpertHead as ExpertHead
     from balpoe.networks import ExpertNetwork as ExpertNetwork
     from balpoe.networks import expert_network as expert_network
-    from balpoe.predictions import Predictions as Predictions
-    from balpoe.predictions import load_predictions as load_predictions
-    from balpoe.predictions import predict as predict
-    from balpoe.priors import class_counts as class_counts
-    from balpoe.priors import class_prior as class_prior
-    from balpoe.priors import equidistant_lambdas as equidistant_lambdas
-    from balpoe.priors import logit_offsets as logit_offsets
-    from balpoe.priors import tempered_prior as tempered_prior
-    from balpoe.target_estimates import TargetEstimate as TargetEstimate
-    from balpoe.target_estimates import estimate_target as estimate_target
-    from balpoe.target_priors import read_prior as read_prior
-    from balpoe.target_priors import target_prior as target_prior
-    from balpoe.training import fit as fit
+    from balpoe.training.fit import fit as fit
 
 __version__ = "0.1.0"
 
 _HOMES = {
-    "calibration": ("fit_temperature",),
     "data": ("Dataset", "PictureFiles", "Preprocessing", "load_data"),
-    "ensemble": ("at_temperature", "product_of_experts", "shift_prior", "source_prior"),
     "errors": ("UserError",),
     "estimator": ("BalPoEClassifier",),
-    "evaluation": ("Evaluation", "compare", "evaluate"),
-    "label_shift": ("PriorEstimate", "estimate_prior"),
-    "losses": ("BalPoELoss", "LogitAdjustedLoss", "logit_adjusted_cross_entropy"),
-    "models": ("Model", "load"),
-    "mixing": ("Mixed", "cutmix", "mixed_loss", "mixup"),
+    "evaluation.deployment_prior": ("read_prior", "target_prior"),
+    "evaluation.evaluate": ("Evaluation", "compare", "evaluate"),
+    "evaluation.predictions": ("Predictions", "load_predictions", "predict"),
+    "evaluation.prior_estimate": ("TargetEstimate", "estimate_target"),
+    "experiments.model_file": ("Model", "load"),
+    "method.calibration": ("fit_temperature",),
+    "method.ensemble": ("at_temperature", "product_of_experts", "shift_prior", "source_prior"),
+    "method.label_shift": ("PriorEstimate", "estimate_prior"),
+    "method.losses": ("BalPoELoss", "LogitAdjustedLoss", "logit_adjusted_cross_entropy"),
+    "method.mixing": ("Mixed", "cutmix", "mixed_loss", "mixup"),
+    "method.priors": ("class_counts", "class_prior", "equidistant_lambdas", "logit_offsets", "tempered_prior"),
     "networks": ("CosineClassifier", "ExpertHead", "ExpertNetwork", "expert_network"),
-    "predictions": ("Predictions", "load_predictions", "predict"),
-    "priors": ("class_counts", "class_prior", "equidistant_lambdas", "logit_offsets", "tempered_prior"),
-    "target_estimates": ("TargetEstimate", "estimate_target"),
-    "target_priors": ("read_prior", "target_prior"),
-    "training": ("fit",),
+    "training.fit": ("fit",),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 

@@ -2,7 +2,7 @@
 
 import sys
 
-from balpoe.cli import main
+from balpoe.cli.main import main
 
 if __name__ == "__main__":
     sys.exit(main())

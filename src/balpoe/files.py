@@ -1,4 +1,4 @@
-"""Files that are whole or absent: write beside, sync, rename; read with a sentence on failure."""
+"""Files that are whole or absent: write beside, sync, rename; what a path holds; where results are cached."""
 
 import contextlib
 import json
@@ -9,7 +9,22 @@ from typing import IO, Any
 
 from balpoe.errors import UserError
 
-__all__ = ["InUseError", "locked", "read_json", "read_text", "write_file", "write_json", "write_text"]
+__all__ = [
+    "TABLE_SUFFIXES",
+    "InUseError",
+    "cache_folder",
+    "holds_features",
+    "is_user_data",
+    "locked",
+    "read_json",
+    "read_text",
+    "write_file",
+    "write_json",
+    "write_text",
+]
+
+TABLE_SUFFIXES = (".csv", ".tsv", ".parquet")
+ARRAY_SUFFIXES = (".npz", ".npy")
 
 
 class InUseError(UserError):
@@ -88,6 +103,27 @@ def locked(folder: Path) -> Iterator[None]:
         except OSError as error:
             raise InUseError(f"{folder} is in use by another process; wait for it, or choose another --name") from error
         yield
+
+
+def is_user_data(path: str | Path) -> bool:
+    """Whether a path is a folder, or a file that pictures or features are described by."""
+    path = Path(path)
+    return path.is_dir() or (path.is_file() and path.suffix.lower() in (*TABLE_SUFFIXES, *ARRAY_SUFFIXES))
+
+
+def holds_features(path: str | Path) -> bool:
+    """Whether it holds features rather than pictures: arrays, or a folder of them."""
+    path = Path(path)
+    if path.is_dir():  # beside folders of pictures an array is none of our business
+        return any(path.glob("*.npy")) and not any(each.is_dir() for each in path.iterdir())
+    return path.suffix.lower() in ARRAY_SUFFIXES
+
+
+def cache_folder() -> Path:
+    """Return where what takes long to compute is kept: BALPOE_CACHE, or balpoe in the user's cache."""
+    if folder := os.environ.get("BALPOE_CACHE"):
+        return Path(folder)
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "balpoe"
 
 
 def _reason(error: OSError) -> str:

@@ -6,10 +6,10 @@ from difflib import get_close_matches
 from typing import Any
 
 from balpoe.errors import UserError, unknown_name
-from balpoe.networks.backbones import backbone_names, backbone_preprocessing, timm_network
 from balpoe.networks.experts import CosineClassifier, ExpertHead, ExpertNetwork, multiply_adds, num_parameters
 from balpoe.networks.mlp import mlp
 from balpoe.networks.resnet_cifar import resnet32
+from balpoe.networks.timm_backbones import backbone_names, backbone_preprocessing, timm_network
 
 __all__ = [
     "CosineClassifier",

@@ -8,14 +8,14 @@ import torch
 from torch import Tensor
 
 from balpoe.data import load_data
-from balpoe.data.pictures import png
-from balpoe.ensemble import product_of_experts
+from balpoe.data.png import png
 from balpoe.errors import UserError
-from balpoe.predictions import Predictions
-from balpoe.recipes import updated
-from balpoe.report.numbers import group_masks
-from balpoe.report.page import Block, Fragment, Part, Table
-from balpoe.report.subjects import Subject
+from balpoe.evaluation.predictions import Predictions
+from balpoe.experiments.recipe import updated
+from balpoe.method.ensemble import product_of_experts
+from balpoe.report.inputs import Subject
+from balpoe.report.render import Block, Fragment, Part, Table
+from balpoe.report.text import group_masks
 
 __all__ = ["confused_pairs", "confusions_part"]
 

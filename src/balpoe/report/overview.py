@@ -6,13 +6,16 @@ from statistics import fmean
 
 import torch
 
-from balpoe.evaluation import compare, evaluate
-from balpoe.explorer import explorer
-from balpoe.place_of_use import scores_at_place
-from balpoe.plots import plot_class_counts, plot_groups
-from balpoe.priors import class_counts
-from balpoe.recipes import recipe_toml
-from balpoe.report.numbers import (
+from balpoe.evaluation.evaluate import compare, evaluate
+from balpoe.experiments.recipe import recipe_toml
+from balpoe.method.priors import class_counts
+from balpoe.report.console import COLUMNS, mean_and_deviation
+from balpoe.report.deployment import scores_at_place
+from balpoe.report.explorer.pack import explorer
+from balpoe.report.inputs import Subject
+from balpoe.report.plots import plot_class_counts, plot_groups
+from balpoe.report.render import Code, Figure, Fragment, Part, Table
+from balpoe.report.text import (
     group_masks,
     interval_text,
     mean_score,
@@ -23,9 +26,6 @@ from balpoe.report.numbers import (
     score_text,
     seed_name,
 )
-from balpoe.report.page import Code, Figure, Fragment, Part, Table
-from balpoe.report.subjects import Subject
-from balpoe.tables import COLUMNS, mean_and_deviation
 
 __all__ = [
     "counts_part",

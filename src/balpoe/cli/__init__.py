@@ -1,0 +1,1 @@
+"""The command line; a file for each verb. Importing it costs nothing: `--help` does not wait for torch."""

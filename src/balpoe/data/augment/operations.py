@@ -1,0 +1,289 @@
+"""Augmentation of whole sets or batches of uint8 pictures at once, on any device.
+
+Each operation is a pure function of pictures and of one parameter per picture; the classes below draw the parameters
+and apply them: to a data set on the device once per epoch, to streamed pictures batch by batch, always outside the
+step. Pixel for pixel the results are those of torchvision's tensor functions for the same parameters.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import permutations
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from balpoe.data.augment import autoaugment, randaugment
+from balpoe.data.augment.colour import brightness, contrast, saturation
+from balpoe.data.augment.geometry import rotate
+from balpoe.data.transfer import sent
+
+__all__ = [
+    "AUGMENTATIONS",
+    "CROPS_WHILE_DECODING",
+    "AutoAugment",
+    "ColourJitter",
+    "Crop",
+    "Cutout",
+    "Flip",
+    "Operation",
+    "RandAugment",
+    "Rotate",
+    "crop",
+    "cutout",
+    "flip",
+    "rotate",
+]
+
+# Pictures of 32 x 32 pixels, or as many pixels of larger ones, that are changed at once: bounds the memory of float
+# copies, sampling grids and histograms.
+BLOCK = 4096
+
+
+class Operation(ABC):
+    """One step of an augmentation: draws parameters for each picture, and applies them.
+
+    Whoever holds some of the pictures draws for all and applies a part of the draws, `draw[..., rows]`.
+
+    >>> pictures, chance = torch.arange(8, dtype=torch.uint8).view(4, 1, 1, 2), np.random.default_rng(1)
+    >>> (flipped,) = Flip().draw(4, (1, 2), chance)
+    >>> flipped.tolist(), Flip().apply(pictures[1::2], flipped[1::2]).flatten(1).tolist()
+    ([False, False, True, False], [[2, 3], [6, 7]])
+    """
+
+    @abstractmethod
+    def draw(self, count: int, size: Sequence[int], chance: np.random.Generator) -> tuple[np.ndarray, ...]:
+        """Return the parameters of so many pictures, arrays whose last axis is the picture.
+
+        Args:
+            count: Pictures.
+            size: Their height and width.
+            chance: Where the draws come from.
+        """
+
+    @abstractmethod
+    def apply(self, images: Tensor, *draws: np.ndarray) -> Tensor:
+        """Return the pictures (samples, channels, height, width), each changed by its own draw."""
+
+    def __call__(self, images: Tensor, chance: np.random.Generator) -> Tensor:
+        """Return the pictures, each changed by its own draw from `chance`."""
+        return self.apply(images, *self.draw(len(images), images.shape[-2:], chance))
+
+
+@dataclass(frozen=True)
+class Crop(Operation):
+    """A window of the picture's size out of the picture with a black frame of `padding` pixels."""
+
+    padding: int = 4
+
+    def draw(self, count: int, size: Sequence[int], chance: np.random.Generator) -> tuple[np.ndarray, ...]:
+        """Return the window's row and column (2, samples)."""
+        return (chance.integers(0, 2 * self.padding + 1, size=(2, count)),)
+
+    def apply(self, images: Tensor, *draws: np.ndarray) -> Tensor:
+        """Return the windows."""
+        top, left = _send(draws[0], images)
+        return crop(images, top, left, self.padding)
+
+
+@dataclass(frozen=True)
+class Flip(Operation):
+    """Left and right swapped, in half of the pictures."""
+
+    def draw(self, count: int, size: Sequence[int], chance: np.random.Generator) -> tuple[np.ndarray, ...]:
+        """Return which pictures are swapped (samples,)."""
+        return (chance.random(count) < 0.5,)
+
+    def apply(self, images: Tensor, *draws: np.ndarray) -> Tensor:
+        """Return the pictures, some of them mirrored."""
+        return flip(images, _send(draws[0], images))
+
+
+@dataclass(frozen=True)
+class Rotate(Operation):
+    """A rotation by up to `degrees` to either side; black corners, nearest pixels."""
+
+    degrees: float = 15.0
+
+    def draw(self, count: int, size: Sequence[int], chance: np.random.Generator) -> tuple[np.ndarray, ...]:
+        """Return the angles (samples,)."""
+        return (chance.uniform(-self.degrees, self.degrees, size=count),)
+
+    def apply(self, images: Tensor, *draws: np.ndarray) -> Tensor:
+        """Return the pictures, turned."""
+        block = _block(images)
+        parts = zip(images.split(block), _send(draws[0], images).split(block), strict=True)
+        return torch.cat([rotate(*part) for part in parts]) if len(images) else images
+
+
+@dataclass(frozen=True)
+class AutoAugment(Operation):
+    """The 25 published sub-policies for CIFAR-10 (Cubuk et al. 2019), each of two operations; grey corners."""
+
+    fill: int = 128
+
+    def draw(self, count: int, size: Sequence[int], chance: np.random.Generator) -> tuple[np.ndarray, ...]:
+        """Return the sub-policy (samples,), and for its two steps a number from 0 to 1 and a direction (2, samples)."""
+        policy = chance.integers(0, len(autoaugment.policies()), size=count)
+        applied = chance.random((2, count))
+        return policy, applied, _signs((2, count), chance)
+
+    def apply(self, images: Tensor, *draws: np.ndarray) -> Tensor:
+        """Return the pictures after both steps, the first step of every picture before any second one."""
+        operations = [*autoaugment.OPERATIONS.values()] * 2
+        return _change(images, operations, *autoaugment.group_rows(*draws), self.fill)
+
+
+@dataclass(frozen=True)
+class RandAugment(Operation):
+    """A few of fifteen operations, any of them, each applied or not (Cubuk et al. 2020; as in timm).
+
+    Args:
+        steps: How many operations a picture may undergo.
+        level: How far they go, from 0 to 10, on average ...
+        deviation: ... and the deviation from it, before it is clipped to 0 and 10.
+        probability: Of a step.
+        fill: The colour of uncovered corners.
+    """
+
+    steps: int = 2
+    level: float = 10.0
+    deviation: float = 0.5
+    probability: float = 0.5
+    fill: tuple[int, ...] = (124, 116, 104)
+
+    def draw(self, count: int, size: Sequence[int], chance: np.random.Generator) -> tuple[np.ndarray, ...]:
+        """Return which operation each step is, whether it is taken, its level and its direction (steps, samples)."""
+        shape = (self.steps, count)
+        number = chance.integers(0, len(randaugment.OPERATIONS), size=shape)
+        taken = chance.random(shape) < self.probability
+        levels = chance.normal(self.level, self.deviation, shape).clip(0, randaugment.HIGHEST)
+        return number, taken, levels, _signs(shape, chance)
+
+    def apply(self, images: Tensor, *draws: np.ndarray) -> Tensor:
+        """Return the pictures after all steps, the first step of every picture before any second one."""
+        operations = [operation.change for operation in randaugment.OPERATIONS.values()] * self.steps
+        return _change(images, operations, *randaugment.rand_rows(*draws), self.fill)
+
+
+@dataclass(frozen=True)
+class ColourJitter(Operation):
+    """Brightness, contrast and saturation changed by up to so much, in random order."""
+
+    brightness: float = 0.4
+    contrast: float = 0.4
+    saturation: float = 0.4
+
+    def draw(self, count: int, size: Sequence[int], chance: np.random.Generator) -> tuple[np.ndarray, ...]:
+        """Return the number of the order (samples,), and three factors (3, samples)."""
+        most = np.array([[self.brightness], [self.contrast], [self.saturation]])
+        order = chance.integers(0, len(ORDERS), size=count)
+        return order, chance.uniform(np.maximum(1 - most, 0), 1 + most, size=(3, count)).astype(np.float32)
+
+    def apply(self, images: Tensor, *draws: np.ndarray) -> Tensor:
+        """Return the pictures with the factors of each applied in its order."""
+        order, factors = draws
+        rows, sizes = np.argsort(order, kind="stable"), np.bincount(order, minlength=len(ORDERS))
+        # Less one while still float32: exact for factors from 0.5 to 2, so that one more gives the factor again.
+        amounts = (factors - np.float32(1)).T[rows]
+        return _change(images, [partial(_jitter, each) for each in ORDERS], rows, amounts, sizes.tolist())
+
+
+@dataclass(frozen=True)
+class Cutout(Operation):
+    """A black square around a random pixel, clipped at the borders."""
+
+    size: int = 16
+
+    def draw(self, count: int, size: Sequence[int], chance: np.random.Generator) -> tuple[np.ndarray, ...]:
+        """Return the centre's row and column (2, samples)."""
+        return (chance.integers(0, np.array(size)[:, None], size=(2, count)),)
+
+    def apply(self, images: Tensor, *draws: np.ndarray) -> Tensor:
+        """Return the pictures, each with its square."""
+        rows, columns = _send(draws[0], images)
+        return cutout(images, rows, columns, self.size)
+
+
+ORDERS = tuple(permutations(enumerate((brightness, contrast, saturation))))
+"""The six orders of colour jitter, each of three changes and where their amounts are."""
+
+AUGMENTATIONS: dict[str, tuple[Operation, ...]] = {
+    "none": (),
+    "crop-flip": (Crop(), Flip()),
+    "standard": (Crop(), Flip(), Rotate()),
+    "autoaugment": (Crop(), Flip(), AutoAugment()),
+    "autoaugment-cutout": (Crop(), Flip(), AutoAugment(), Cutout()),
+    "resized-crop": (Flip(),),
+    "imagenet": (Flip(), ColourJitter()),
+    "randaugment": (Flip(), ColourJitter(), RandAugment()),
+}
+"""By name, as recipes say them; "standard" is the reference's for CIFAR, with its rotation by 15 degrees."""
+
+CROPS_WHILE_DECODING = frozenset({"resized-crop", "imagenet", "randaugment"})
+"""Augmentations that begin with a random part of the picture, which is all that is decoded of it."""
+
+
+def crop(images: Tensor, top: Tensor, left: Tensor, padding: int) -> Tensor:
+    """Return the window at (top, left) of each picture padded with zeros, in the picture's size."""
+    height, width = images.shape[-2:]
+    padded = F.pad(images, (padding, padding, padding, padding))
+    rows = top[:, None, None] + torch.arange(height, device=images.device)[:, None]
+    columns = left[:, None, None] + torch.arange(width, device=images.device)
+    picture = torch.arange(len(images), device=images.device)[:, None, None]
+    return padded[picture, :, rows, columns].permute(0, 3, 1, 2).contiguous()
+
+
+def flip(images: Tensor, flipped: Tensor) -> Tensor:
+    """Return the pictures mirrored where `flipped` says so."""
+    return torch.where(flipped[:, None, None, None], images.flip(-1), images)
+
+
+def cutout(images: Tensor, rows: Tensor, columns: Tensor, size: int) -> Tensor:
+    """Return the pictures with a black square of `size` pixels a side around (row, column)."""
+    height, width = images.shape[-2:]
+    below = torch.arange(height, device=images.device) - (rows[:, None] - size // 2)
+    right = torch.arange(width, device=images.device) - (columns[:, None] - size // 2)
+    tall, wide = (below >= 0) & (below < size), (right >= 0) & (right < size)
+    return images.masked_fill(tall[:, None, :, None] & wide[:, None, None, :], 0)
+
+
+def _jitter(order: Sequence[tuple[int, Callable[[Tensor, Tensor], Tensor]]], images: Tensor, amounts: Tensor) -> Tensor:
+    for column, change in order:
+        images = change(images, amounts[:, column])
+    return images
+
+
+def _change(
+    images: Tensor,
+    operations: Sequence[Callable[..., Tensor]],
+    rows: np.ndarray,
+    amounts: np.ndarray,
+    sizes: list[int],
+    *settings: object,
+) -> Tensor:
+    """Return the pictures after each operation in turn has changed its rows, so many of them, by their amounts."""
+    images, block = images.clone(), _block(images)
+    groups = zip(operations, _send(rows, images).split(sizes), _send(amounts, images).split(sizes), strict=True)
+    for operation, chosen, amount in groups:
+        for part, each in zip(chosen.split(block), amount.split(block), strict=True):
+            if len(part):
+                images[part] = operation(images[part], each, *settings)
+    return images
+
+
+def _block(images: Tensor) -> int:
+    """How many of these pictures are changed at once."""
+    return max(1, BLOCK * 32 * 32 // max(1, images.shape[-2:].numel()))
+
+
+def _signs(shape: tuple[int, ...], chance: np.random.Generator) -> np.ndarray:
+    return np.where(chance.random(shape) < 0.5, -1, 1)
+
+
+def _send(draws: np.ndarray, images: Tensor) -> Tensor:
+    """Return the draws on the pictures' device."""
+    return sent(torch.from_numpy(draws), images.device)

@@ -1,0 +1,1 @@
+"""From memory or files to batches on a device."""

@@ -1,0 +1,88 @@
+"""A data set held on the device: augmented as a whole once per epoch, then normalised, mixed and cut into batches."""
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from balpoe.data.augment.operations import Operation
+from balpoe.data.dataset import Dataset
+from balpoe.data.loading.epoch_plan import BatchPlan, EpochPlan, chance
+from balpoe.data.transfer import sent
+
+__all__ = ["Batch", "ResidentData"]
+
+BLOCK = 4096  # samples normalised and mixed at once: few calls, and memory for floats of no more than these
+
+
+class Batch(NamedTuple):
+    """One process's part of a batch, ready for the network; what is None is so for all batches of a training."""
+
+    images: Tensor
+    targets: Tensor
+    partner_targets: Tensor | None = None
+    """Labels of what was mixed into each sample."""
+    weight: Tensor | None = None
+    """The weight of `targets`; the rest is that of `partner_targets`."""
+    part: float = 1.0
+    """This process's samples over all of the batch."""
+
+    def tensors(self) -> list[Tensor]:
+        """Return what changes from batch to batch."""
+        return [tensor for tensor in self[:4] if isinstance(tensor, Tensor)]
+
+    def clone(self) -> "Batch":
+        """Return a copy with memory of its own."""
+        other, weight = (None if tensor is None else tensor.clone() for tensor in (self.partner_targets, self.weight))
+        return Batch(self.images.clone(), self.targets.clone(), other, weight, self.part)
+
+
+class ResidentData:
+    """Training data on the device, as uint8 or float32.
+
+    Args:
+        data: What to hold.
+        device: Where.
+        augmentation: Operations applied in order to all samples, anew in each epoch.
+        seed: Of the run.
+    """
+
+    def __init__(self, data: Dataset, device: torch.device, augmentation: Sequence[Operation], seed: int) -> None:
+        self.images, self.targets, self.device = data.images.to(device), data.targets.to(device), device
+        self.preprocessing = data.preprocessing
+        self.augmentation, self.seed = augmentation, seed
+        # What convolutions on a GPU want; a CPU's are faster without.
+        pictures = device.type == "cuda" and data.images.ndim == 4
+        self.layout = torch.channels_last if pictures else torch.contiguous_format
+
+    def batches(self, plan: EpochPlan, epoch: int, *, first: int = 0, rank: int = 0, world: int = 1) -> Iterator[Batch]:
+        """Yield this process's part, every `world`-th row from `rank`, of the batches from number `first` on."""
+        images = self.images
+        for operation in self.augmentation:
+            images = operation(images, chance(self.seed, epoch, type(operation).__name__))
+        per_block = max(1, BLOCK // (plan.batches[0].stop - plan.batches[0].start))
+        for begin in range(first, len(plan.batches), per_block):
+            yield from self._block(images, plan, plan.batches[begin : begin + per_block], rank, world)
+
+    def _block(
+        self, images: Tensor, plan: EpochPlan, batches: Sequence[BatchPlan], rank: int, world: int
+    ) -> Iterator[Batch]:
+        parts = [torch.arange(batch.start + rank, batch.stop, world) for batch in batches]
+        sizes = [len(part) for part in parts]
+        rows = sent(plan.order[torch.cat(parts)], self.device)
+        inputs, targets = self.preprocessing.normalise(images[rows]), self.targets[rows]
+        mixed: Sequence[tuple[Tensor | None, Tensor | None]] = [(None, None)] * len(batches)
+        if plan.mixes:
+            places = [batch.start + batch.mates()[rank::world] for batch in batches]
+            partners = sent(plan.order[torch.cat(places)], self.device)
+            shares = sent(
+                torch.stack([batch.share(self.preprocessing.size, plan.cuts) for batch in batches]), self.device
+            )
+            of_row = sent(torch.arange(len(batches)).repeat_interleave(torch.tensor(sizes)), self.device)
+            inputs = torch.lerp(self.preprocessing.normalise(images[partners]), inputs, shares[of_row])
+            weights = shares.flatten(1).mean(dim=1)
+            mixed = list(zip(self.targets[partners].split(sizes), weights, strict=True))
+        inputs = inputs.contiguous(memory_format=self.layout)
+        for batch, x, y, (other, weight) in zip(batches, inputs.split(sizes), targets.split(sizes), mixed, strict=True):
+            yield Batch(x, y, other, weight, len(y) / (batch.stop - batch.start))

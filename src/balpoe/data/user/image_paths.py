@@ -1,0 +1,75 @@
+"""The pictures that somebody names, one after the other: files, folders, patterns and tables, never all in memory."""
+
+import csv
+import glob
+import itertools
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from balpoe.data.loading.decode import PICTURE_SUFFIXES
+from balpoe.data.user.folders import CLUTTER
+from balpoe.data.user.tables import COLUMNS, DELIMITERS
+from balpoe.errors import UserError
+
+__all__ = ["picture_paths"]
+
+
+def picture_paths(inputs: Sequence[str]) -> Iterator[str]:
+    """Return the paths of all pictures; an input that names nothing is told at once.
+
+    Args:
+        inputs: Files; folders, of which all pictures are taken; patterns such as `photos/**/*.jpg`; and .csv or .tsv
+            with a column of paths, which are relative to the table.
+    """
+    for each in inputs:
+        if not os.path.exists(each) and next(glob.iglob(each, recursive=True), None) is None:
+            raise UserError(f"there is nothing at {each}; give pictures, a folder, a pattern, or a table of paths")
+    return itertools.chain.from_iterable(map(_named, inputs))
+
+
+def _named(each: str) -> Iterator[str]:
+    if os.path.isdir(each):
+        return _in_folder(each)
+    if not os.path.exists(each):
+        # What ** finds in a folder it finds by itself, too.
+        found = (path for path in sorted(glob.iglob(each, recursive=True)) if "**" not in each or os.path.isfile(path))
+        return itertools.chain.from_iterable(map(_named, found))
+    return _in_table(Path(each)) if Path(each).suffix.lower() in DELIMITERS else iter([each])
+
+
+def _in_folder(folder: str) -> Iterator[str]:
+    """In order of names; links to folders are not followed, so that the walk comes to an end."""
+    for place, folders, files in os.walk(folder, onerror=_unreadable):
+        folders[:] = sorted(name for name in folders if _is_seen(name))
+        for name in sorted(filter(_is_seen, files)):
+            if os.path.splitext(name)[1].lower() in PICTURE_SUFFIXES:
+                yield os.path.join(place, name)
+
+
+def _unreadable(error: OSError) -> None:
+    raise error
+
+
+def _is_seen(name: str) -> bool:
+    return not name.startswith(".") and name.lower() not in CLUTTER
+
+
+def _in_table(table: Path) -> Iterator[str]:
+    try:
+        with open(table, encoding="utf-8-sig", newline="") as stream:
+            reader = csv.DictReader(stream, delimiter=DELIMITERS[table.suffix.lower()], strict=True)
+            names = {name.strip().casefold(): name for name in reader.fieldnames or ()}
+            column = next((names[name] for name in COLUMNS["path"] if name in names), None)
+            if column is None:
+                raise UserError(f"{table}, line 1: there is no column of paths; name it {COLUMNS['path'][0]}")
+            for row in reader:
+                if not row[column]:
+                    raise UserError(
+                        f"{table}, line {reader.line_num}: the path is empty; fill it in, or remove the row"
+                    )
+                yield os.path.join(table.parent, row[column])
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        raise UserError(
+            f"{table} cannot be read as a table ({error}); save it as UTF-8 with a line of headings"
+        ) from error

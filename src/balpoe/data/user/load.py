@@ -1,0 +1,178 @@
+"""Own data: pictures or features at a path, looked through, split, and what there is to say about them."""
+
+import hashlib
+import zlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from balpoe.data.dataset import Dataset, Preprocessing
+from balpoe.data.loading.image_files import PictureFiles, Samples
+from balpoe.data.user.class_names import some_of
+from balpoe.data.user.duplicates import near_pairs, same_digest
+from balpoe.data.user.features import FeaturesFile, read_features
+from balpoe.data.user.inspection import Inspection, inspect
+from balpoe.data.user.labelled_images import Listing, read_listing
+from balpoe.data.user.split import evidence_lack, split_rows
+from balpoe.errors import UserError
+from balpoe.files import cache_folder, holds_features
+from balpoe.progress import CountProgress
+
+__all__ = ["NAMED", "OwnData", "load_own"]
+
+NAMED = 10  # files that a note names
+
+
+@dataclass(frozen=True, eq=False)
+class OwnData:
+    """Somebody's data, ready to train on."""
+
+    train: Samples
+    test: Samples
+    version: str
+    """Changes when files, what is in them, or labels do."""
+    notes: tuple[str, ...] = ()
+    """What their owner should know, a sentence each."""
+    unreadable: tuple[str, ...] = ()
+    """What is wrong with each file that was left out."""
+
+
+def load_own(
+    path: str | Path,
+    preprocessing: Preprocessing | None = None,
+    *,
+    group: str = "",
+    test_fraction: float = 0.2,
+    skip_unreadable: bool = False,
+    progress: bool = False,
+) -> OwnData:
+    """Return the training and the test part of own data: those that it comes with, or a split that spares rare classes.
+
+    Args:
+        path: A folder with a subfolder for each class, a .csv, .tsv or .parquet of paths and labels, or features (.npz,
+            .npy).
+        preprocessing: The size that pictures are brought to; by default 224 pixels.
+        group: A pattern on file names: what it finds (a patient, say) is never split.
+        test_fraction: What is held out where the data have no test part.
+        skip_unreadable: Go on without files that are not whole pictures.
+        progress: Show how many files are looked through.
+    """
+    if holds_features(path):
+        if group:
+            raise UserError(f"--group {group!r} is a pattern on file names; give features an array groups instead")
+        return _own_features(read_features(path), test_fraction)
+    preprocessing = preprocessing or Preprocessing((3, 224, 224), (0.485, 0.456, 0.406), (0.229, 0.224, 0.225), 256)
+    listing = read_listing(path, group=group)
+    with CountProgress("looking through the files", len(listing), progress) as count:
+        inspections = inspect(listing.paths, progress=count.reach, cache=cache_folder() / "inspections")
+    notes = [*listing.notes]
+    notes += [f"left out, because they are no pictures: {listing.ignored:,} files"] if listing.ignored else []
+    unreadable = tuple(inspection.error for inspection in inspections if inspection.error)
+    listing, inspections = _readable(listing, inspections, skip_unreadable)
+    notes += [f"left out, because they cannot be read: {len(unreadable):,} files"] if unreadable else []
+    notes += [f"left out: {error}" for error in unreadable[:NAMED]]
+    digests = [inspection.digest for inspection in inspections]
+    copies = same_digest(digests)
+    train, test = _parts(listing, digests, copies, test_fraction)
+    _check_classes(listing.targets[train], listing.class_names)
+    notes += _copy_notes(listing, copies, test) + _near_notes(listing, inspections, train, test)
+    notes += _evidence_notes(listing.targets[test], listing.class_names)
+    files = PictureFiles(listing.paths, listing.targets, listing.class_names, preprocessing, digests)
+    version = f"{zlib.crc32(''.join((listing.version(), *digests)).encode()):08x}"
+    return OwnData(files.subset(train), files.subset(test), version, tuple(notes), unreadable)
+
+
+def _own_features(found: FeaturesFile, test_fraction: float) -> OwnData:
+    if found.test_features is None or found.test_targets is None:
+        digests = [hashlib.blake2b(row.tobytes()).hexdigest() for row in found.features.numpy()]
+        train, test = split_rows(
+            found.targets, found.groups, test_fraction=test_fraction, together=same_digest(digests), names=digests
+        )
+        features, targets = (found.features[train], found.features[test]), (found.targets[train], found.targets[test])
+    else:
+        features, targets = (found.features, found.test_features), (found.targets, found.test_targets)
+    _check_classes(targets[0], found.class_names)
+    training = Dataset(features[0], targets[0], found.class_names)
+    measured = Dataset(features[1], targets[1], found.class_names, training.preprocessing)
+    return OwnData(training, measured, found.version(), tuple(_evidence_notes(targets[1], found.class_names)))
+
+
+def _readable(listing: Listing, inspections: list[Inspection], skip: bool) -> tuple[Listing, list[Inspection]]:
+    """The rows whose pictures are whole, if others may be left out."""
+    errors = [inspection.error for inspection in inspections if inspection.error]
+    if not errors:
+        return listing, inspections
+    more = f" and {len(errors) - 1:,} more, which balpoe data names" if len(errors) > 1 else ""
+    if not skip:
+        raise UserError(f"{errors[0]} (--skip-unreadable goes on without it{more})")
+    whole = [row for row, inspection in enumerate(inspections) if not inspection.error]
+    if not whole:
+        raise UserError(f"no picture can be read: {errors[0]}")
+    return listing.subset(whole), [inspections[row] for row in whole]
+
+
+def _parts(
+    listing: Listing, digests: Sequence[str], copies: Sequence[Sequence[int]], test_fraction: float
+) -> tuple[Tensor, Tensor]:
+    """The rows of training and test; copies of one picture stay on one side of a split that is made here."""
+    if listing.parts is None:
+        return split_rows(listing.targets, listing.groups, test_fraction=test_fraction, together=copies, names=digests)
+    held_out = torch.tensor([part == "test" for part in listing.parts])
+    return (~held_out).nonzero().flatten(), held_out.nonzero().flatten()
+
+
+def _check_classes(targets: Tensor, class_names: Sequence[str]) -> None:
+    missing = torch.bincount(targets, minlength=len(class_names)) == 0
+    if bool(missing.any()):
+        names = some_of([class_names[label] for label in missing.nonzero().flatten().tolist()])
+        raise UserError(f"there is no training sample of {names}; add some, or remove the class")
+
+
+def _copy_notes(listing: Listing, copies: Sequence[Sequence[int]], test: Tensor) -> list[str]:
+    paths, held_out, notes = listing.paths, set(test.tolist()), []
+    if copies:
+        pairs = _some([f"{paths[rows[1]]} is {paths[rows[0]]}" for rows in copies])
+        notes.append(f"copies of another file: {sum(map(len, copies)) - len(copies):,} ({pairs})")
+    torn = [rows for rows in copies if len({listing.labels[row] for row in rows}) > 1]
+    if torn:
+        pairs = _some([f"{paths[rows[0]]} and {paths[rows[-1]]}" for rows in torn])
+        notes.append(f"the same picture in more than one class, so that a label is wrong: {len(torn):,} ({pairs})")
+    across = [_sides(rows, held_out) for rows in copies if 0 < len(held_out.intersection(rows)) < len(rows)]
+    if across:
+        pairs = _some([f"{paths[b]} is {paths[a]} of training" for a, b in across], NAMED)
+        notes.append(f"the same picture in training and in the test, which flatters: {len(across):,} ({pairs})")
+    return notes
+
+
+def _near_notes(listing: Listing, inspections: Sequence[Inspection], train: Tensor, test: Tensor) -> list[str]:
+    hashes = np.array([int(inspection.pixels) for inspection in inspections], dtype=np.uint64)
+    digests = [inspection.digest for inspection in inspections]
+    rows = ((int(train[a]), int(test[b])) for a, b in near_pairs(hashes[train.numpy()], hashes[test.numpy()]).tolist())
+    pairs = [(a, b) for a, b in rows if digests[a] != digests[b]]
+    if not pairs:
+        return []
+    named = _some([f"{listing.paths[b]} and {listing.paths[a]}" for a, b in pairs])
+    return [
+        f"almost the same picture in training and in the test: {len(pairs):,} ({named}); if they are series of one "
+        "thing, give --group"
+    ]
+
+
+def _sides(rows: Sequence[int], held_out: set[int]) -> tuple[int, int]:
+    """A row of training and one of the test among rows of one picture."""
+    return next(row for row in rows if row not in held_out), next(row for row in rows if row in held_out)
+
+
+def _evidence_notes(test_targets: Tensor, class_names: Sequence[str]) -> list[str]:
+    note = evidence_lack(torch.bincount(test_targets, minlength=len(class_names)), class_names)
+    return [note] if note else []
+
+
+def _some(names: Sequence[str], most: int = 3) -> str:
+    """The first of some phrases, which are not to be quoted as names are."""
+    more = f" and {len(names) - most:,} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + more

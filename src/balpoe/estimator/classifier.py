@@ -1,0 +1,410 @@
+"""BalPoE as a scikit-learn classifier, for tables, embeddings and arrays of pictures."""
+
+import copy
+import functools
+import math
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from numbers import Integral, Real
+from types import SimpleNamespace
+from typing import Any, NamedTuple, Self
+
+import numpy as np
+import torch
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.utils import check_random_state
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
+from torch import Tensor
+
+from balpoe.data import Dataset
+from balpoe.data.augment.operations import AUGMENTATIONS, Operation
+from balpoe.errors import UserError, unknown_name
+from balpoe.estimator.inputs import FeatureInputs, PictureInputs
+from balpoe.evaluation.deployment_prior import target_prior as named_prior
+from balpoe.method.ensemble import shift_prior, source_prior
+from balpoe.method.label_shift import PriorEstimate, estimate_prior
+from balpoe.method.priors import Lambdas, checked_lambdas
+from balpoe.networks import NETWORKS, expert_network
+from balpoe.networks.experts import ExpertNetwork
+from balpoe.networks.timm_backbones import backbone_names
+from balpoe.training.cross_fit import CrossFitted, Unseen, cross_fit, dealt, expert_means, feature_experts
+from balpoe.training.schedules import Cosine
+
+__all__ = ["BalPoEClassifier"]
+
+EMBEDDING = 256  # from so many features on they are taken for an embedding, which the classifier is to see itself
+SMALL = {"mlp": 10_000, "head": 1_000}  # up to so many samples five networks are trained, beyond, one
+HIDDEN = {"mlp": (64, 64), "head": (256,)}
+ALPHAS = 0.0, 0.2  # what "auto" chooses from
+STEPS, LEAST_EPOCHS = 600, 20
+KEPT = 2_000  # labelled predictions that are kept, to estimate the prior of a place of use
+
+
+class BalPoEClassifier(ClassifierMixin, BaseEstimator):
+    """BalPoE for scikit-learn; the default serves balanced accuracy, `target_prior="train"` serves plain accuracy.
+
+    By default probabilities are those of a place where all classes are equally frequent (`target_prior="uniform"`),
+    with `"train"` those of a place where they are as frequent as in training. `target_prior` may also be the prior of
+    the place of use; it can be set after fitting, and takes no refit.
+
+    Networks are cross-fitted: each of five is trained without a fifth of the samples, all five answer, and the samples
+    that each has not seen give one temperature, by which the probabilities are calibrated. Features are standardised
+    inside. With more than 10,000 samples (1,000 of embeddings) there is one network, without a tenth of them.
+
+    Args:
+        lambdas: One number per expert; the label distribution that it is trained for is the training prior to this
+            power. The default averages to zero, which makes the ensemble unbiased.
+        mixup_alpha: Of mixup, which mixes pairs of samples; 0 for none; "auto" trains without and with 0.2, and keeps
+            what predicts unseen samples better.
+        hidden: Units of each expert's hidden layers; None for (64, 64), and (256,) of "head".
+        network: "mlp"; "head", whose classifier sees the features themselves beside the hidden layer, for embeddings;
+            "auto" is the latter from 256 features on. To both, arrays of pictures are flattened. Or, for pictures
+            (samples, channels, height, width), another name of `balpoe.expert_network`, such as "resnet32", or any
+            function of `num_classes` and `num_experts` that returns a network.
+        augmentation: Of pictures: "none", "crop-flip", "standard", ...
+        cosine_scale: Of the classifier of "mlp" and "head".
+        epochs: Passes over the data (of each training, if mixup_alpha is "auto"); None for at least 20, and as many as
+            make 600 steps.
+        batch_size: None for an eighth of the samples, at least 16 and at most 128.
+        lr: Learning rate, at the beginning of a cosine.
+        weight_decay: On all parameters.
+        target_prior: "uniform", "train", "forward-R" or "backward-R" (of ratio R, see `balpoe.target_prior`), an array
+            of weights in the order of `classes_`, a mapping or a Series of pandas from class to weight, or "estimate":
+            found from the samples to predict themselves, many at once, and used if the evidence carries it.
+        warm_start: Whether another `fit` goes on from the weights of the last one, for `epochs` more. Experts, network,
+            mixup_alpha and random_state stay those of the first; on other samples the temperature stays, too.
+        device: Where to train: "auto", "cpu", "cuda" or "mps". Predictions are made on the CPU.
+        random_state: A number, or a RandomState of numpy; of the weights, the parts, the order and the mixing.
+        verbose: Whether to show progress.
+
+    Attributes:
+        classes_: The class labels.
+        class_prior_: Their shares in training.
+        mixup_alpha_: The one that was used.
+        temperature_: The logits were divided by it.
+        history_: Epoch, learning rate and loss of each epoch, those of a warm start behind those before.
+        network_: The trained `balpoe.ExpertNetwork`.
+        n_features_in_: The number of features.
+        feature_names_in_: Their names, if X had any.
+
+    >>> from sklearn.datasets import load_iris
+    >>> X, y = load_iris(return_X_y=True)
+    >>> classifier = BalPoEClassifier(epochs=20, mixup_alpha=0, random_state=0).fit(X[:110], y[:110])
+    >>> classifier.class_prior_.round(2)
+    array([0.45, 0.45, 0.09])
+    >>> field = classifier.set_params(target_prior={0: 1, 1: 2, 2: 7}).predict_proba(X[:3])
+    >>> field.argmax(axis=1)
+    array([0, 0, 0])
+    """
+
+    classes_: np.ndarray
+    class_prior_: np.ndarray
+    mixup_alpha_: float
+    temperature_: float
+    history_: list[dict[str, float]]
+    network_: ExpertNetwork
+    _plan: "_Plan"
+
+    def __init__(
+        self,
+        *,
+        lambdas: Lambdas = (1, 0, -1),
+        mixup_alpha: float | str = "auto",
+        hidden: int | Sequence[int] | None = None,
+        network: str | Callable[..., ExpertNetwork] = "auto",
+        augmentation: str = "none",
+        cosine_scale: float = 16.0,
+        epochs: int | None = None,
+        batch_size: int | None = None,
+        lr: float = 0.3,
+        weight_decay: float = 5e-4,
+        target_prior: Any = "uniform",
+        warm_start: bool = False,
+        device: str = "auto",
+        random_state: Any = None,
+        verbose: bool = False,
+    ) -> None:
+        self.lambdas = lambdas
+        self.mixup_alpha = mixup_alpha
+        self.hidden = hidden
+        self.network = network
+        self.augmentation = augmentation
+        self.cosine_scale = cosine_scale
+        self.epochs = epochs
+        self.batch_size = batch_size
+        self.lr = lr
+        self.weight_decay = weight_decay
+        self.target_prior = target_prior
+        self.warm_start = warm_start
+        self.device = device
+        self.random_state = random_state
+        self.verbose = verbose
+
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
+        """Train on samples (samples, features), or pictures, and their labels, numbers or texts.
+
+        A fit that fails leaves the one before as it was.
+
+        Args:
+            X: An array or a frame.
+            y: One label a sample.
+            sample_weight: One weight a sample; by default all count alike. What has the weight 0 is left out.
+        """
+        before = dict(self.__dict__)
+        try:
+            return self._fit(X, y, sample_weight)
+        except BaseException:
+            self.__dict__ = before
+            raise
+
+    def _fit(self, X: Any, y: Any, sample_weight: Any) -> Self:
+        going_on = self.warm_start and hasattr(self, "network_")
+        X, y = validate_data(self, X, y, allow_nd=True, dtype="numeric", reset=not going_on, ensure_min_samples=2)
+        check_classification_targets(y)
+        weights = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
+        X, y, weights = _numbers_alone(X)[weights > 0], y[weights > 0], weights[weights > 0]
+        classes, targets = np.unique(y, return_inverse=True)
+        if len(classes) < 2:
+            raise ValueError(
+                f"BalPoEClassifier needs samples of at least 2 classes, but got {len(classes)} class "
+                "(samples of weight 0 do not count)"
+            )
+        if going_on and not np.array_equal(classes, self.classes_):
+            raise ValueError("warm_start goes on with the classes of the last fit, but y has others; set it to False")
+        weights = weights / weights.max()  # the sum of the largest floats would be infinite
+        if not isinstance(self.target_prior, str) or self.target_prior != "estimate":
+            prior = torch.from_numpy(np.bincount(targets, weights=weights))
+            _target(self.target_prior, classes, prior / prior.sum())  # now rather than after the training
+        plan = self._plan if going_on else self._new_plan(X, weights)
+        data = Dataset(plan.inputs(X), targets, preprocessing=plan.inputs.preprocessing)
+        self._train(plan, data, torch.from_numpy(weights / weights.mean()), going_on)
+        self.classes_ = classes
+        return self
+
+    def _train(self, plan: "_Plan", data: Dataset, weights: Tensor, going_on: bool) -> None:
+        trained = {}
+        for alpha in (self.mixup_alpha_,) if going_on else _alphas(self.mixup_alpha):
+            network = copy.deepcopy(self.network_) if going_on else self._new_network(plan, data)
+            trained[alpha] = self._cross_fit(plan, network, data, weights, alpha)
+        self.mixup_alpha_ = min(trained, key=lambda alpha: trained[alpha].unlikelihood)
+        best = trained[self.mixup_alpha_]
+        self.network_, self.class_prior_ = best.network.cpu().eval(), best.prior.numpy()
+        earlier = self.history_ if going_on else []
+        self.history_ = earlier + [{**entry, "epoch": len(earlier) + entry["epoch"]} for entry in best.history]
+        checksum: int | None = data.checksum()
+        if not going_on or checksum == plan.checksum:
+            self.temperature_, self._unseen = 1 / best.scale, best.unseen
+        else:
+            checksum = None  # from now on no sample is sure to be unseen, not even one of the first fit
+        self._plan = plan._replace(checksum=checksum)
+
+    def _new_plan(self, X: np.ndarray, weights: np.ndarray) -> "_Plan":
+        kind = _kind(self.network, X)
+        if kind and self.augmentation != "none":
+            raise UserError("augmentation is for networks for pictures, and this one flattens them; set it to 'none'")
+        inputs = FeatureInputs(X, weights) if kind else PictureInputs(X)
+        lambdas = torch.atleast_1d(checked_lambdas(self.lambdas))
+        networks = 5 if len(X) <= SMALL.get(kind, 0) else 1
+        return _Plan(kind, inputs, lambdas, networks, int(check_random_state(self.random_state).randint(2**31)))
+
+    def _new_network(self, plan: "_Plan", data: Dataset) -> ExpertNetwork:
+        sizes = {"num_classes": len(data.class_counts), "num_experts": len(plan.lambdas)}
+        if plan.kind:
+            return feature_experts(
+                data.images.shape[1], **sizes, num_networks=plan.networks, beside=plan.kind == "head",
+                hidden=HIDDEN[plan.kind] if self.hidden is None else _hidden(self.hidden),
+                cosine_scale=_number("cosine_scale", self.cosine_scale),
+                generator=torch.Generator().manual_seed(plan.seed),
+            )  # fmt: skip
+        make: Any = self.network
+        if isinstance(self.network, str):
+            channels = {"in_channels": data.images.shape[1]} if self.network == "resnet32" else {}
+            make = functools.partial(expert_network, self.network, **channels)
+        with torch.random.fork_rng(devices=[]):
+            torch.default_generator.manual_seed(plan.seed)
+            network: ExpertNetwork = make(**sizes)
+        return network
+
+    def _cross_fit(
+        self, plan: "_Plan", network: ExpertNetwork, data: Dataset, weights: Tensor, alpha: float
+    ) -> CrossFitted:
+        generator = torch.Generator().manual_seed(plan.seed)
+        parts = dealt(data.targets, plan.networks, 5 if plan.networks == 5 else 10, generator)
+        batch_size = min(128, max(16, len(data) // 8))
+        if self.batch_size is not None:
+            batch_size = _whole("batch_size", self.batch_size)
+        epochs = max(LEAST_EPOCHS, math.ceil(STEPS / math.ceil(len(parts.rows) / max(batch_size, 1))))
+        if self.epochs is not None:
+            epochs = _whole("epochs", self.epochs)
+        found = cross_fit(
+            network, data, weights, parts, plan.lambdas, epochs=epochs, batch_size=batch_size, schedule=Cosine(),
+            lr=_number("lr", self.lr), weight_decay=_number("weight_decay", self.weight_decay), mixup_alpha=alpha,
+            augmentation=_augmentation(self.augmentation), seed=plan.seed, device=self.device,
+            precision="32-true" if plan.kind else "auto",  # numbers of a table may differ in the third digit
+            progress=bool(self.verbose),
+        )  # fmt: skip
+        kept = torch.randperm(len(found.unseen.targets), generator=generator)[:KEPT]
+        return replace(found, unseen=Unseen(found.unseen.logits[kept], found.unseen.targets[kept]))
+
+    def predict_proba(self, X: Any) -> np.ndarray:
+        """Return the probability of each class, (samples, classes), under `target_prior`."""
+        return self._log_probabilities(X).exp().numpy()
+
+    def predict_log_proba(self, X: Any) -> np.ndarray:
+        """Return the logarithm of `predict_proba`."""
+        return self._log_probabilities(X).numpy()
+
+    def predict(self, X: Any) -> np.ndarray:
+        """Return the most probable class of each sample under `target_prior`."""
+        log_probabilities = self._log_probabilities(X)
+        labels: np.ndarray = self.classes_[log_probabilities.argmax(dim=1).numpy()]
+        return labels
+
+    def predict_expert_proba(self, X: Any) -> np.ndarray:
+        """Return what each expert says, (samples, experts, classes), under the prior that it was trained for.
+
+        An expert of lambda 1 answers as if classes were as frequent as in training, one of -1 as if the rare ones
+        were as frequent as the common ones, and the other way round. `target_prior` has no part in it.
+        """
+        return self._expert_logits(X).softmax(dim=2).numpy()
+
+    def estimate_target_prior(self, X: Any) -> PriorEstimate:
+        """Return the label prior behind unlabelled samples, with intervals, and whether it is significant.
+
+        `target_prior="estimate"` uses it. It is found with the samples that the networks had not seen, and wants a
+        few hundred of both.
+        """
+        return self._estimated(self._logits(X))
+
+    def _estimated(self, logits: Tensor) -> PriorEstimate:
+        try:
+            return estimate_prior(logits, source_prior=self._source(), validation=self._unseen)
+        except UserError as error:
+            raise UserError(
+                "the samples that were held out in training are too few, or predicted too badly, to estimate a prior; "
+                "give target_prior yourself"
+            ) from error
+
+    def _log_probabilities(self, X: Any) -> Tensor:
+        """Of the ensemble, for the target prior, in float64."""
+        check_is_fitted(self)
+        if isinstance(self.target_prior, str) and self.target_prior == "estimate":
+            logits = self._logits(X)
+            try:
+                logits = self._estimated(logits).adjust(logits)
+            except UserError as error:  # as where the evidence is thin
+                warnings.warn(f"{error}: the prior stays as it is", stacklevel=3)
+            return logits.log_softmax(dim=1)
+        target = _target(self.target_prior, self.classes_, torch.from_numpy(self.class_prior_))
+        return shift_prior(self._logits(X), target, self._source()).log_softmax(dim=1)
+
+    def _logits(self, X: Any) -> Tensor:
+        """Of the ensemble, calibrated, (samples, classes), in float64."""
+        return self._expert_logits(X).mean(dim=1)
+
+    def _expert_logits(self, X: Any) -> Tensor:
+        """Each expert's logits, calibrated, (samples, experts, classes), in float64."""
+        check_is_fitted(self)
+        X = _numbers_alone(validate_data(self, X, allow_nd=True, dtype="numeric", reset=False))
+        inputs = self._plan.inputs
+        data = Dataset(inputs(X), torch.zeros(len(X), dtype=torch.long), preprocessing=inputs.preprocessing)
+        expert_logits: Tensor = expert_means(self.network_, data, len(self._plan.lambdas)).double() / self.temperature_
+        return expert_logits
+
+    def _source(self) -> Tensor:
+        return source_prior(torch.from_numpy(self.class_prior_), self._plan.lambdas).double()
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.three_d_array = True
+        return tags
+
+
+class _Plan(NamedTuple):
+    """What the first fit decides, and a warm start keeps."""
+
+    kind: str
+    """ "mlp" or "head"; empty for a network for pictures."""
+    inputs: Any
+    lambdas: Tensor
+    networks: int
+    seed: int
+    checksum: int | None = None
+    """Of the samples, as long as they are those of the first fit."""
+
+
+def _target(spec: Any, classes: np.ndarray, prior: Tensor) -> Tensor:
+    """The prior of the place of use, in the order of the classes."""
+    names = tuple(map(str, classes))
+    if isinstance(spec, Mapping) or (
+        hasattr(spec, "items") and getattr(spec, "ndim", 0) == 1
+    ):  # a Series, by its index
+        known = dict(zip(classes.tolist(), names, strict=True))  # by value: 1, 1.0 and True are one label
+        weights = [(known.get(label, str(label)), weight) for label, weight in spec.items()]
+        spec = dict(weights)
+        if len(spec) < len(weights):
+            raise UserError("target_prior has two weights for one class; keep one of them")
+    elif not isinstance(spec, str | list | tuple) and not hasattr(spec, "tolist"):
+        raise UserError(
+            "target_prior must be 'uniform', 'train', 'estimate', a mapping from class to weight, or a row of weights "
+            f"in the order of classes_, but is of type {type(spec).__name__}"
+        )
+    described = SimpleNamespace(class_names=names, class_counts=prior, num_classes=len(names), prior=prior)
+    found: Tensor = named_prior(spec, described)
+    return found
+
+
+def _numbers_alone(X: np.ndarray) -> np.ndarray:
+    """Times are numbers to scikit-learn's check, but not to what follows; nor are pictures without pixels samples."""
+    if X.dtype.kind not in "buif":
+        raise ValueError(f"X must hold numbers, but holds {X.dtype}; turn its columns into numbers")
+    if not X[:1].size:
+        raise ValueError(f"Found array with 0 feature(s) (shape={X.shape}) while a minimum of 1 is required.")
+    return X
+
+
+def _kind(network: Any, X: np.ndarray) -> str:
+    """Return "mlp" or "head", or nothing for a network for pictures."""
+    if not isinstance(network, str):
+        if not callable(network):
+            raise UserError(f"network must be a name, or a function that returns a network, but is {network!r}")
+        return ""
+    if network == "auto":
+        return "head" if X[0].size >= EMBEDDING else "mlp"
+    if network in SMALL:
+        return network
+    if network not in NETWORKS and network not in backbone_names():  # before anything is said about pictures
+        raise unknown_name("network", network, ("auto", *NETWORKS, *backbone_names()))
+    return ""
+
+
+def _alphas(mixup_alpha: Any) -> tuple[float, ...]:
+    if isinstance(mixup_alpha, str) and mixup_alpha == "auto":
+        return ALPHAS
+    return (_number("mixup_alpha", mixup_alpha, "a number from 0 or 'auto'"),)
+
+
+def _number(name: str, value: Any, wanted: str = "a number") -> float:
+    if isinstance(value, bool) or not isinstance(value, Real):
+        raise UserError(f"{name} must be {wanted}, but is {value!r}")
+    return float(value)
+
+
+def _whole(name: str, value: Any) -> int:
+    if isinstance(value, bool) or not isinstance(value, Integral):
+        raise UserError(f"{name} must be a whole number, but is {value!r}")
+    return int(value)
+
+
+def _hidden(hidden: Any) -> list[int]:
+    """One number, or several."""
+    values = hidden.tolist() if hasattr(hidden, "tolist") else hidden
+    return [_whole("hidden", value) for value in (values if isinstance(values, list | tuple) else [values])]
+
+
+def _augmentation(name: Any) -> tuple[Operation, ...]:
+    if not isinstance(name, str) or name not in AUGMENTATIONS:
+        raise unknown_name("augmentation", name, AUGMENTATIONS)
+    return AUGMENTATIONS[name]

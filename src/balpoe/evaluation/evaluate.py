@@ -1,0 +1,418 @@
+"""Every number about saved predictions: evaluate() for one run, compare() for two."""
+
+import functools
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from balpoe.errors import UserError
+from balpoe.evaluation import deployment_prior as target_priors
+from balpoe.evaluation.metrics import (
+    ClasswiseSums,
+    accuracy_per_class,
+    brier_scores,
+    calibration_bins,
+    classwise_sums,
+    expected_calibration_error,
+    maximum_calibration_error,
+    negative_log_likelihoods,
+    rarest_third,
+    shot_groups,
+    weighted_mean,
+)
+from balpoe.evaluation.predictions import Predictions
+from balpoe.method.ensemble import product_of_experts, shift_prior
+from balpoe.method.intervals import LEAST_EVIDENCE, bootstrap, mean_interval, wilson_interval
+from balpoe.method.priors import checked_prior
+
+__all__ = ["Evaluation", "PriorCheck", "Scores", "compare", "evaluate"]
+
+SHOT_GROUPS = (20, 100)
+
+
+@dataclass(frozen=True)
+class Scores:
+    """The metrics of one predictor, as fractions; None where there is no sample to measure on."""
+
+    accuracy: float
+    """The share of right answers over all (weighted) samples."""
+    balanced_accuracy: float
+    """The mean of the per-class accuracies."""
+    many: float | None
+    medium: float | None
+    few: float | None
+    ece: float
+    mce: float
+    classwise_ece: float
+    nll: float | None
+    """In nats; None when a class that occurs was excluded, and the loss is infinite."""
+    brier: float
+    per_class: tuple[float | None, ...] = field(repr=False)
+    per_class_interval: tuple[tuple[float, float] | None, ...] = field(repr=False)
+    """Wilson's, at 95 %."""
+    reliability: dict[str, list[float]] = field(repr=False)
+    """The bins' share, confidence and accuracy; an empty bin has 0 in all three."""
+    rarest_third: float | None = None
+    """The mean accuracy of the third of the classes with the fewest training samples, whatever their numbers."""
+
+
+@dataclass(frozen=True)
+class PriorCheck:
+    """Whether a predictor is what the theorem needs: calibrated for the prior it was made for."""
+
+    marginal: tuple[float, ...] = field(repr=False)
+    """Its average prediction over the test data, the paper's Figure 3."""
+    marginal_kl: float
+    """Divergence of that from its prior, as the paper draws it: grows with separation even for a perfect expert."""
+    weighted_kl: float | None
+    """The same over test data weighted to its prior: 0 for a calibrated expert; None if a class has no test sample."""
+    weighted_ece: float | None
+    """The expert's ECE under those weights."""
+
+
+@dataclass(frozen=True)
+class Evaluation(Scores):
+    """The ensemble's scores, each expert's, and what they rest on.
+
+    >>> logits = torch.tensor([[[2.0, 0.0]], [[0.0, 1.0]], [[1.0, 0.0]]])
+    >>> predictions = Predictions(logits, torch.tensor([0, 1, 1]), torch.tensor([90, 10]), torch.tensor([0.0]))
+    >>> evaluation = evaluate(predictions, num_resamples=0)
+    >>> evaluation.samples, evaluation.experts[0].accuracy == evaluation.accuracy
+    (3, True)
+    """
+
+    samples: int = 0
+    effective_samples: float = 0.0
+    """How many equally weighted samples the weights are worth."""
+    intervals: dict[str, tuple[float, float]] = field(default_factory=dict, repr=False)
+    """95 % bootstrap intervals over the test samples."""
+    experts: tuple[Scores, ...] = field(default=(), repr=False)
+    check: PriorCheck | None = field(default=None, repr=False)
+    """Of the ensemble, for the prior P^mean(lambda)."""
+    expert_checks: tuple[PriorCheck, ...] = field(default=(), repr=False)
+    parameters: int | None = None
+    multiply_adds: int | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return everything as plain numbers, for JSON."""
+        # What dataclasses.asdict returns, but for its visit to every number of every class.
+        experts, checks = ([dict(vars(each)) for each in parts] for parts in (self.experts, self.expert_checks))
+        check = None if self.check is None else dict(vars(self.check))
+        return {**vars(self), "experts": tuple(experts), "check": check, "expert_checks": tuple(checks)}
+
+
+def evaluate(
+    predictions: Predictions,
+    target_prior: Any = None,
+    *,
+    told: bool = True,
+    shot_groups: tuple[int, int] = SHOT_GROUPS,
+    num_bins: int = 15,
+    num_resamples: int = 1000,
+    seed: int = 0,
+) -> Evaluation:
+    """Return all metrics of saved predictions, for the ensemble and for each expert.
+
+    Args:
+        predictions: From `predict`, or loaded.
+        target_prior: None takes the logits as trained. A prior of the place of use moves them there from
+            their own, and weights the test samples so that they stand for that prior. Shares that sum to 1, a mapping
+            from class names to weights, or a word: "uniform", "train", "forward-R" or "backward-R".
+        told: False weights the samples to the prior but leaves the logits as trained: what not telling them costs.
+        shot_groups: A class is few-shot below the first and many-shot above the second number.
+        num_bins: Of the calibration errors.
+        num_resamples: Of the bootstrap; 0 for no intervals.
+        seed: Of the bootstrap.
+
+    >>> logits = torch.tensor([[[2.0, 0.0]], [[0.0, 1.0]], [[1.0, 0.0]]])
+    >>> predictions = Predictions(logits, torch.tensor([0, 1, 1]), torch.tensor([90, 10]), torch.tensor([0.0]))
+    >>> evaluation = evaluate(predictions, num_resamples=0)
+    >>> evaluation.balanced_accuracy, evaluation.few, evaluation.many
+    (0.75, 0.5, None)
+    >>> round(evaluate(predictions, {"0": 9, "1": 1}, num_resamples=0).effective_samples, 2)
+    1.23
+    """
+    if not len(predictions):
+        raise UserError("there is no test sample to evaluate; predict on a test set that has some")
+    if isinstance(target_prior, str | Mapping):
+        target_prior = target_priors.target_prior(target_prior, predictions)
+    weights = None if target_prior is None else _weights(predictions, target_prior)
+    summaries = _summaries(predictions, target_prior if told else None, num_bins, weights)
+    ensemble, *experts = summaries
+    measure = _Measure(predictions, shot_groups, num_bins, weights)
+    scores = measure.scores(ensemble)
+    intervals = {}
+    if num_resamples:
+        statistic = functools.partial(measure.headline, ensemble)
+        low, high = bootstrap(statistic, predictions.targets, num_resamples=num_resamples, seed=seed).tolist()
+        intervals = {
+            name: (a, b)
+            for name, a, b in zip(HEADLINE, low, high, strict=True)
+            if getattr(scores, name) is not None and a == a
+        }
+        intervals |= measure.intervals_of_rare(ensemble)
+    effective = float(len(predictions)) if weights is None else float(weights.sum() ** 2 / weights.square().sum())
+    as_trained = summaries if target_prior is None else _summaries(predictions, None, num_bins, None)
+    check, *expert_checks = _checks(predictions, as_trained, num_bins)
+    return Evaluation(
+        **vars(scores),
+        samples=len(predictions),
+        effective_samples=effective,
+        intervals=intervals,
+        experts=tuple(measure.scores(expert) for expert in experts),
+        check=check,
+        expert_checks=tuple(expert_checks),
+        parameters=predictions.parameters,
+        multiply_adds=predictions.multiply_adds,
+    )
+
+
+def compare(
+    predictions: Predictions,
+    baseline: Predictions,
+    *,
+    shot_groups: tuple[int, int] = SHOT_GROUPS,
+    num_bins: int = 15,
+    num_resamples: int = 1000,
+    seed: int = 0,
+) -> dict[str, tuple[float, float, float]]:
+    """Return, for each headline metric, the difference to a baseline on the same test samples, and its interval.
+
+    The bootstrap is paired: both are measured on the same resamples.
+
+    >>> targets, counts = torch.tensor([0, 1] * 50), torch.tensor([90, 10])
+    >>> right = torch.nn.functional.one_hot(targets)[:, None] * 3.0
+    >>> ours = Predictions(right, targets, counts, torch.tensor([0.0]))
+    >>> theirs = Predictions(right.flip(-1), targets, counts, torch.tensor([0.0]))
+    >>> compare(ours, theirs, num_resamples=100)["accuracy"]
+    (1.0, 1.0, 1.0)
+    """
+    if not torch.equal(predictions.targets, baseline.targets):
+        raise UserError("the two runs were predicted on different test samples; compare runs of the same test set")
+    ours, theirs = (_summaries(p, None, num_bins, None)[0] for p in (predictions, baseline))
+    measure = _Measure(predictions, shot_groups, num_bins, None)
+
+    def difference(counts: Tensor) -> Tensor:
+        return measure.headline(ours, counts) - measure.headline(theirs, counts)
+
+    value = difference(measure.once).squeeze(0).tolist()
+    low, high = bootstrap(difference, predictions.targets, num_resamples=num_resamples, seed=seed).tolist()
+    rows = zip(value, low, high, strict=True)
+    return {name: row for name, row in zip(HEADLINE, rows, strict=True) if math.isfinite(row[0])}
+
+
+@dataclass(frozen=True)
+class _Summary:
+    """What the metrics need of one predictor: a few numbers per sample, and sums over the samples."""
+
+    correct: Tensor
+    confidence: Tensor
+    nll: Tensor
+    brier: Tensor
+    classwise: ClasswiseSums
+    marginal: Tensor
+    own_marginal: Tensor
+    """The same, of samples weighted to the prior that the predictor is made for."""
+
+
+HEADLINE = ("accuracy", "balanced_accuracy", "many", "medium", "few", "rarest_third", "ece", "mce", "nll", "brier")
+
+
+class _Measure:
+    """Turns summaries into scores; holds what is the same for all predictors."""
+
+    def __init__(
+        self, predictions: Predictions, thresholds: tuple[int, int], num_bins: int, weights: Tensor | None
+    ) -> None:
+        self.num_bins, self.weights = num_bins, weights
+        self.totals = torch.bincount(predictions.targets, minlength=predictions.num_classes)
+        # Only classes with samples: where there are very many classes, the others would cost most.
+        self.present, self.row_of = torch.unique(predictions.targets, return_inverse=True)
+        everything = torch.ones(len(predictions), dtype=torch.float64)
+        self.once = everything[None]
+        # Not a class that the target prior excludes.
+        self.counted = torch.bincount(self.row_of, everything if weights is None else weights) > 0
+        groups = {
+            "balanced_accuracy": torch.ones_like(self.totals, dtype=torch.bool),
+            **shot_groups(predictions.class_counts, thresholds),
+            "rarest_third": rarest_third(predictions.class_counts),
+        }
+        self.groups = {name: group[self.present] & self.counted for name, group in groups.items()}
+        self.members = torch.stack(list(self.groups.values()), dim=1).double()
+
+    def headline(self, summary: _Summary, counts: Tensor) -> Tensor:
+        """The metrics named in HEADLINE, (rows, metrics), where samples count so often, (rows, samples).
+
+        Each class that has samples counts at least once in each row. NaN where there is none to measure.
+        """
+        weights = counts if self.weights is None else counts * self.weights
+        means = self._per_class(summary.correct, counts) @ self.members / self.members.sum(dim=0)
+        bins = calibration_bins(summary.confidence, summary.correct, self.num_bins, weights)
+        values = [
+            weighted_mean(summary.correct, weights),
+            *means.unbind(dim=1),
+            expected_calibration_error(bins),
+            maximum_calibration_error(bins),
+            weighted_mean(summary.nll, weights),
+            weighted_mean(summary.brier, weights),
+        ]
+        return torch.stack(values, dim=1)
+
+    def intervals_of_rare(self, summary: _Summary) -> dict[str, tuple[float, float]]:
+        """Of means over classes of which some have too few samples to be resampled."""
+        totals, hits = self.totals[self.present], torch.bincount(self.row_of, summary.correct.double())
+        found = {}
+        for name, chosen in self.groups.items():
+            if bool(chosen.any()) and int(totals[chosen].min()) < LEAST_EVIDENCE:
+                found[name] = mean_interval(hits[chosen], totals[chosen])
+        return found
+
+    def _per_class(self, correct: Tensor, counts: Tensor) -> Tensor:
+        """Accuracy of each class with samples, (rows, classes with samples)."""
+        return accuracy_per_class(correct, self.row_of, len(self.present), counts)
+
+    def scores(self, summary: _Summary) -> Scores:
+        headline = self.headline(summary, self.once).squeeze(0)
+        values: dict[str, Any] = {
+            name: value if torch.isfinite(torch.tensor(value)) else None
+            for name, value in zip(HEADLINE, headline.tolist(), strict=True)
+        }
+        per_class = torch.full_like(self.totals, torch.nan, dtype=torch.float64)
+        measured = self._per_class(summary.correct, self.once).squeeze(0)
+        per_class[self.present] = measured.masked_fill(~self.counted, torch.nan)
+        wilson = wilson_interval(per_class * self.totals, self.totals).T.tolist()
+        bins = calibration_bins(summary.confidence, summary.correct, self.num_bins, self.weights)
+        parts = (("share", bins.share), ("confidence", bins.confidence), ("accuracy", bins.accuracy))
+        return Scores(
+            **values,
+            classwise_ece=float(expected_calibration_error(summary.classwise.bins(self.num_bins)).mean()),
+            per_class=tuple(None if value != value else value for value in per_class.tolist()),
+            per_class_interval=tuple(None if low != low else (low, high) for low, high in wilson),
+            reliability={name: part.nan_to_num(0.0).tolist() for name, part in parts},
+        )
+
+
+def _summaries(predictions: Predictions, target_prior: Any, num_bins: int, weights: Tensor | None) -> list[_Summary]:
+    """Of the ensemble, then of each expert, in one pass over blocks of rows."""
+    own = _own_weights(predictions)
+    return _total(
+        lambda rows: _block_summaries(predictions, rows, target_prior, num_bins, weights, own),
+        list(predictions.blocks()),
+    )
+
+
+def _total(summaries: Callable[[slice], list[_Summary]], blocks: Sequence[slice]) -> list[_Summary]:
+    """Of all blocks, by halves: joined one by one, the many small blocks of many classes would be copied again each."""
+    if len(blocks) == 1:
+        return summaries(blocks[0])
+    half = len(blocks) // 2
+    pairs = zip(_total(summaries, blocks[:half]), _total(summaries, blocks[half:]), strict=True)
+    return [_joined(*pair) for pair in pairs]
+
+
+def _block_summaries(
+    predictions: Predictions,
+    rows: slice,
+    target_prior: Any,
+    num_bins: int,
+    weights: Tensor | None,
+    own_weights: list[Tensor],
+) -> list[_Summary]:
+    tables, targets = _tables(predictions, rows), predictions.targets[rows]
+    if target_prior is not None:
+        sources = _own_priors(predictions)
+        tables = [shift_prior(table, target_prior, source) for table, source in zip(tables, sources, strict=True)]
+    used = None if weights is None else weights[rows]
+    pairs = zip(tables, own_weights, strict=True)
+    found = [_summary(table, targets, num_bins, used, own[rows]) for table, own in pairs]
+    for summary in found:
+        if bool(summary.confidence.isnan().any()):
+            row = rows.start + int(summary.confidence.isnan().nonzero()[0])
+            raise UserError(
+                f"the logits of sample {row} are not numbers, infinite, or exclude every class; check the network "
+                "that gave them"
+            )
+    return found
+
+
+def _tables(predictions: Predictions, rows: slice) -> list[Tensor]:
+    """Logits (rows, classes) of the ensemble, then of each expert."""
+    expert_logits = predictions.expert_logits[rows].double()
+    return [product_of_experts(expert_logits), *expert_logits.unbind(dim=1)]
+
+
+def _own_priors(predictions: Predictions) -> list[Tensor]:
+    """The prior that the ensemble, and then each expert, is made for."""
+    return [predictions.source_prior.double(), *predictions.expert_priors.double()]
+
+
+def _summary(logits: Tensor, targets: Tensor, num_bins: int, weights: Tensor | None, own: Tensor) -> _Summary:
+    log_probabilities = logits.log_softmax(dim=1)
+    probabilities = log_probabilities.exp()
+    confidence, answer = probabilities.max(dim=1)
+    return _Summary(
+        answer == targets,
+        confidence,
+        negative_log_likelihoods(log_probabilities, targets),
+        brier_scores(probabilities, targets),
+        classwise_sums(probabilities, targets, num_bins, weights),
+        probabilities.sum(dim=0),
+        own @ probabilities,
+    )
+
+
+def _joined(first: _Summary, second: _Summary) -> _Summary:
+    return _Summary(
+        torch.cat([first.correct, second.correct]),
+        torch.cat([first.confidence, second.confidence]),
+        torch.cat([first.nll, second.nll]),
+        torch.cat([first.brier, second.brier]),
+        first.classwise.joined(second.classwise),
+        first.marginal + second.marginal,
+        first.own_marginal + second.own_marginal,
+    )
+
+
+def _weights(predictions: Predictions, target_prior: Any) -> Tensor:
+    """Importance weights of the samples: the target prior over the test set's own frequency of the label."""
+    target = checked_prior(target_prior, predictions.num_classes, "target_prior")
+    counts = torch.bincount(predictions.targets, minlength=predictions.num_classes)
+    missing = ((target > 0) & (counts == 0)).nonzero()
+    if len(missing):
+        name = predictions.class_names[int(missing[0])]
+        raise UserError(f"target_prior gives weight to class {name!r}, of which the test set has no sample")
+    return (target / counts.clamp(min=1) * len(predictions))[predictions.targets]
+
+
+def _own_weights(predictions: Predictions) -> list[Tensor]:
+    """Weights of the samples to the prior of the ensemble, then of each expert; all zero if a class has no sample."""
+    priors = _own_priors(predictions)
+    if int(torch.bincount(predictions.targets, minlength=predictions.num_classes).min()) == 0:
+        return [torch.zeros(len(predictions), dtype=torch.float64)] * len(priors)
+    return [_weights(predictions, prior) for prior in priors]
+
+
+def _checks(predictions: Predictions, as_trained: list[_Summary], num_bins: int) -> list[PriorCheck]:
+    """The paper's Figure 3 for ensemble and experts, and the same weighted to the prior that each was made for."""
+    priors = _own_priors(predictions)
+    marginals = [summary.marginal / len(predictions) for summary in as_trained]
+    if int(torch.bincount(predictions.targets, minlength=predictions.num_classes).min()) == 0:
+        pairs = zip(marginals, priors, strict=True)
+        return [PriorCheck(tuple(m.tolist()), _divergence(m, prior), None, None) for m, prior in pairs]
+    checks = []
+    for summary, prior, marginal, weight in zip(as_trained, priors, marginals, _own_weights(predictions), strict=True):
+        bins = calibration_bins(summary.confidence, summary.correct, num_bins, weight)
+        weighted = _divergence(summary.own_marginal / len(predictions), prior)
+        ece = float(expected_calibration_error(bins))
+        checks.append(PriorCheck(tuple(marginal.tolist()), _divergence(marginal, prior), weighted, ece))
+    return checks
+
+
+def _divergence(observed: Tensor, prior: Tensor) -> float:
+    """The Kullback-Leibler divergence of an average prediction from a prior, in nats; not below 0 by rounding."""
+    prior = prior.clamp(min=1e-300)  # what extreme lambdas round to zero
+    return max(0.0, float((torch.special.xlogy(observed, observed) - torch.xlogy(observed, prior)).sum()))

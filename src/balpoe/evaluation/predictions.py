@@ -1,0 +1,348 @@
+"""What a network said about a test set, saved once: every metric and figure is computed from it on a CPU."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from balpoe.data.dataset import Preprocessing
+from balpoe.data.loading.image_files import Samples, raw_blocks
+from balpoe.data.npz import read_archive
+from balpoe.errors import UserError
+from balpoe.files import read_json, write_file, write_json
+from balpoe.method.ensemble import product_of_experts, source_prior
+from balpoe.method.priors import Lambdas, checked_lambdas, checked_prior, class_prior, tempered_prior
+from balpoe.networks.experts import multiply_adds, num_parameters
+
+__all__ = ["Predictions", "forward_in_blocks", "load_predictions", "logits_of", "predict"]
+
+HALF_PRECISION_ABOVE = 256 * 2**20  # bytes; beyond that the logits are saved as float16
+BLOCK_VALUES = 2**21  # logits looked at together when a large table is read row by row
+# What a .npz may hold; the last two are known in order to be refused.
+ARRAYS = ("logits", "log_probabilities", "targets", "class_counts", "class_names", "lambdas", "probabilities", "probs")
+
+
+@dataclass(frozen=True, eq=False)
+class Predictions:
+    """Expert logits and labels of a test set, with what it takes to understand them.
+
+    Args:
+        expert_logits: (samples, experts, classes).
+        targets: (samples,).
+        class_counts: Of the training set, (classes,).
+        lambdas: The experts' own, (experts,) or (experts, classes).
+        class_names: One per class; by default the numbers.
+        train_prior: What the loss was given; by default the class counts' share.
+        parameters: Of the network.
+        multiply_adds: Of one sample.
+
+    >>> predictions = Predictions(torch.zeros(5, 3, 2), torch.tensor([0, 0, 0, 0, 1]), [90, 10], [1, 0, -1])
+    >>> len(predictions), predictions.logits.shape, predictions.source_prior
+    (5, torch.Size([5, 2]), tensor([0.5000, 0.5000]))
+    """
+
+    expert_logits: Tensor
+    targets: Tensor
+    class_counts: Tensor
+    lambdas: Tensor
+    class_names: tuple[str, ...] = ()
+    train_prior: Tensor | None = None
+    parameters: int | None = None
+    multiply_adds: int | None = None
+
+    def __post_init__(self) -> None:
+        put = object.__setattr__  # frozen for users, completed here once
+        put(self, "class_counts", torch.as_tensor(self.class_counts))
+        put(self, "lambdas", torch.atleast_1d(checked_lambdas(self.lambdas)))
+        put(self, "class_names", tuple(self.class_names) or tuple(map(str, range(len(self.class_counts)))))
+        if self.targets.ndim != 1 or self.class_counts.ndim != 1:
+            raise UserError(
+                f"targets and class_counts must be one row of whole numbers each, but have the shapes "
+                f"{tuple(self.targets.shape)} and {tuple(self.class_counts.shape)}"
+            )
+        if not all(isinstance(name, str) for name in self.class_names):
+            raise UserError("class_names must be texts, one for each class")
+        if not all(size is None or isinstance(size, int) for size in (self.parameters, self.multiply_adds)):
+            raise UserError("parameters and multiply_adds must be whole numbers, or None")
+        if self.expert_logits.ndim != 3 or len(self.expert_logits) != len(self.targets):
+            raise UserError(
+                f"expert_logits must have shape (samples, experts, classes) for {len(self.targets)} targets, "
+                f"but have {tuple(self.expert_logits.shape)}"
+            )
+        experts, classes = self.expert_logits.shape[1:]
+        if len(self.lambdas) != experts:
+            raise UserError(f"lambdas describes {len(self.lambdas)} experts but the predictions have {experts}")
+        if self.targets.ndim != 1 or self.targets.is_floating_point() or self.targets.dtype == torch.bool:
+            raise UserError(f"targets must be one row of whole numbers, but are {self.targets.dtype}")
+        put(self, "targets", self.targets.long())
+        if self.train_prior is not None:
+            checked_prior(self.train_prior, classes, "train_prior")
+        if len(self.targets) and not 0 <= int(self.targets.min()) <= int(self.targets.max()) < classes:
+            wrong = int(((self.targets < 0) | (self.targets >= classes)).nonzero()[0])
+            raise UserError(
+                f"target {int(self.targets[wrong])} of sample {wrong} is outside the {classes} classes of the "
+                f"predictions, 0 to {classes - 1}; give the labels that the network was trained with"
+            )
+        if len(self.class_counts) != classes or len(self.class_names) != classes:
+            raise UserError(
+                f"the predictions have {classes} classes, but class_counts {len(self.class_counts)} "
+                f"and class_names {len(self.class_names)}"
+            )
+
+    def __len__(self) -> int:
+        return len(self.targets)
+
+    @property
+    def num_experts(self) -> int:
+        """How many experts there are."""
+        return self.expert_logits.shape[1]
+
+    @property
+    def num_classes(self) -> int:
+        """How many classes there are."""
+        return self.expert_logits.shape[2]
+
+    @property
+    def logits(self) -> Tensor:
+        """The ensemble's logits, (samples, classes)."""
+        return product_of_experts(self.expert_logits)
+
+    @property
+    def source_prior(self) -> Tensor:
+        """The prior under which `logits` are posteriors: uniform for lambdas that average to 0."""
+        return source_prior(self.prior, self.lambdas)
+
+    @property
+    def expert_priors(self) -> Tensor:
+        """The prior that each expert was trained for, (experts, classes)."""
+        return tempered_prior(self.prior, self.lambdas)
+
+    @property
+    def prior(self) -> Tensor:
+        """The training prior that the lambdas bend: `train_prior`, or else the class counts' share."""
+        return class_prior(self.class_counts) if self.train_prior is None else self.train_prior
+
+    def subset(self, indices: Tensor) -> "Predictions":
+        """Return the predictions of some samples."""
+        return replace(self, expert_logits=self.expert_logits[indices], targets=self.targets[indices])
+
+    def blocks(self) -> Iterator[slice]:
+        """Yield slices of rows that are small enough to work on at once."""
+        rows = max(1, BLOCK_VALUES // (self.num_experts * self.num_classes))
+        for start in range(0, len(self), rows):
+            yield slice(start, start + rows)
+
+    def save(self, folder: str | Path) -> None:
+        """Write expert_logits.npy, targets.npy and, last, predictions.json, which says that all is there."""
+        folder = Path(folder)
+        logits = self.expert_logits.float()
+        if logits.numel() * 4 > HALF_PRECISION_ABOVE:
+            logits = logits.half()
+        write_file(folder / "expert_logits.npy", lambda stream: np.save(stream, logits.cpu().numpy()))
+        write_file(folder / "targets.npy", lambda stream: np.save(stream, self.targets.cpu().numpy()))
+        write_json(
+            folder / "predictions.json",
+            {
+                "class_names": self.class_names,
+                "class_counts": self.class_counts.tolist(),
+                "lambdas": self.lambdas.tolist(),
+                "train_prior": None if self.train_prior is None else self.train_prior.tolist(),
+                "parameters": self.parameters,
+                "multiply_adds": self.multiply_adds,
+            },
+        )
+
+    @staticmethod
+    def load(folder: str | Path) -> "Predictions":
+        """Read saved predictions; the logits stay on disk, mapped, until they are used."""
+        folder = Path(folder)
+        about = read_json(folder / "predictions.json")
+        try:
+            return Predictions(
+                _load_array(folder / "expert_logits.npy", mapped=True),
+                _load_array(folder / "targets.npy"),
+                torch.tensor(about["class_counts"]),
+                torch.tensor(about["lambdas"]),
+                tuple(about["class_names"]),
+                None if about["train_prior"] is None else torch.tensor(about["train_prior"]),
+                about["parameters"],
+                about["multiply_adds"],
+            )
+        except UserError:
+            raise
+        except (KeyError, TypeError, ValueError, RuntimeError) as error:
+            raise UserError(f"{folder / 'predictions.json'} lacks or garbles {error}; predict again") from error
+
+
+def load_predictions(path: str | Path) -> Predictions:
+    """Return predictions of this or any other program.
+
+    Args:
+        path: The folder of a run, a folder of `Predictions.save`, or a .npz with the arrays
+            `logits` or `log_probabilities`, (samples, classes) or (samples, experts, classes);
+            `targets`, (samples,); `class_counts` of the training set, (classes,); and, if wanted, `class_names` (text)
+            and `lambdas`, (experts,), by default 1 for each: trained with plain cross-entropy.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     np.savez(f"{folder}/theirs.npz", logits=np.eye(2), targets=[0, 1], class_counts=[90, 10])
+    ...     load_predictions(f"{folder}/theirs.npz").source_prior
+    tensor([0.9000, 0.1000])
+    """
+    path = Path(path)
+    for folder in (path, path / "predictions"):
+        if (folder / "predictions.json").is_file():
+            return Predictions.load(folder)
+    if path.suffix != ".npz" or path.is_dir():
+        raise UserError(
+            f"there are no predictions in {path}; give the folder of a finished run, one of Predictions.save, or a .npz"
+        )
+    arrays = read_archive(path, ARRAYS)
+    try:
+        return _from_arrays(arrays)
+    except UserError as error:
+        raise UserError(f"{path}: {error}") from error
+
+
+def predict(
+    network: nn.Module,
+    test: Samples,
+    *,
+    class_counts: Any,
+    lambdas: Lambdas,
+    train_prior: Any = None,
+    batch_size: int = 500,
+    workers: int = -1,
+) -> Predictions:
+    """Run a network once over a test set, on the device it is on.
+
+    Args:
+        network: From normalised samples to expert logits.
+        test: Raw samples with their preprocessing, in memory or in files.
+        class_counts: Of the training set: they define the shot groups and the priors.
+        lambdas: Those of the loss.
+        train_prior: What the loss was given when that was not the counts themselves.
+        batch_size: Has no effect on the result but for rounding.
+        workers: Processes that decode picture files; -1: as the machine allows.
+
+    >>> import balpoe
+    >>> data = balpoe.Dataset(torch.randn(6, 8), [0, 0, 0, 0, 1, 1])
+    >>> network = balpoe.expert_network("mlp", num_classes=2, num_experts=3, num_features=8)
+    >>> predict(network, data, class_counts=data.class_counts, lambdas=(1, 0, -1)).expert_logits.shape
+    torch.Size([6, 3, 2])
+    """
+    example = torch.zeros(1, *test.preprocessing.size, device=_device(network))
+    return Predictions(
+        logits_of(network, test, batch_size=batch_size, workers=workers),
+        test.targets,
+        torch.as_tensor(class_counts),
+        checked_lambdas(lambdas),
+        test.class_names,
+        None if train_prior is None else torch.as_tensor(train_prior),
+        num_parameters(network),
+        multiply_adds(network, example),
+    )
+
+
+def logits_of(network: nn.Module, test: Samples, *, batch_size: int = 500, workers: int = -1) -> Tensor:
+    """Return a network's expert logits of a test set, (samples, experts, classes), on the CPU.
+
+    Args:
+        network: As for `predict`.
+        test: As for `predict`.
+        batch_size: As for `predict`.
+        workers: As for `predict`.
+    """
+    if batch_size < 1:
+        raise UserError(f"batch_size must be at least 1, but is {batch_size}")
+    training = network.training
+    network.eval()
+    try:
+        return forward_in_blocks(network, test.preprocessing, raw_blocks(test, batch_size, workers))
+    finally:
+        network.train(training)
+
+
+def forward_in_blocks(network: nn.Module, preprocessing: Preprocessing, blocks: Iterable[Tensor]) -> Tensor:
+    """Return the float32 expert logits of blocks of raw samples, on the CPU, computed on the network's device."""
+    device = _device(network)
+    with torch.inference_mode():
+        logits = [network(preprocessing.normalise(block.to(device))).float().cpu() for block in blocks]
+        return torch.cat(logits)
+
+
+def _from_arrays(arrays: dict[str, np.ndarray]) -> Predictions:
+    logits = _expert_logits(arrays)
+    if "targets" not in arrays:
+        raise UserError("there is no array targets; save the label of each sample")
+    if "class_counts" not in arrays:
+        raise UserError("there is no array class_counts; save the training samples of each class")
+    names = arrays.get("class_names", np.array([], dtype=str))
+    if names.dtype.kind != "U" or names.ndim != 1:
+        raise UserError("class_names must be one row of text; save numpy.array(names)")
+    lambdas = _whole_or_float(arrays, "lambdas") if "lambdas" in arrays else torch.ones(logits.shape[1])
+    counts = _whole_or_float(arrays, "class_counts")
+    if counts.ndim != 1 or counts.is_floating_point():
+        raise UserError("class_counts must be one row of whole numbers; save the training samples of each class")
+    class_prior(counts)  # a class without samples is told now
+    return Predictions(logits, _whole_or_float(arrays, "targets"), counts, lambdas, tuple(names.tolist()))
+
+
+def _expert_logits(arrays: dict[str, np.ndarray]) -> Tensor:
+    """Of shape (samples, experts, classes), each row with a finite sum of exponentials."""
+    if "probabilities" in arrays or "probs" in arrays:
+        raise UserError("probabilities lose what is close to 0 and 1; save their logarithm as log_probabilities")
+    given = [name for name in ("logits", "log_probabilities") if name in arrays]
+    if len(given) != 1:
+        raise UserError(f"there are {len(given)} arrays named logits or log_probabilities; save one of them")
+    values = _whole_or_float(arrays, given[0])
+    if values.ndim not in (2, 3) or not values.numel():
+        raise UserError(
+            f"{given[0]} must have shape (samples, classes) or (samples, experts, classes), "
+            f"but has {tuple(values.shape)}"
+        )
+    values = values if values.is_floating_point() else values.float()
+    expert_logits = values[:, None] if values.ndim == 2 else values
+    log_sums = torch.cat([block.double().logsumexp(dim=2) for block in expert_logits.split(1024)])
+    wrong = ~log_sums.isfinite().all(dim=1)
+    if bool(wrong.any()):
+        raise UserError(f"{given[0]} of sample {int(wrong.nonzero()[0])} are not all numbers; look at what gave them")
+    wrong = (log_sums.abs() > 0.01).any(dim=1)  # as far as float16 gets over many classes
+    if given == ["log_probabilities"] and bool(wrong.any()):
+        row = int(wrong.nonzero()[0])
+        total = float(log_sums[row].exp().max())
+        raise UserError(
+            f"probabilities of sample {row} sum to {total:g}, not to 1; if log_probabilities are logits, call them so"
+        )
+    return expert_logits
+
+
+def _whole_or_float(arrays: dict[str, np.ndarray], name: str) -> Tensor:
+    array = arrays[name]
+    if array.dtype.kind not in "fiu":
+        raise UserError(f"{name} must be numbers, but is text")
+    return torch.from_numpy(array if array.dtype.kind == "f" else array.astype(np.int64))
+
+
+def _device(network: nn.Module) -> torch.device:
+    return next((parameter.device for parameter in network.parameters()), torch.device("cpu"))
+
+
+def _load_array(path: Path, mapped: bool = False) -> Tensor:
+    try:
+        with open(path, "rb") as stream:
+            if stream.read(6) != b"\x93NUMPY":  # nor an archive or a pickle, which numpy would look into
+                raise ValueError
+        # Mode "c" maps the file; writing to the tensor would change a private copy, never the file.
+        array = np.load(path, mmap_mode="c" if mapped else None, allow_pickle=False)
+    except OSError as error:
+        raise UserError(f"cannot read {path}: {(error.strerror or str(error)).lower()}; predict again") from error
+    except (ValueError, EOFError) as error:
+        raise UserError(f"{path} is not a whole array of numbers; predict again") from error
+    if not isinstance(array, np.ndarray) or array.dtype.kind not in "fiu" or not array.dtype.isnative:
+        raise UserError(f"{path} is not an array of this machine's numbers; predict again")
+    return torch.from_numpy(array)

@@ -1,0 +1,166 @@
+"""The label prior of the place of use, estimated from unlabelled predictions, and whether any prior explains them.
+
+If the labels alone have shifted, validation samples weighted to the right prior look like the predictions: their
+answers, their confidence and the spread of their logits have the same distributions. The largest distance of the
+distribution functions (Kolmogorov and Smirnov) is compared with what chance gives then. All three are those of the
+network as it is: a calibration fitted on the validation samples would make these look better than others.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from balpoe.errors import UserError
+from balpoe.evaluation.predictions import Predictions
+from balpoe.method.intervals import stratified_resample
+from balpoe.method.label_shift import PriorEstimate, estimate_prior, on_curve
+from balpoe.method.priors import tempered_prior
+
+__all__ = ["TargetEstimate", "estimate_target"]
+
+CHANGE_LEVEL = 0.01
+MOST_UNSEEN = 0.03
+NULL_DRAWS = 499
+INTERVAL_POINTS = 5
+
+
+@dataclass(frozen=True)
+class TargetEstimate:
+    """An estimated prior of the place of use, and how well it explains the predictions.
+
+    >>> generator = torch.Generator().manual_seed(0)
+    >>> labels = torch.randint(2, (400,), generator=generator)
+    >>> x = 2.0 * labels - 1 + torch.randn(400, generator=generator)  # one Gaussian around -1, one around 1
+    >>> known = Predictions(torch.stack([-x, x], dim=1)[:, None], labels, [90, 10], [0])
+    >>> found = estimate_target(known.subset(labels.argsort()[:250]), known.subset(labels.argsort()[150:]))
+    >>> found.changed, found.shift.significant
+    (False, True)
+    """
+
+    shift: PriorEstimate
+    """The prior on the curve P^lambda, or any prior where there is no such curve; its interval; whether it is used."""
+    fit_p_value: float | None
+    """Of the first prior that explains the predictions, or the best that does not; None without a check."""
+    unseen: float
+    """The share of the estimate that falls to classes without a validation sample."""
+
+    @property
+    def changed(self) -> bool | None:
+        """Whether no prior explains the predictions: the pictures themselves seem to have changed."""
+        return None if self.fit_p_value is None else self.fit_p_value < CHANGE_LEVEL
+
+    def adjusted(self, predictions: Predictions) -> Predictions:
+        """Return the ensemble, calibrated and moved to the estimate where that is significant, as one expert."""
+        logits, prior = self.shift.adjust(predictions.logits), self.shift.prior
+        return replace(predictions, expert_logits=logits[:, None], lambdas=torch.ones(1), train_prior=prior)
+
+
+def estimate_target(predictions: Predictions, validation: Predictions, *, seed: int = 0) -> TargetEstimate:
+    """Estimate the label prior behind predictions, whose labels are not looked at.
+
+    Args:
+        predictions: Of the place of use.
+        validation: Labelled predictions of the same model on other samples, from before the change of place.
+        seed: Of the bootstrap.
+
+    >>> predictions = Predictions(torch.zeros(3, 1, 2), torch.tensor([0, 1, 1]), [90, 10], [0])
+    >>> estimate_target(predictions, predictions)
+    Traceback (most recent call last):
+        ...
+    balpoe.errors.UserError: validation are the predictions themselves; predict other labelled samples for it
+    """
+    _check_validation(predictions, validation)
+    logits, source = predictions.logits, predictions.source_prior
+    family = "tempered" if on_curve(predictions.prior, source) else "free"
+    train = predictions.prior if family == "tempered" else None
+    found = estimate_prior(
+        logits, source_prior=source, validation=validation, family=family, train_prior=train, seed=seed
+    )
+    counts = torch.bincount(validation.targets, minlength=predictions.num_classes)
+    unseen = float(found.estimate[counts == 0].sum())
+    if unseen > MOST_UNSEEN:
+        return TargetEstimate(found, None, unseen)
+    ours, theirs = _looks(logits), _looks(validation.logits)
+    generator = torch.Generator().manual_seed(seed)
+    best = 0.0
+    for prior in _candidates(found, logits, predictions.prior.double()):
+        best = max(best, _fit_p_value(ours, theirs, validation.targets, prior, generator))
+        if best >= CHANGE_LEVEL:
+            break
+    return TargetEstimate(found, best, unseen)
+
+
+def _candidates(found: PriorEstimate, logits: Tensor, train: Tensor) -> Iterator[Tensor]:
+    """Priors that may explain the predictions: those that are used and likely, the interval's, and the best of all.
+
+    An estimate is off where the calibration is; that one wrong prior explains nothing says little about the pictures.
+    """
+    assert found.calibration is not None  # it was fitted on the validation data
+    yield from (found.prior, found.estimate)
+    if found.lambda_ is None:
+        return
+    low, high = found.interval.tolist()
+    yield from tempered_prior(train, torch.linspace(low, high, INTERVAL_POINTS))
+    yield estimate_prior(found.calibration(logits), source_prior=found.source_prior, num_resamples=1).estimate
+
+
+def _check_validation(predictions: Predictions, validation: Predictions) -> None:
+    for name in ("class_names", "class_counts", "lambdas"):
+        ours, theirs = getattr(predictions, name), getattr(validation, name)
+        if (ours != theirs) if isinstance(ours, tuple) else not torch.equal(ours, theirs):
+            raise UserError(f"validation has other {name} than the predictions; predict both with one model")
+    if torch.equal(predictions.expert_logits, validation.expert_logits):
+        raise UserError("validation are the predictions themselves; predict other labelled samples for it")
+
+
+def _looks(logits: Tensor) -> Tensor:
+    """What other pictures would change: confidence, spread of the logits, and answer of each sample, (3, samples)."""
+    logits = logits.double()
+    confidence, answer = logits.softmax(dim=1).max(dim=1)
+    return torch.stack([confidence, logits.std(dim=1), answer.double()])
+
+
+def _fit_p_value(ours: Tensor, theirs: Tensor, targets: Tensor, prior: Tensor, generator: torch.Generator) -> float:
+    """How often chance sets two such samples further apart, if the labels alone shifted, to `prior`.
+
+    Args:
+        ours: Looks of the samples in question, (looks, samples).
+        theirs: Of the validation samples.
+        targets: Of the validation samples.
+        prior: (classes,).
+        generator: Of the resamples.
+    """
+    counts = torch.bincount(targets, minlength=len(prior))
+    weights = (prior / counts.clamp(min=1))[targets]
+    weights = weights / weights.sum()
+    plain = torch.full((ours.shape[1],), 1 / ours.shape[1], dtype=torch.float64)
+    both = _Steps(torch.cat([ours, theirs], dim=1))
+    distance = both.distance(torch.cat([plain, -weights]))
+    steps = _Steps(theirs)
+    null = [steps.distance(_null_difference(weights, targets, ours.shape[1], generator)) for _ in range(NULL_DRAWS)]
+    return (1 + sum(value >= distance for value in null)) / (1 + NULL_DRAWS)
+
+
+class _Steps:
+    """Where the distribution functions of some values rise: sorted once for many distances."""
+
+    def __init__(self, values: Tensor) -> None:
+        values, self.order = values.sort(dim=1)
+        end = torch.ones(len(values), 1, dtype=torch.bool)
+        self.last = torch.cat([values[:, 1:] > values[:, :-1], end], dim=1)  # of equal values, all rise at once
+
+    def distance(self, difference: Tensor) -> float:
+        """Return the largest distance of two functions, from the difference of the two weights of each value."""
+        return float((difference[self.order].cumsum(dim=1) * self.last).abs().max())
+
+
+def _null_difference(weights: Tensor, targets: Tensor, samples: int, generator: torch.Generator) -> Tensor:
+    """Weights of a sample drawn from the weighted validation set, less those of another validation set of this make.
+
+    Both are resampled: a validation set of 20 samples a class is itself a matter of chance.
+    """
+    drawn = torch.multinomial(weights, samples, replacement=True, generator=generator)
+    again = torch.bincount(stratified_resample(targets, generator), minlength=len(weights))
+    return torch.bincount(drawn, minlength=len(weights)) / samples - weights * again

@@ -1,0 +1,207 @@
+"""From a recipe to objects: the only place where strings become networks, losses, data and schedules."""
+
+import functools
+import math
+import os
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from balpoe.data.augment.operations import AUGMENTATIONS, CROPS_WHILE_DECODING
+from balpoe.data.dataset import CIFAR_STATISTICS, DATASETS, Dataset, Preprocessing, load_data
+from balpoe.data.file_lists import read_benchmark
+from balpoe.data.loading.decode import ResizedCrop
+from balpoe.data.loading.image_files import PictureFiles, Samples
+from balpoe.data.user.load import OwnData, load_own
+from balpoe.errors import UserError
+from balpoe.experiments.cached_features import feature_data
+from balpoe.experiments.recipe import FOR_FEATURES, Recipe
+from balpoe.files import holds_features
+from balpoe.method.losses import BalPoELoss
+from balpoe.method.priors import backward_lambdas, class_prior
+from balpoe.networks import ExpertNetwork, expert_network
+from balpoe.progress import CountProgress
+from balpoe.training import schedules
+from balpoe.training.distributed import chosen_device
+
+__all__ = ["Assembly", "assemble", "benchmark_data", "build_network", "own_data", "recipe_data"]
+
+
+READING = threading.Lock()
+FIRST_WEIGHTS = threading.Lock()  # drawn from torch's one generator, whatever other threads do
+PART_KEPT = 0.875  # of the paper's large benchmarks: the middle 224 of a short side of 256 pixels
+STATISTICS = {"inaturalist2018": ((0.466, 0.471, 0.380), (0.195, 0.194, 0.192))}
+"""Where the reference normalises by others than ImageNet's."""
+
+
+@dataclass(frozen=True)
+class Assembly:
+    """The objects that a recipe stands for."""
+
+    network: ExpertNetwork
+    trained: ExpertNetwork
+    """What `fit` changes: the network, or its head on features of a frozen trunk."""
+    loss: BalPoELoss
+    train: Samples
+    """What `trained` is given."""
+    test: Samples
+    preprocessing: Preprocessing
+    """Of what the whole network is given."""
+    train_prior: Tensor
+    lambdas: Tensor
+    fit_settings: dict[str, Any]
+    """Keyword arguments of `balpoe.fit`."""
+
+
+def assemble(recipe: Recipe, progress: bool = False) -> Assembly:
+    """Turn a recipe's strings and numbers into objects: the only place where that happens.
+
+    Args:
+        recipe: The strings and numbers.
+        progress: Show how far it is with what takes long, such as the features of a frozen trunk.
+    """
+    if recipe.threads:
+        torch.set_num_threads(recipe.threads)
+    train, test = recipe_data(recipe, progress)
+    prior = class_prior(train.class_counts, method=recipe.prior_method, smoothing=recipe.smoothing)
+    lambdas = _lambdas(recipe, prior)
+    preprocessing = train.preprocessing
+    network = trained = build_network(recipe, len(train.class_names), preprocessing.size)
+    if recipe.frozen:
+        trained, train, test = _on_features(recipe, network, train, test, progress)
+    kinds: dict[str, Callable[[], schedules.Schedule]] = {
+        "multistep": lambda: schedules.Multistep(recipe.milestones, warmup_epochs=recipe.warmup_epochs),
+        "cosine": lambda: schedules.Cosine(recipe.warmup_epochs),
+        "constant": lambda: schedules.Constant(recipe.warmup_epochs),
+    }
+    same = (
+        "epochs", "batch_size", "lr", "momentum", "nesterov", "weight_decay", "mixup_alpha", "cutmix_probability",
+        "averaged_end", "sync_batchnorm", "seed", "device", "devices", "num_nodes", "workers", "precision", "step",
+        "track", "checkpoint_seconds",
+    )  # fmt: skip
+    fit_settings = {name: getattr(recipe, name) for name in same}
+    fit_settings["schedule"] = kinds[recipe.schedule]()
+    crop = (ResizedCrop(),) if recipe.augmentation in CROPS_WHILE_DECODING else ()
+    fit_settings["augmentation"] = (*crop, *AUGMENTATIONS[recipe.augmentation])
+    return Assembly(
+        network, trained, BalPoELoss(prior, lambdas), train, test, preprocessing, prior, lambdas, fit_settings
+    )
+
+
+def recipe_data(recipe: Recipe, progress: bool = False) -> tuple[Samples, Samples]:
+    """Return a recipe's training and test data."""
+    if recipe.dataset in DATASETS:
+        return benchmark_data(recipe)
+    if recipe.validation:
+        raise UserError(f"--validation is for {', '.join(DATASETS)}; give other data a test part of their own")
+    if recipe.dataset == "own":
+        found = own_data(recipe, progress)
+        return found.train, found.test
+    lists = read_benchmark(recipe.dataset, recipe.data_root or None)
+    preprocessing = _picture_preprocessing(recipe, PART_KEPT)
+    return (
+        PictureFiles(lists.train_paths, lists.train_targets, lists.class_names, preprocessing),
+        PictureFiles(lists.test_paths, lists.test_targets, lists.class_names, preprocessing),
+    )
+
+
+def benchmark_data(recipe: Recipe) -> tuple[Dataset, Dataset]:
+    """Return the data of a recipe for one of `DATASETS`: read once for trainings that share them, not to be changed."""
+    settings = ("imbalance_ratio", "profile", "download", "validation")
+    place = os.getcwd(), os.environ.get("BALPOE_DATA")  # what it depends on where the same root is
+    with READING:
+        return _last_read(
+            place, recipe.dataset, recipe.data_root or None, **{name: getattr(recipe, name) for name in settings}
+        )
+
+
+@functools.lru_cache(maxsize=1)
+def _last_read(place: object, name: str, root: str | None, **settings: Any) -> tuple[Dataset, Dataset]:
+    return load_data(name, root, **settings)
+
+
+def own_data(recipe: Recipe, progress: bool = False) -> OwnData:
+    """Return somebody's own data, as a recipe says how to take them."""
+    if not recipe.data_root:
+        raise UserError("own data are where --data-root says: a folder of pictures, a table of paths, or features")
+    features = holds_features(recipe.data_root)
+    if features != (recipe.network in FOR_FEATURES):
+        wanted = "features want --network head or mlp" if features else "pictures want another --network"
+        raise UserError(f"{recipe.data_root}: {wanted}, but it is {recipe.network}")
+    return load_own(
+        recipe.data_root, None if features else _picture_preprocessing(recipe, 1.0),
+        group=recipe.group, test_fraction=recipe.test_fraction, skip_unreadable=recipe.skip_unreadable,
+        progress=progress,
+    )  # fmt: skip
+
+
+def build_network(recipe: Recipe, num_classes: int, size: tuple[int, ...], trained: bool = False) -> ExpertNetwork:
+    """Return a recipe's network with the first weights of its seed, for samples of a size.
+
+    Args:
+        recipe: Says which.
+        num_classes: Classes.
+        size: Of a sample.
+        trained: Whether its weights will be those of a file, so that first ones need not be fetched.
+    """
+    settings: dict[str, Any] = {"width": recipe.width, "split": recipe.split}
+    if recipe.network == "mlp":
+        settings["num_features"] = math.prod(size)
+    elif recipe.network == "head":
+        settings = {"num_features": math.prod(size), "hidden": recipe.width[0]}
+    elif recipe.network == "resnet32":
+        settings["in_channels"] = size[0]
+    else:
+        settings = {
+            "weights": "" if trained else recipe.weights, "split": recipe.split, "hidden": recipe.width[0],
+            "image_size": size[-1],
+        }  # fmt: skip
+    with FIRST_WEIGHTS, torch.random.fork_rng(devices=[]):
+        torch.default_generator.manual_seed(recipe.seed)
+        return expert_network(
+            recipe.network, num_classes=num_classes, num_experts=len(recipe.expert_lambdas),
+            cosine_scale=recipe.cosine_scale, **settings,
+        )  # fmt: skip
+
+
+def _picture_preprocessing(recipe: Recipe, part_kept: float) -> Preprocessing:
+    """The size and the statistics that a network wants of pictures from files."""
+    if recipe.network == "resnet32":
+        size = recipe.image_size or 32
+        return replace(CIFAR_STATISTICS, size=(3, size, size), resize=round(size / part_kept))
+    from balpoe.networks.timm_backbones import backbone_preprocessing
+
+    wanted = backbone_preprocessing(recipe.network, recipe.image_size)
+    mean, std = STATISTICS.get(recipe.dataset, (wanted.mean, wanted.std))
+    return Preprocessing(wanted.size, mean, std, round(wanted.size[-1] / part_kept))
+
+
+def _on_features(
+    recipe: Recipe, network: ExpertNetwork, train: Samples, test: Samples, progress: bool
+) -> tuple[ExpertNetwork, Samples, Samples]:
+    """The head of a frozen network, and its data: features that are computed once."""
+    if not isinstance(train, PictureFiles) or not isinstance(test, PictureFiles):
+        raise UserError("a frozen network wants pictures in files; add --no-frozen")
+    if recipe.augmentation != "none":
+        raise UserError("features that are computed once cannot be varied; use --augmentation none, or --no-frozen")
+    network.freeze_trunk()
+    device = chosen_device(recipe.device)
+    with CountProgress("features", len(train) + len(test), progress) as count:
+        found = [
+            feature_data(network, part, device=device, workers=recipe.workers, progress=count) for part in (train, test)
+        ]
+    return network.head(), found[0], found[1]
+
+
+def _lambdas(recipe: Recipe, prior: Tensor) -> Tensor:
+    """One number per expert, or, with SADE's backward expert, one per expert and class."""
+    lambdas = torch.tensor(recipe.expert_lambdas)
+    if not recipe.backward_tau:
+        return lambdas
+    per_class = lambdas[:, None].repeat(1, len(prior))
+    per_class[-1] = backward_lambdas(prior, recipe.backward_tau)
+    return per_class

@@ -1,0 +1,184 @@
+"""Trained models in one file: weights with all that it takes to use them."""
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from balpoe.data.dataset import Preprocessing
+from balpoe.data.loading.image_files import Samples, decoded
+from balpoe.errors import UserError
+from balpoe.evaluation import deployment_prior as target_priors
+from balpoe.evaluation.predictions import Predictions, forward_in_blocks, logits_of
+from balpoe.experiments.build import build_network
+from balpoe.experiments.recipe import Recipe, recipe_toml, toml_values, updated
+from balpoe.files import write_file
+from balpoe.method.ensemble import product_of_experts, shift_prior, source_prior
+from balpoe.networks import ExpertNetwork, multiply_adds, num_parameters
+
+__all__ = ["Model", "load", "save_model"]
+
+FORMAT = 1
+AT_ONCE = 256  # samples of one forward pass
+
+
+@dataclass(frozen=True, eq=False)
+class Model:
+    """A trained network with its classes, its preprocessing and the priors behind its logits.
+
+    >>> from balpoe import expert_network
+    >>> network = expert_network("mlp", num_classes=2, num_experts=3, num_features=4)
+    >>> counts, prior, lambdas = torch.tensor([90, 10]), torch.tensor([0.9, 0.1]), torch.tensor([1.0, 0.0, -1.0])
+    >>> model = Model(network, ("common", "rare"), counts, Preprocessing((4,)), prior, lambdas, Recipe())
+    >>> model.predict(torch.zeros(5, 4), target_prior=[0.5, 0.5]).sum(dim=1).round(decimals=3)
+    tensor([1., 1., 1., 1., 1.])
+    """
+
+    network: ExpertNetwork
+    class_names: tuple[str, ...]
+    class_counts: Tensor
+    """Of the training set."""
+    preprocessing: Preprocessing
+    train_prior: Tensor
+    lambdas: Tensor
+    recipe: Recipe = field(repr=False)
+
+    @property
+    def source_prior(self) -> Tensor:
+        """The prior under which the ensemble's logits are posteriors."""
+        return source_prior(self.train_prior, self.lambdas)
+
+    @property
+    def num_classes(self) -> int:
+        """How many classes there are."""
+        return len(self.class_names)
+
+    @property
+    def prior(self) -> Tensor:
+        """The training prior, under the name that predictions have for it."""
+        return self.train_prior
+
+    def predict(self, images: Any, target_prior: Any = None) -> Tensor:
+        """Return the probability of each class, (samples, classes), for raw samples.
+
+        Args:
+            images: uint8 pictures (samples, channels, height, width) of the model's size, float features, or a list of
+                picture files (paths, or what Pillow has opened) of any size.
+            target_prior: Of the place of use, as for `balpoe.evaluate`; by default what the ensemble is made for.
+        """
+        logits = product_of_experts(self.expert_logits(images))
+        if target_prior is not None:
+            logits = shift_prior(logits, target_priors.target_prior(target_prior, self), self.source_prior)
+        return logits.softmax(dim=1)
+
+    def expert_logits(self, images: Any) -> Tensor:
+        """Return expert logits (samples, experts, classes) for raw samples, as `predict` takes them."""
+        self.network.eval()
+        blocks = images.split(AT_ONCE) if isinstance(images, Tensor) else self._decoded(images)
+        return forward_in_blocks(self.network, self.preprocessing, blocks)
+
+    def _decoded(self, pictures: Any) -> Iterator[Tensor]:
+        if not isinstance(pictures, list | tuple) or not pictures or len(self.preprocessing.size) != 3:
+            raise UserError(
+                f"predict wants samples of shape {self.preprocessing.size} as one tensor, or for pictures a list of "
+                f"files, but got {type(pictures).__name__}"
+            )
+        for start in range(0, len(pictures), AT_ONCE):
+            yield torch.stack([decoded(each, self.preprocessing) for each in pictures[start : start + AT_ONCE]])
+
+    def predictions(self, data: Samples, expert_logits: Tensor | None = None) -> Predictions:
+        """Return the expert logits of labelled data, for `balpoe.evaluate`.
+
+        Args:
+            data: Labelled samples.
+            expert_logits: The network's, where they are known already; the samples may then be a trunk's features.
+        """
+        if expert_logits is None:
+            expert_logits = logits_of(self.network, data, workers=self.recipe.workers)
+        example = torch.zeros(1, *self.preprocessing.size, device=next(self.network.parameters()).device)
+        cost = multiply_adds(self.network, example)
+        return Predictions(
+            expert_logits, data.targets, self.class_counts, self.lambdas, self.class_names, self.train_prior,
+            num_parameters(self.network), cost,
+        )  # fmt: skip
+
+
+def save_model(path: Path, model: Model, *, half: bool = False) -> None:
+    """Write a model as safetensors; `half` keeps its parameters in float16, its statistics in float32."""
+    from safetensors.torch import save
+
+    parameters = {name for name, _ in model.network.named_parameters()}
+    weights = {
+        name: (tensor.half() if half and name in parameters else tensor).contiguous().cpu()
+        for name, tensor in model.network.state_dict().items()
+    }
+    about = {
+        "format": FORMAT,
+        "class_names": model.class_names,
+        "class_counts": model.class_counts.tolist(),
+        "preprocessing": asdict(model.preprocessing),
+        "train_prior": model.train_prior.tolist(),
+        "lambdas": model.lambdas.tolist(),
+        "source_prior": model.source_prior.tolist(),
+        "recipe": recipe_toml(model.recipe.without_places()),
+    }
+    # One entry: with two, safetensors would write them in any order, and the same model as different bytes.
+    data = save(weights, {"balpoe": json.dumps(about, ensure_ascii=False)})
+    write_file(path, lambda stream: stream.write(data))
+
+
+def load(path: str | Path) -> Model:
+    """Return the model of a run's folder, or of one file; the network is in float32, on the CPU, in evaluation mode.
+
+    Nothing in the file is executed.
+
+    >>> load("nowhere.safetensors")
+    Traceback (most recent call last):
+        ...
+    balpoe.errors.UserError: there is no model nowhere.safetensors; give the folder of a run or a .safetensors file
+    """
+    from safetensors import SafetensorError, safe_open
+
+    file = Path(path) / "model.safetensors" if Path(path).is_dir() else Path(path)
+    seeds = sorted(Path(path).glob("seed-*/model.safetensors")) if not file.is_file() else []
+    if seeds:
+        raise UserError(f"{path} holds {len(seeds)} runs; give one of them, such as {seeds[0].parent}")
+    if not file.is_file():
+        raise UserError(f"there is no model {file}; give the folder of a run or a .safetensors file")
+    try:
+        with safe_open(file, framework="pt") as opened:
+            about = _about(file, opened.metadata() or {})
+            weights = {name: opened.get_tensor(name).float() for name in opened.keys()}  # noqa: SIM118 (not a dict)
+    except SafetensorError as error:
+        raise UserError(f"{file} is not a whole safetensors file ({error}); fetch or train it again") from error
+    try:
+        recipe = updated(Recipe(), toml_values(about["recipe"]))
+        size = tuple(about["preprocessing"]["size"])
+        network = build_network(recipe, len(about["class_names"]), size, trained=True)
+        state = network.state_dict()
+        network.load_state_dict({name: weights[name].to(tensor.dtype) for name, tensor in state.items()})
+        statistics: dict[str, Any] = {
+            name: tuple(values) if isinstance(values, list) else int(values)
+            for name, values in about["preprocessing"].items()
+        }
+        prior, lambdas = torch.tensor(about["train_prior"]), torch.tensor(about["lambdas"])
+        counts, names = torch.tensor(about["class_counts"]), tuple(about["class_names"])
+        preprocessing = Preprocessing(**statistics)
+    except (KeyError, TypeError, ValueError, RuntimeError) as error:
+        raise UserError(f"{file} does not describe a network of this version: {str(error).splitlines()[0]}") from error
+    return Model(network.eval(), names, counts, preprocessing, prior, lambdas, recipe)
+
+
+def _about(file: Path, metadata: Mapping[str, str]) -> dict[str, Any]:
+    try:
+        about: dict[str, Any] = json.loads(metadata["balpoe"])
+        found = about["format"]
+    except (KeyError, TypeError, ValueError, RecursionError):
+        raise UserError(f"{file} is not a model of balpoe; give one that `balpoe train` wrote") from None
+    if found != FORMAT:
+        raise UserError(f"{file} is a model of format {found}, but this balpoe reads {FORMAT}; train or fetch it again")
+    return about

@@ -1,0 +1,343 @@
+"""The folder of a run: what is written where, and reading it back.
+
+    runs/NAME/seed-0/   recipe.toml  environment.json  classes.json  history.jsonl  timing.jsonl
+                        checkpoint.pt  model.safetensors  predictions/  evaluation.json
+
+Every file is written whole or not at all, evaluation.json last: where it is, the run is finished.
+"""
+
+import functools
+import hashlib
+import json
+import os
+import platform
+import sys
+import zlib
+from collections.abc import Callable, Generator, Mapping
+from dataclasses import asdict
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any, TypeVar
+
+import balpoe
+from balpoe.errors import UserError
+from balpoe.evaluation.saved import is_evaluation
+from balpoe.experiments.recipe import FIELDS, Recipe, recipe_toml, toml_values, updated
+from balpoe.files import locked, read_json, read_text, write_json, write_text
+
+__all__ = ["Run", "changed_name", "evaluate_model", "run_folder", "runs_of", "train_run", "train_run_by_step"]
+
+LONGEST_NAME = 150
+Value = TypeVar("Value")
+
+
+class Run:
+    """A run on disk."""
+
+    def __init__(self, folder: str | Path) -> None:
+        self.folder = Path(folder)
+
+    @property
+    def name(self) -> str:
+        """Such as digits-lt/seed-0."""
+        return f"{self.folder.parent.name}/{self.folder.name}"
+
+    @property
+    def exists(self) -> bool:
+        """Whether the run has been started."""
+        return (self.folder / "recipe.toml").exists()
+
+    @property
+    def finished(self) -> bool:
+        """Whether training, prediction and evaluation are done."""
+        return (self.folder / "evaluation.json").exists()
+
+    def recipe(self) -> Recipe:
+        """Return the resolved recipe that the run was started with."""
+        path = self.folder / "recipe.toml"
+        try:
+            return updated(Recipe(), toml_values(read_text(path)))
+        except UserError as error:
+            raise UserError(f"{path}: {error}") from error
+
+    def evaluation(self) -> dict[str, Any]:
+        """Return the saved evaluation."""
+        self._check_finished()
+        path = self.folder / "evaluation.json"
+        evaluation = read_json(path)
+        if not is_evaluation(evaluation, len(self.recipe().expert_lambdas)):
+            raise UserError(f"{path} is not an evaluation of this run; delete it and train the same run again")
+        whole: dict[str, Any] = evaluation
+        return whole
+
+    def predictions(self):  # type: ignore[no-untyped-def]  # torch is imported when predictions are wanted
+        """Return the saved predictions."""
+        from balpoe.evaluation.predictions import Predictions
+
+        self._check_finished()
+        return Predictions.load(self.folder / "predictions")
+
+    def seconds(self) -> float:
+        """Return the time that training took, over all its sessions."""
+        return sum(self._lines("timing.jsonl", lambda entry: float(entry["seconds"])))
+
+    def losses(self) -> list[float]:
+        """Return the mean training loss of each epoch."""
+        return self._lines("history.jsonl", lambda entry: float(entry["loss"]))
+
+    def steps(self) -> list[str]:
+        """Return the kinds of training step that were really taken, as eager or fused; recipes may say auto."""
+        return sorted(set(self._lines("timing.jsonl", lambda entry: str(entry.get("step", "unknown")))))
+
+    def _lines(self, name: str, value: Callable[[dict[str, Any]], Value]) -> list[Value]:
+        path = self.folder / name
+        try:
+            return [value(json.loads(line)) for line in read_text(path).splitlines()]
+        except UserError:
+            raise
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError, OverflowError) as error:
+            raise UserError(f"{path} is garbled ({error}); train the run anew with --fresh") from error
+
+    def environment(self) -> dict[str, Any]:
+        """Return where the run was trained, as far as the file says so."""
+        found = read_json(self.folder / "environment.json")
+        return found if isinstance(found, dict) else {}
+
+    def record(self) -> dict[str, Any]:
+        """Return what a published result rests on, in one value: recipe, environment, evaluation, cost, last loss."""
+        recipe = toml_values(read_text(self.folder / "recipe.toml"))
+        return {
+            "recipe": {**recipe, "data_root": "", "weights": self.recipe().without_places().weights},
+            "environment": read_json(self.folder / "environment.json"),
+            "evaluation": self.evaluation(),
+            "seconds": self.seconds(),
+            "steps": self.steps(),
+            "loss": self.losses()[-1],
+        }
+
+    def _check_finished(self) -> None:
+        if not self.exists:
+            raise UserError(f"{self.folder} is not the folder of a run; runs are in runs/NAME/seed-N")
+        if not self.finished:
+            raise UserError(f"{self.folder} is a run that is not finished; continue it with the command that began it")
+
+
+def runs_of(path: str | Path) -> list[Run]:
+    """Return the run in a folder, or the runs of all seeds below it."""
+    folder = Path(path)
+    if (folder / "recipe.toml").exists():
+        return [Run(folder)]
+    found = {path.parent.name.removeprefix("seed-"): path.parent for path in folder.glob("seed-*/recipe.toml")}
+    # Not the runs that were set aside, nor folders that somebody named alike.
+    seeds = sorted(int(seed) for seed in found if seed.isdecimal() and str(int(seed)) == seed)
+    if not seeds:
+        raise UserError(f"{folder} is neither a run nor a folder with runs seed-0, seed-1, ...; see `balpoe train`")
+    return [Run(found[str(seed)]) for seed in seeds]
+
+
+def changed_name(base: str, recipe: Recipe, reference: Recipe) -> str:
+    """Return a run name that says what differs from the reference, such as digits-lt-epochs-40.
+
+    >>> changed_name("cifar100-lt", Recipe(epochs=40, lambdas=(0,)), Recipe())
+    'cifar100-lt-lambdas-0-epochs-40'
+    """
+    ours, theirs = recipe.identity(), reference.identity()
+    changed = [name for name in FIELDS if name in ours and name != "seed" and ours[name] != theirs[name]]
+    if "lambdas" in changed and "num_experts" in changed:
+        changed.remove("num_experts")  # the lambdas say it
+    parts = (f"{name.replace('_', '-')}-{_plain(ours[name])}" for name in changed)
+    name = "-".join((base, *parts))
+    # A file system takes names of 255 bytes; what is cut off is told by a checksum.
+    return name if len(name) <= LONGEST_NAME else f"{name[: LONGEST_NAME - 9]}-{zlib.crc32(name.encode()):08x}"
+
+
+def run_folder(root: Path, name: str, recipe: Recipe, fixed: bool) -> Path:
+    """Return the folder for a recipe: a new one, or the one where the same recipe is already training.
+
+    Args:
+        root: The folder of all runs.
+        name: Wanted.
+        recipe: To be trained there.
+        fixed: Whether the name was asked for; then a different recipe under it is refused, and otherwise
+            gets a name that says what differs.
+    """
+    folder = root / name / f"seed-{recipe.seed}"
+    # Also another seed of that name: seeds of one name are averaged, so that all of them are of one recipe.
+    held = [run for run in (Run(folder), *map(Run, sorted((root / name).glob("seed-*")))) if run.exists]
+    if not held or _but_seed(held[0].recipe()) == _but_seed(recipe):
+        return folder
+    before = held[0].recipe()
+    other = changed_name(name, recipe, before)
+    if fixed:
+        changed = other.removeprefix(f"{name}-")
+        raise UserError(
+            f"{held[0].folder} holds a run of another recipe (yours has {changed}); choose another --name, or --fresh"
+        )
+    return run_folder(root, other, recipe, fixed)
+
+
+def _but_seed(recipe: Recipe) -> dict[str, Any]:
+    return {**recipe.identity(), "seed": None}
+
+
+def train_run(recipe: Recipe, folder: Path, **options: Any) -> Run:
+    """Train, predict and evaluate a recipe in a folder, from wherever an earlier call has got to.
+
+    Args:
+        recipe: What to train.
+        folder: Of the run.
+        options: Those of `train_run_by_step`.
+    """
+    from balpoe.training.concurrent import complete
+
+    return complete(train_run_by_step(recipe, folder, **options))
+
+
+def train_run_by_step(
+    recipe: Recipe,
+    folder: Path,
+    *,
+    fresh: bool = False,
+    progress: bool = True,
+    say: Callable[[str], object] = lambda text: None,
+    interrupt: Any = None,
+) -> Generator[Any, None, Run]:
+    """Do what `train_run` does as a generator, for `side_by_side`.
+
+    Args:
+        recipe: What to train.
+        folder: Of the run.
+        fresh: Move an earlier run aside and begin anew.
+        progress: Show how far it is.
+        say: Gets a sentence about what was found in the folder.
+        interrupt: Given, training pauses after each step and ends when it asks to; otherwise it is done at one go.
+    """
+    from balpoe.experiments.build import assemble
+    from balpoe.experiments.model_file import Model
+    from balpoe.training.distributed import check_devices
+    from balpoe.training.fit import fit_and_predict, fit_and_predict_by_step
+    from balpoe.training.loggers import check_tracking
+
+    run = Run(folder)
+    if run.finished and not fresh:
+        say(f"{folder} is finished already; --fresh trains it anew")
+        return run
+    # Before the folder is made: what is wrong leaves nothing behind.
+    check_devices(recipe.device, recipe.devices, recipe.num_nodes, recipe.sync_batchnorm)
+    check_tracking(recipe.track, folder)
+    made: list[Any] = []
+    yield lambda: made.append(assemble(recipe, progress))  # aside: to read the data takes seconds
+    (parts,) = made
+    if fresh and (aside := set_aside(folder)):
+        say(f"The earlier run is kept in {aside}")
+    elif (folder / "checkpoint.pt").exists():
+        say(f"{folder} continues where it stopped")
+    with locked(folder):
+        write_text(folder / "recipe.toml", recipe_toml(recipe))
+        write_json(folder / "environment.json", environment())
+        write_json(folder / "classes.json", _classes(parts.train, parts.preprocessing))
+        settings = {**parts.fit_settings, "run": folder, "progress": progress}
+        objects = (parts.trained, parts.loss, parts.train, parts.test)
+        if interrupt is None:
+            _, logits = fit_and_predict(*objects, **settings)
+        else:
+            _, logits = yield from fit_and_predict_by_step(*objects, interrupt, **settings)
+        model = Model(
+            parts.network, parts.train.class_names, parts.train.class_counts, parts.preprocessing,
+            parts.train_prior, parts.lambdas, recipe,
+        )  # fmt: skip
+        yield functools.partial(_measure, model, parts.test, folder, logits)
+    return run
+
+
+def evaluate_model(file: str | Path, folder: Path, data_root: str = "") -> Run:
+    """Return a run, in a new folder, that holds the predictions and the evaluation of a model's file."""
+    from balpoe.experiments.build import recipe_data
+    from balpoe.experiments.model_file import load
+
+    model = load(file)
+    recipe = updated(model.recipe, {"data_root": data_root})
+    _, test = recipe_data(recipe)
+    write_text(folder / "recipe.toml", recipe_toml(recipe))
+    _measure(model, test, folder)
+    return Run(folder)
+
+
+def _measure(model: Any, test: Any, folder: Path, logits: Any = None) -> None:
+    """Write what is known when training has ended: the model, its predictions, and last their evaluation."""
+    from balpoe.evaluation.shifted_tests import full_evaluation
+    from balpoe.experiments.model_file import save_model
+    from balpoe.training.cuda_graphs import loading
+
+    save_model(folder / "model.safetensors", model)
+    with loading():
+        predictions = model.predictions(test, logits)
+    predictions.save(folder / "predictions")
+    few, many = model.recipe.shot_groups
+    write_json(folder / "evaluation.json", full_evaluation(predictions, (few, many)))
+
+
+def environment() -> dict[str, Any]:
+    """Return what a result may depend on: versions and the code itself, processor, GPU, threads."""
+    import torch
+
+    names = ("torch", "torchvision", "lightning_fabric", "numpy", "sklearn", "triton")
+    return {
+        "balpoe": balpoe.__version__,
+        "source": source_digest(Path(balpoe.__file__).parent),
+        "python": platform.python_version(),
+        "system": f"{platform.system()} {platform.machine()}",
+        "processors": os.cpu_count(),
+        "threads": torch.get_num_threads(),
+        "gpu": torch.cuda.get_device_name() if torch.cuda.is_available() else None,
+        "packages": {name: _version(name) for name in names},
+    }
+
+
+def source_digest(folder: Path) -> str:
+    """Return what tells one state of a folder's Python code from another."""
+    digest = hashlib.sha256()
+    for path in sorted(folder.rglob("*.py")):
+        content = path.read_bytes()
+        digest.update(f"{path.relative_to(folder).as_posix()} {len(content)}\n".encode() + content)
+    return digest.hexdigest()[:12]
+
+
+def _version(name: str) -> str | None:
+    """Of a package that may not be there, or under another name; without importing it, which can take seconds."""
+    if told := getattr(sys.modules.get(name), "__version__", None):
+        return str(told)
+    try:
+        return version({"sklearn": "scikit-learn"}.get(name, name))
+    except PackageNotFoundError:
+        return None
+
+
+def set_aside(folder: Path) -> Path | None:
+    """Move a run out of the way, so that it can be trained anew and nothing is lost; return where to."""
+    if not folder.exists():
+        return None
+    number = 1
+    while (aside := folder.with_name(f"{folder.name}.before-{number}")).exists():
+        number += 1
+    with locked(folder):  # not under the feet of a process that trains there
+        try:
+            folder.rename(aside)
+        except OSError as error:
+            raise UserError(f"cannot move {folder} to {aside}: {error.strerror}; choose another --name") from error
+    return aside
+
+
+def _classes(train: Any, preprocessing: Any) -> Mapping[str, Any]:
+    return {
+        "names": train.class_names,
+        "counts": train.class_counts.tolist(),
+        "preprocessing": asdict(preprocessing),
+    }
+
+
+def _plain(value: Any) -> str:
+    """A value as part of a file name."""
+    if isinstance(value, tuple):
+        return "_".join(_plain(part) for part in value)
+    return str(value).lower().removesuffix(".0").removesuffix(".safetensors") or "none"

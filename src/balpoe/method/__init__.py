@@ -1,0 +1,1 @@
+"""The paper: priors, losses, the product of experts, mixing, calibration, label shift."""

@@ -1,0 +1,283 @@
+"""The training pass of `resnet32` in kernels of our own (`kernels.py`): two hundred instead of five hundred.
+
+A convolution leaves the sums that its normalisation wants; a gradient passes shortcut, rectifier and sums in one go;
+the gradients of weights are computed beside the rest, on a stream of their own. docs/performance.md has the times.
+"""
+
+import functools
+import importlib.util
+import inspect
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from types import SimpleNamespace
+from typing import Any, NamedTuple, TypeGuard
+
+import torch
+from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
+
+from balpoe.networks.experts import ExpertNetwork
+from balpoe.networks.fused.launch import WIDTHS, Layer, Plan, Sizes, layers_of, power
+from balpoe.networks.resnet_cifar import Block, Stem
+
+__all__ = ["FusedForward", "block_from", "can_be_fused", "compile_kernels", "fused_backward", "fused_forward"]
+
+
+def can_be_fused(network: nn.Module, device: torch.device) -> TypeGuard[ExpertNetwork]:
+    """Whether `FusedForward` can train a network there: `resnet32` of common widths, its trunk not frozen, no hooks."""
+    if importlib.util.find_spec("triton") is None:
+        return False
+    if device.type == "cuda" and torch.cuda.get_device_capability(device) < (8, 0):
+        return False  # has no bfloat16
+    if type(network) is not ExpertNetwork or network.trunk_is_frozen or not isinstance(network.trunk, nn.Sequential):
+        return False
+    trunk = list(network.trunk)
+    if (
+        not trunk
+        or type(trunk[0]) is not Stem
+        or any(type(part) is not Block for part in (*trunk[1:], *network.branches))
+    ):
+        return False
+    if any(module._forward_hooks or module._forward_pre_hooks for module in network.modules()):
+        return False
+    stem, *others = layers = list(layers_of(network))
+    return (
+        stem.in_channels <= min(WIDTHS)
+        and all(layer.in_channels in WIDTHS for layer in others)
+        and all(layer.channels in WIDTHS for layer in layers)
+        and all(type(layer.norm) is nn.BatchNorm2d and layer.norm.momentum is not None for layer in layers)
+    )
+
+
+class FusedForward:
+    """`network(images)` of a network in training: the same parameters, running statistics and gradients.
+
+    Args:
+        network: One that `can_be_fused`, on a GPU.
+        dtype: Of activations, and of weights in products; sums and gradients of weights are float32.
+    """
+
+    def __init__(self, network: ExpertNetwork, dtype: torch.dtype = torch.bfloat16) -> None:
+        self.network, self.dtype, self.layers = network, dtype, list(layers_of(network))
+        self._plans: dict[torch.Size, Plan] = {}
+
+    def __call__(self, images: Tensor) -> Tensor:
+        """Return expert logits (batch, experts, classes)."""
+        parameters = [tensor for layer in self.layers for tensor in layer.parameters()]
+        torch._foreach_add_([layer.norm.num_batches_tracked for layer in self.layers], 1)
+        logits: Tensor = self.network.classifier(_Body.apply(self, images, *parameters))
+        return logits
+
+    def plan(self, images: Tensor) -> Plan:
+        """Return what the kernels are told for batches of this shape."""
+        if images.shape not in self._plans:
+            self._plans[images.shape] = Plan(self.layers, images)
+        return self._plans[images.shape]
+
+
+class _Body(torch.autograd.Function):
+    """From images to every expert's features."""
+
+    @staticmethod
+    def forward(ctx: Any, fused: FusedForward, images: Tensor, *_: Tensor) -> Tensor:
+        passed = fused_forward(fused, images)
+        # Without its output, whose `grad_fn` holds it: in a circle everything would wait for the garbage collector.
+        ctx.fused, ctx.passed = fused, passed._replace(features=torch.empty(0))
+        return passed.features
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+        return None, None, *fused_backward(ctx.fused, ctx.passed, gradient).gradients
+
+
+class Forward(NamedTuple):
+    """What the layers made of a batch; pixels by channels."""
+
+    plan: Plan
+    weights: list[Tensor]
+    inputs: list[Tensor]
+    """Of the layers; one more, the last layer's output."""
+    outputs: list[Tensor]
+    """Of the convolutions."""
+    statistics: list[Tensor]
+    """Mean and reciprocal deviation of each expert's channels, as the normalisations used them."""
+    features: Tensor
+
+
+def fused_forward(fused: FusedForward, images: Tensor, kernels: Any = None) -> Forward:
+    """Return all that the layers make of images; change the running statistics."""
+    kernels = kernels or _kernels()
+    plan, parameters = fused.plan(images), [layer.conv.weight for layer in fused.layers]
+    weights = [torch.empty_like(weight, dtype=fused.dtype, memory_format=torch.channels_last) for weight in parameters]
+    torch._foreach_copy_(weights, parameters)
+    inputs, outputs, statistics = [images.permute(0, 2, 3, 1).contiguous()], list[Tensor](), list[Tensor]()
+    for layer, size, weight in zip(fused.layers, plan.sizes, weights, strict=True):
+        y = images.new_empty(size.pixels, layer.experts * layer.channels, dtype=fused.dtype)
+        sums = images.new_empty(layer.experts, size.forward.programs, 2, layer.channels, dtype=torch.float32)
+        kernels.conv_forward[size.forward.programs, layer.experts](
+            inputs[-1], weight, y, sums, size.pixels, **size.forward.settings
+        )
+        out, stats = torch.empty_like(y), torch.empty_like(sums[:, 0])
+        norm, block = layer.norm, layer.shortcut
+        kernels.norm_forward[size.elementwise.programs, layer.experts](
+            y, sums, norm.weight, norm.bias, norm.running_mean, norm.running_var, stats, inputs[-2 if block else -1],
+            out, size.pixels, size.forward.programs, norm.momentum, norm.eps,
+            PROGRAMS=power(size.forward.programs), OUT_H=size.out_height, OUT_W=size.out_width,
+            SHORTCUT=block is not None, BEFORE=block.padding // 2 if block else 0,
+            # A shortcut begins where the block's first convolution does.
+            **(plan.sizes[len(outputs) - 1] if block else size).shortcut, **size.elementwise.settings,
+        )  # fmt: skip
+        inputs.append(out)
+        outputs.append(y)
+        statistics.append(stats)
+    last = fused.layers[-1]
+    features = inputs[-1].view(len(images), -1, last.experts, last.channels).mean(1, dtype=torch.float32)
+    return Forward(plan, weights, inputs, outputs, statistics, features)
+
+
+class Backward(NamedTuple):
+    """What flows back; pixels by channels."""
+
+    gradients: "Gradients"
+    dz: list[Tensor]
+    """Gradients behind the normalisations."""
+    dy: list[Tensor]
+    """Gradients behind the convolutions."""
+
+
+def fused_backward(fused: FusedForward, passed: Forward, gradient: Tensor, kernels: Any = None) -> Backward:
+    """Return all gradients, from that of the features (batch, experts, features)."""
+    kernels = kernels or _kernels()
+    plan, weights, inputs, outputs, statistics, _ = passed
+    layers, sizes = fused.layers, plan.sizes
+    gradients, parts = Gradients(layers, gradient), _Parts(layers, sizes, gradient)
+    dz, dy = [torch.empty_like(y) for y in outputs], [torch.empty_like(y) for y in outputs]
+    size, programs = sizes[-1], sizes[-1].elementwise.programs
+    sums = gradient.new_empty(layers[-1].experts, programs, 2, layers[-1].channels)
+    kernels.pool_backward[programs, layers[-1].experts](
+        gradient.contiguous(), inputs[-1], outputs[-1], statistics[-1], dz[-1], sums, size.pixels,
+        AREA=size.out_height * size.out_width, **size.elementwise.settings,
+    )  # fmt: skip
+    for index in reversed(range(len(layers))):
+        layer, size = layers[index], sizes[index]
+        kernels.norm_backward[size.elementwise.programs, layer.experts](
+            dz[index], outputs[index], sums, statistics[index], layer.norm.weight, dy[index],
+            gradients.scales[index], gradients.shifts[index], size.pixels, programs,
+            PROGRAMS=power(programs), **size.elementwise.settings,
+        )  # fmt: skip
+        with parts.beside():
+            kernels.weight_gradient[size.weights.programs, 3, layer.experts](
+                dy[index], inputs[index], parts.of[index], size.pictures, **size.weights.settings
+            )
+        if index == 0:
+            break
+        # Where a block begins, the gradient of its shortcut comes from behind its second convolution.
+        block = block_from(layers, index)
+        programs = size.backward.programs
+        sums = gradient.new_empty(size.groups, programs, 2, layer.in_channels)
+        kernels.input_gradient[programs, size.groups](
+            dy[index], weights[index], dz[index + 1 if block else index], inputs[index],
+            outputs[index - 1], statistics[index - 1], dz[index - 1], sums, size.pictures,
+            RESIDUAL=block is not None, BEFORE=block.padding // 2 if block else 0, **size.backward.settings,
+        )  # fmt: skip
+    parts.join()
+    kernels.sum_partials[(len(plan.table),)](parts.flat, plan.table, gradients.flat, **plan.sum_settings)
+    return Backward(gradients, dz, dy)
+
+
+def _kernels() -> Any:
+    """The module; Triton may be missing where nobody asks for it."""
+    from balpoe.networks.fused import kernels
+
+    return kernels
+
+
+def compile_kernels(fused: FusedForward, images: Tensor) -> None:
+    """Compile all that images of this shape take, in threads: the compiler works outside Python's lock.
+
+    What cannot be compiled is left to the launch, which says why.
+    """
+    if (mode := _compile_mode()) is None:
+        return
+    kernels = _kernels()
+    dry = SimpleNamespace(**{name: _Dry(getattr(kernels, name)) for name in kernels.__all__})
+    with ThreadPoolExecutor() as pool, mode(pool, ignore_errors=True), torch.no_grad():
+        passed = fused_forward(fused, images, dry)
+        fused_backward(fused, passed, passed.features, dry)
+
+
+def _compile_mode() -> Any:
+    """Triton's way to compile in threads; None before 3.6, of which 3.5 cannot leave errors to the launch."""
+    import triton
+
+    mode = getattr(triton, "AsyncCompileMode", None)
+    return mode if mode and "ignore_errors" in inspect.signature(mode).parameters else None
+
+
+class _Dry:
+    """A kernel that is compiled where it would be launched."""
+
+    def __init__(self, kernel: Any) -> None:
+        self.kernel = kernel
+
+    def __getitem__(self, grid: tuple[int, ...]) -> Callable[..., object]:
+        return functools.partial(self.kernel.warmup, grid=grid)
+
+
+def block_from(layers: list[Layer], index: int) -> Block | None:
+    """Return the block whose first convolution a layer is."""
+    return layers[index + 1].shortcut if index + 1 < len(layers) else None
+
+
+class Gradients:
+    """Of all parameters, in one tensor: those of the convolutions, then those of the normalisations."""
+
+    def __init__(self, layers: list[Layer], like: Tensor) -> None:
+        weights = [layer.conv.weight for layer in layers]
+        channels = [len(weight) for weight in weights]
+        self.flat = like.new_empty(sum(weight.numel() for weight in weights) + 2 * sum(channels))
+        pieces = self.flat.split([*(weight.numel() for weight in weights), *channels, *channels])
+        count = len(layers)
+        self.weights = [
+            piece.view(out_channels, 3, 3, -1).permute(0, 3, 1, 2)
+            for piece, out_channels in zip(pieces[:count], channels, strict=True)
+        ]
+        self.scales, self.shifts = pieces[count : 2 * count], pieces[2 * count :]
+
+    def __iter__(self) -> Iterator[Tensor]:
+        """In the order of the layers' parameters."""
+        for three in zip(self.weights, self.scales, self.shifts, strict=True):
+            yield from three
+
+
+class _Parts:
+    """The programs' parts of the gradients of weights, which nothing but the last kernel waits for."""
+
+    def __init__(self, layers: list[Layer], sizes: list[Sizes], like: Tensor) -> None:
+        numbers = [size.parts * layer.conv.weight.numel() for layer, size in zip(layers, sizes, strict=True)]
+        self.flat = like.new_empty(sum(numbers))
+        self.of = self.flat.split(numbers)
+        self.stream = _side_stream(like.device) if like.is_cuda else None
+
+    @contextmanager
+    def beside(self) -> Iterator[None]:
+        """Launch on another stream what is launched inside, behind all that was launched before."""
+        if self.stream is None:
+            yield
+            return
+        self.stream.wait_stream(torch.cuda.current_stream(self.stream.device))
+        with torch.cuda.stream(self.stream):
+            yield
+
+    def join(self) -> None:
+        """Let the main stream wait for the other."""
+        if self.stream is not None:
+            torch.cuda.current_stream(self.stream.device).wait_stream(self.stream)
+
+
+@functools.cache
+def _side_stream(device: torch.device) -> torch.cuda.Stream:
+    """Of a priority that torch's streams for trainings do not have: it gives those out again and again."""
+    return torch.cuda.Stream(device, priority=-1)

@@ -1,0 +1,91 @@
+"""Whether our own kernels are right on this machine: compilers of GPU code are sometimes wrong, and say nothing."""
+
+from collections.abc import Iterator
+from itertools import chain
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from balpoe.networks.fused.forward import (
+    Backward,
+    Forward,
+    FusedForward,
+    block_from,
+    compile_kernels,
+    fused_backward,
+    fused_forward,
+)
+from balpoe.networks.fused.launch import Sizes
+
+__all__ = ["kernel_error"]
+
+
+def kernel_error(fused: FusedForward, images: Tensor) -> float:
+    """Return how far any kernel's output is from what torch makes of the same inputs; 0.002 is rounding.
+
+    The largest of all relative differences, by norms and by single numbers, for these images and a random gradient of
+    the features. Changes the network's running statistics.
+    """
+    images = images.clone()  # lies in memory as a recorded batch does
+    compile_kernels(fused, images)
+    before = [(layer.norm.running_mean.clone(), layer.norm.running_var.clone()) for layer in fused.layers]
+    with torch.no_grad():
+        passed = fused_forward(fused, images)
+        # Not from the GPU's own generator, which belongs to a graph while one is being recorded.
+        gradient = torch.randn(passed.features.shape, generator=torch.Generator().manual_seed(0)).to(images.device)
+        flow = fused_backward(fused, passed, gradient)
+    pairs = chain(_pairs(fused, passed, flow, gradient), _statistics(fused, passed, before))
+    return float(torch.stack([_difference(ours.float(), theirs) for ours, theirs in pairs]).max())
+
+
+def _difference(ours: Tensor, theirs: Tensor) -> Tensor:
+    """By norms, and that of the number which differs most, beside the root of their mean square."""
+    away, size = (ours - theirs).abs(), theirs.square().mean().sqrt().clamp_min(1e-30)
+    return torch.maximum(away.square().mean().sqrt() / size, (away / (theirs.abs() + size)).max())
+
+
+def _pairs(fused: FusedForward, passed: Forward, flow: Backward, gradient: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
+    """What each kernel made, and what torch makes of the same inputs, layer by layer."""
+    layers, sizes = fused.layers, passed.plan.sizes
+    x = before = passed.inputs[0].permute(0, 3, 1, 2).to(fused.dtype).float()
+    for index, (layer, size) in enumerate(zip(layers, sizes, strict=True)):
+        dz, dy, y = (_maps(of[index], size) for of in (flow.dz, flow.dy, passed.outputs))
+        weight = layer.conv.weight.detach().to(fused.dtype).float()
+        yield passed.weights[index].float(), weight
+        tensors = (x, weight, y, layer.norm.weight, layer.norm.bias)
+        inputs = [tensor.detach().requires_grad_() for tensor in tensors]
+        made = F.conv2d(inputs[0], inputs[1], stride=layer.stride, padding=1, groups=size.groups)
+        normal = F.batch_norm(inputs[2], None, None, inputs[3], inputs[4], True, 0.0, layer.norm.eps)
+        shortcut = layer.shortcut.shortcut(before) if layer.shortcut else 0
+        out = _maps(passed.inputs[index + 1], size)
+        yield y, made.detach()
+        yield out, F.relu(normal.detach() + shortcut)
+        flows, gradients = [made, normal], [dy, dz]
+        if (block := block_from(layers, index)) is not None:
+            flows.append(block.shortcut(inputs[0]))
+            gradients.append(_maps(flow.dz[index + 1], sizes[index + 1]))
+        dx, *others = torch.autograd.grad(flows, inputs, gradients)
+        ours = flow.gradients
+        yield from zip((ours.weights[index], dy, ours.scales[index], ours.shifts[index]), others, strict=True)
+        if index:
+            yield _maps(flow.dz[index - 1], sizes[index - 1]), torch.where(x > 0, dx, 0)
+        before, x = x, out
+    spread = gradient.flatten(1)[:, :, None, None] / (x.shape[2] * x.shape[3])
+    yield _maps(flow.dz[-1], sizes[-1]), torch.where(x > 0, spread, 0)
+
+
+def _statistics(
+    fused: FusedForward, passed: Forward, before: list[tuple[Tensor, Tensor]]
+) -> Iterator[tuple[Tensor, Tensor]]:
+    """The changes of the running statistics, ours and torch's."""
+    for layer, size, y, old in zip(fused.layers, passed.plan.sizes, passed.outputs, before, strict=True):
+        new = [tensor.clone() for tensor in old]
+        F.batch_norm(_maps(y, size), new[0], new[1], training=True, momentum=layer.norm.momentum)
+        for ours, theirs, start in zip((layer.norm.running_mean, layer.norm.running_var), new, old, strict=True):
+            yield ours - start, theirs - start
+
+
+def _maps(pixels: Tensor, size: Sizes) -> Tensor:
+    """Pixels by channels as feature maps (batch, channels, height, width)."""
+    return pixels.view(size.pictures, size.out_height, size.out_width, -1).permute(0, 3, 1, 2).float()

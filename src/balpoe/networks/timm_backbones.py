@@ -1,0 +1,202 @@
+"""Any model of timm as a backbone: shared as a whole, or cut into a shared trunk and a branch per expert."""
+
+import copy
+import functools
+import math
+import sys
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple, cast
+
+import torch
+from torch import Tensor, nn
+
+from balpoe.errors import UserError, unknown_name
+from balpoe.networks.cutting import EXAMPLES, Features, cut_at, uncuttable
+from balpoe.networks.experts import CosineClassifier, ExpertCopies, ExpertHead, ExpertLayer, ExpertNetwork
+from balpoe.networks.pretrained import hub_client, load_weights, read_weights
+
+__all__ = ["BackbonePreprocessing", "backbone_names", "backbone_preprocessing", "timm_network"]
+
+
+class BackbonePreprocessing(NamedTuple):
+    """How a backbone wants its pictures: resized, cut from the middle, normalised."""
+
+    size: tuple[int, int, int]
+    """Channels, height, width."""
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
+    resize: int
+    """Pixels of the shorter side before the cut."""
+    interpolation: str
+
+
+def timm_network(
+    name: str,
+    num_classes: int,
+    num_experts: int = 3,
+    *,
+    weights: str = "",
+    split: int = -1,
+    hidden: int = 256,
+    cosine_scale: float = 32.0,
+    image_size: int = 0,
+    in_channels: int = 3,
+) -> ExpertNetwork:
+    """Return a model of timm with several experts: shared up to a stage, a branch per expert from there on.
+
+    Random experts start from weights of their own; with given weights their stages start equal and their
+    classifiers differ. A cut network is compared with the whole model, on one picture, before it is returned.
+
+    Args:
+        name: In timm, with or without a tag: "resnet50", "vit_small_patch14_dinov2.lvd142m".
+        num_classes: Classes.
+        num_experts: Branches.
+        weights: "" for random ones, "pretrained" for timm's from the hub, or a .safetensors, .pth, .pt or .bin file
+            with timm's names, whose classifier is ignored.
+        split: How many stages (of a transformer: blocks) the experts share; -1 for all, which every model of timm
+            allows and which gives each expert a hidden layer instead.
+        hidden: Units of that layer; with stages of its own an expert needs none.
+        cosine_scale: The paper's kappa.
+        image_size: Height and width in pixels; 0 for the model's own.
+        in_channels: 3 for colour, 1 for grey.
+
+    >>> network = timm_network("test_resnet", num_classes=10, num_experts=2, split=2, image_size=32)
+    >>> network(torch.zeros(4, 3, 32, 32)).shape
+    torch.Size([4, 2, 10])
+    """
+    size = backbone_preprocessing(name, image_size).size[1:]
+    make = functools.partial(_backbone, name, weights, image_size, in_channels)
+    model = make()
+    cut = cut_at(split, model, name)
+    picture = torch.randn(1, in_channels, *size, generator=torch.Generator().manual_seed(0))
+    features = _evaluated(name, Features(model), picture)
+    if features.ndim != 2:
+        raise UserError(f"network {name!r} does not end in a vector of features; choose another, such as {EXAMPLES}")
+    if cut is None:
+        head = ExpertHead(features.shape[1], num_classes, num_experts, hidden=hidden, cosine_scale=cosine_scale)
+        return ExpertNetwork(Features(model), cast(Iterable[ExpertLayer], head.branches), head.classifier)
+    trunk, branch = cut.trunk(model), cut.branch(model)
+    twice = nn.Sequential(trunk, ExpertCopies([branch, branch]))  # the first must leave its input to the second
+    if not torch.allclose(_evaluated(name, twice, picture), features[:, None], rtol=1e-4, atol=1e-5):
+        raise uncuttable(name, model)
+    others = (copy.deepcopy(branch) if weights else cut.branch(make()) for _ in range(num_experts - 1))
+    classifier = CosineClassifier(features.shape[1], num_classes, num_experts, cosine_scale)
+    return ExpertNetwork(trunk, [ExpertCopies([branch, *others])], classifier)
+
+
+def backbone_names() -> list[str]:
+    """Return the names of all models of timm, those with a tag (the data of the pretrained weights) last.
+
+    >>> {"resnet50", "resnet50.a1_in1k"} <= set(backbone_names())
+    True
+    """
+    import timm
+
+    return [*timm.list_models(), *timm.list_models(pretrained=True)]
+
+
+def backbone_preprocessing(name: str, image_size: int = 0) -> BackbonePreprocessing:
+    """Return how a model of timm wants its pictures.
+
+    Args:
+        name: In timm.
+        image_size: Height and width in pixels, in place of the model's own.
+
+    >>> size, mean, std, resize, interpolation = backbone_preprocessing("tf_efficientnet_lite0")
+    >>> size, mean, std, resize, interpolation
+    ((3, 224, 224), (0.5, 0.5, 0.5), (0.5, 0.5, 0.5), 256, 'bicubic')
+    """
+    from timm.data.config import resolve_data_config
+
+    if image_size < 0:
+        raise UserError(f"image_size must be a number of pixels, or 0 for the model's own, but is {image_size}")
+    settings = {"img_size": image_size} if image_size else {}
+    data = resolve_data_config(settings, pretrained_cfg=_configuration(name).to_dict())
+    resize = math.floor(data["input_size"][-1] / data["crop_pct"])
+    return BackbonePreprocessing(data["input_size"], data["mean"], data["std"], resize, data["interpolation"])
+
+
+def _configuration(name: str) -> Any:
+    import timm
+
+    if name not in (known := backbone_names()):
+        raise unknown_name("network", name, known)
+    return timm.get_pretrained_cfg(name)
+
+
+def _backbone(name: str, weights: str, image_size: int, in_channels: int) -> nn.Module:
+    """A model without its classifier."""
+    import timm
+    from timm.models import is_model_in_modules
+
+    settings: dict[str, Any] = {"num_classes": 0, "in_chans": in_channels}
+    if not weights and is_model_in_modules(name.partition(".")[0], ("resnet",)):
+        settings["zero_init_last"] = False  # as the paper's code has it; timm begins with every block switched off
+    if in_channels < 1:
+        raise UserError(f"in_channels must be at least 1, but is {in_channels}")
+    if image_size and _configuration(name).fixed_input_size:
+        settings["img_size"] = image_size
+    if weights == "pretrained":
+        return _pretrained(name, settings)
+    try:
+        model: nn.Module = timm.create_model(name, **settings)
+    except Exception as error:  # a model may refuse its settings in its own way
+        raise _unfit(name, image_size, error) from error
+    if weights:
+        load_weights(model, _fitted(read_weights(weights), model, in_channels, weights), weights)
+    return model
+
+
+def _pretrained(name: str, settings: Mapping[str, Any]) -> nn.Module:
+    import timm
+
+    try:
+        with hub_client():
+            model: nn.Module = timm.create_model(name, pretrained=True, **settings)
+    except Exception as error:  # what can go wrong between here and the hub has no common kind
+        reason = "the hub cannot be reached" if isinstance(error, OSError) else _reason(error)
+        raise UserError(
+            f"the pretrained weights of {name} cannot be fetched: {reason}; "
+            "give a file of them instead (--weights FILE)"
+        ) from error
+    return model
+
+
+def _fitted(weights: Mapping[str, Tensor], model: Any, in_channels: int, path: str) -> Mapping[str, Tensor]:
+    """Weights made for another size of pictures or number of channels, changed as timm changes its own."""
+    from timm.models import adapt_input_conv
+
+    convert = getattr(sys.modules[type(model).__module__], "checkpoint_filter_fn", None)
+    first = model.pretrained_cfg["first_conv"]
+    try:
+        fitted = dict(convert(weights, model) if convert else weights)
+        for name in (f"{layer}.weight" for layer in ([first] if isinstance(first, str) else first or ())):
+            if name in fitted and fitted[name].shape[1] != in_channels:
+                fitted[name] = adapt_input_conv(in_channels, fitted[name])
+    except Exception as error:  # weights that anybody made can fail in any way
+        raise UserError(
+            f"the weights in {path} do not fit the network ({_reason(error)}); give a file that was made for it"
+        ) from error
+    return fitted
+
+
+def _evaluated(name: str, network: nn.Module, picture: Tensor) -> Tensor:
+    network.eval()
+    try:
+        with torch.no_grad():
+            output: Tensor = network(picture)
+    except Exception as error:  # a model may refuse a picture's size in its own way
+        raise _unfit(name, picture.shape[-1], error) from error
+    network.train()
+    return output
+
+
+def _unfit(name: str, image_size: int, error: Exception) -> UserError:
+    wanted = f"for pictures of {image_size} pixels " if image_size else ""
+    return UserError(
+        f"network {name!r} cannot be made {wanted}({_reason(error)}); choose another image size or network"
+    )
+
+
+def _reason(error: Exception) -> str:
+    return str(error).strip().partition("\n")[0].rstrip(".") or type(error).__name__

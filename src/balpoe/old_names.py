@@ -1,0 +1,48 @@
+"""Names that earlier versions had for arguments, recipe fields and keys of files: still read, never written."""
+
+import functools
+from collections.abc import Callable, Mapping
+from typing import Any, ParamSpec, TypeVar
+
+from balpoe.errors import UserError
+
+__all__ = ["OLD_NAMES", "current_names", "reads_old_names"]
+
+OLD_NAMES: dict[str, dict[str, str]] = {
+    "recipe": {"averaged_end": "weight_average_fraction"},  # and the flags made from it
+    "fit": {"averaged_end": "weight_average_fraction"},
+    "evaluate": {"told": "adjust"},
+    "shifted": {"told": "adjusted", "not_told": "as_trained"},  # test sets in an evaluation.json
+}
+"""From what has the names (a recipe, the arguments of a function, an entry of a file) to old names and present ones."""
+
+Arguments = ParamSpec("Arguments")
+Result = TypeVar("Result")
+
+
+def current_names(kind: str, values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return values under the names that they have now.
+
+    >>> current_names("shifted", {"name": "uniform", "told": 0.5})
+    {'name': 'uniform', 'adjusted': 0.5}
+    """
+    table, found = OLD_NAMES[kind], {}
+    for name, value in values.items():
+        new = table.get(name, name)
+        if new in found or (new != name and new in values):
+            raise UserError(f"{name} is the old name of {new}, and both are given; leave {name} out")
+        found[new] = value
+    return found
+
+
+def reads_old_names(kind: str) -> Callable[[Callable[Arguments, Result]], Callable[Arguments, Result]]:
+    """Let a function take keyword arguments under their old names, too."""
+
+    def decorate(function: Callable[Arguments, Result]) -> Callable[Arguments, Result]:
+        @functools.wraps(function)
+        def call(*arguments: Arguments.args, **settings: Arguments.kwargs) -> Result:
+            return function(*arguments, **current_names(kind, settings))
+
+        return call
+
+    return decorate

@@ -1,0 +1,1 @@
+"""What the paper measured, beside what we measured."""

@@ -1,0 +1,196 @@
+"""The paper's figures from measured records, as pictures in results/figures/."""
+
+import math
+import textwrap
+from collections.abc import Sequence
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+from matplotlib.figure import Figure
+
+from balpoe.data.long_tail import long_tailed_counts
+from balpoe.files import write_file
+from balpoe.method.priors import class_prior, tempered_prior
+from balpoe.paper.expected import CELLS, ITEMS, Cell
+from balpoe.paper.tables import records
+from balpoe.report.plots import plot_boundaries, plot_cost, plot_curves, plot_marginal, plot_priors, plot_reliability
+
+__all__ = ["write_figures"]
+
+Measured = tuple[Cell, list[dict[str, Any]]]
+
+Diagrams = dict[str, float | None]
+DIAGRAMS: dict[str, Diagrams] = {
+    "cifar100-lt": {
+        "cross-entropy": 31.5, "cross-entropy-mixup": 9.6, "logit-adjusted-no-mixup": 23.1,
+        "sade-loss-no-mixup": None, "sade-loss": None, "balpoe-no-mixup": 16.9, "balpoe": 4.1,
+    },
+    "cifar10-lt-100": {
+        "cross-entropy": 19.1, "cross-entropy-mixup": 3.7, "logit-adjusted-no-mixup": None, "balpoe-no-mixup": 11.0,
+        "balpoe": 6.3,
+    },
+}  # fmt: skip
+"""Folders of results, and the cells in them, of the reliability diagrams (Figures 1 and 7, and 8), each with the ECE of
+the paper: what its text says of the diagram, else the mean of Tables 2 and 9."""
+COMPARED = (
+    "cross-entropy", "cross-entropy-mixup", "cross-entropy-experts", "logit-adjusted-no-mixup", "logit-adjusted",
+    "reduced-width", "balpoe-no-mixup", "sade-loss", "uniform", "balpoe",
+)  # fmt: skip
+"""Cells of cifar100-lt in the figure of costs, beside our best recipe: not those that differ from BalPoE in nothing
+that it costs, nor much in accuracy."""
+GROUPS = {"accuracy": "all", "many": "many", "medium": "medium", "few": "few"}
+
+
+def write_figures(results: Path) -> None:
+    """Draw what the records allow."""
+    _save(_margins(), results / "figures" / "figure2.png")
+    for folder, eces in DIAGRAMS.items():
+        if found := _with_records([CELLS[f"{folder}/{name}"] for name in eces], results):
+            printed = {f"{folder}/{name}": ece for name, ece in eces.items()}
+            _save(_reliability(found, printed), results / "figures" / f"reliability-{folder}.png")
+    if several := records(CELLS["cifar100-lt/balpoe"], results):
+        _save(_marginals(several), results / "figures" / "marginals-cifar100-lt.png")
+    compared = [*(CELLS[f"cifar100-lt/{name}"] for name in COMPARED), CELLS["cifar100-lt-best/balpoe"]]
+    if found := _with_records(compared, results):
+        _save(_cost(found, _measured("experts", results)), results / "figures" / "cost-cifar100-lt.png")
+    for name, draw in (("experts", _experts), ("mean-lambda", _mean_lambda), ("alpha", _alpha)):
+        found = _measured(name, results)
+        if any(cell.folder.startswith(f"{name}/") for cell, _ in found):  # not the points of the main tables alone
+            _save(draw(found), results / "figures" / f"{name}.png")
+
+
+def _measured(item: str, results: Path) -> list[Measured]:
+    return _with_records(ITEMS[item].cells, results)
+
+
+def _with_records(cells: Sequence[Cell], results: Path) -> list[Measured]:
+    found = [(cell, records(cell, results)) for cell in cells]
+    return [each for each in found if each[1]]
+
+
+def _reliability(found: Sequence[Measured], printed: Diagrams) -> Figure:
+    rows = math.ceil(len(found) / 5)
+    columns = math.ceil(len(found) / rows)
+    figure = Figure(figsize=(3 * columns, 0.4 + 3.5 * rows), layout="constrained")
+    for place, (cell, several) in enumerate(found, 1):
+        axes = figure.add_subplot(rows, columns, place)
+        evaluation = several[0]["evaluation"]
+        plot_reliability(evaluation["reliability"], axes)
+        theirs = "" if printed[cell.folder] is None else f", paper {printed[cell.folder]} %"
+        ours = f"ECE {100 * evaluation['ece']:.1f} % (seed {several[0]['recipe']['seed']}){theirs}"
+        axes.set_title(f"{textwrap.fill(cell.title, 34)}\n{ours}", fontsize=9)
+    figure.legend(*axes.get_legend_handles_labels(), loc="outside lower center", ncols=2, frameon=False)
+    return figure
+
+
+def _cost(found: Sequence[Measured], experts: Sequence[Measured]) -> Figure:
+    """Accuracy against cost of recipes, and of more and more experts (Figure 1 a)."""
+    figure = Figure(figsize=(12, 4.8), layout="constrained")
+    axes = figure.subplots(1, 2, sharey=True)
+    costs = (("parameters", "parameters, millions"), ("multiply_adds", "multiply-adds a picture, millions"))
+    for place, (key, label) in zip(axes, costs, strict=True):
+        points = {cell.title: _cost_point(several, key) for cell, several in found}
+        plot_cost(points, place, label, {cell.title: cell.paper["accuracy"][0] for cell, _ in found if cell.paper})
+        if len(experts) > 1:
+            curve = sorted(_cost_point(several, key) for _, several in experts)
+            place.plot(*zip(*curve, strict=True), "k.--", label="BalPoE, long schedule, more and more experts")
+    axes[1].scatter([], [], facecolor="none", edgecolor="black", label="open, to the right: the paper's number")
+    axes[1].legend(frameon=False, fontsize=8, loc="center left", bbox_to_anchor=(1, 0.5))
+    return figure
+
+
+def _cost_point(several: Sequence[dict[str, Any]], key: str) -> tuple[float, float]:
+    return several[0]["evaluation"][key] / 1e6, 100 * _mean(several, "accuracy")
+
+
+def _margins() -> Figure:
+    figure = Figure(figsize=(9, 3.6), layout="constrained")
+    left, right = figure.subplots(1, 2)
+    plot_boundaries(0.9, (0, 1, 2), left)
+    prior = class_prior(long_tailed_counts(100, 1_000_000, 100, "pareto"))
+    plot_priors({f"tau = {tau}": tempered_prior(prior, 1.0 - tau).tolist() for tau in (0, 1, 2)}, right)
+    return figure
+
+
+def _marginals(several: Sequence[dict[str, Any]]) -> Figure:
+    """Average predictions of BalPoE's experts, and of all together, beside their priors (Figure 3 b)."""
+    prior = class_prior(long_tailed_counts(100, 500, 100))
+    figure = Figure(figsize=(14, 3.6), layout="constrained")
+    for place, (axes, lambda_) in enumerate(zip(figure.subplots(1, 4, sharey=True), (0, 1, 0, -1), strict=True)):
+        marginals = [check["marginal"] for check in _checks(several, place)]
+        marginal = [fmean(values) for values in zip(*marginals, strict=True)]
+        plot_marginal(tempered_prior(prior, float(lambda_)).tolist(), marginal, axes)
+        axes.set_title(f"expert with lambda {lambda_}" if place else "ensemble", fontsize=10)
+        axes.set_ylabel("" if place else "probability")
+    return figure
+
+
+def _experts(found: Sequence[Measured]) -> Figure:
+    """Accuracy against the number of experts, of all classes and of the shot groups (Figure 5)."""
+    figure = Figure(figsize=(14, 3.6), layout="constrained")
+    for axes, (name, label) in zip(figure.subplots(1, 4), GROUPS.items(), strict=True):
+        points = [(len(cell.recipe(1).expert_lambdas), 100 * _mean(several, name)) for cell, several in found]
+        paper = [(len(cell.recipe(1).expert_lambdas), value) for cell, value in _printed(found, name)]
+        plot_curves({label: points}, axes, "experts", f"accuracy, {label}, %", paper=paper)
+    return figure
+
+
+def _mean_lambda(found: Sequence[Measured]) -> Figure:
+    """Error and ECE against the mean of the lambdas, for each alpha (Figure 4)."""
+    figure = Figure(figsize=(10, 4), layout="constrained")
+    for axes, (name, label) in zip(figure.subplots(1, 2), (("accuracy", "error"), ("ece", "ECE")), strict=True):
+        curves: dict[str, list[tuple[float, float]]] = {}
+        for cell, several in found:
+            recipe, value = cell.recipe(1), _mean(several, name)
+            point = (fmean(recipe.expert_lambdas), 100 * (1 - value if name == "accuracy" else value))
+            curves.setdefault(f"alpha {recipe.mixup_alpha:g}", []).append(point)
+        paper = [(0.0, 100 - value if name == "accuracy" else value) for _, value in _printed(found, name)]
+        plot_curves(curves, axes, "mean of the lambdas", f"{label}, %", paper=paper)
+    return figure
+
+
+def _alpha(found: Sequence[Measured]) -> Figure:
+    """Accuracy of ensemble and experts, and the divergence of the experts' averages, against alpha (Figures 6, 3 a)."""
+    figure = Figure(figsize=(16, 4.1), layout="constrained")
+    *groups, last = figure.subplots(1, 5)
+    for axes, (name, label) in zip(groups, GROUPS.items(), strict=True):
+        curves = {"ensemble": [(cell.recipe(1).mixup_alpha, 100 * _mean(several, name)) for cell, several in found]}
+        for expert, lambda_ in enumerate((1, 0, -1)):
+            curves[f"lambda {lambda_}"] = [
+                (cell.recipe(1).mixup_alpha, 100 * fmean(r["evaluation"]["experts"][expert][name] for r in several))
+                for cell, several in found
+            ]
+        paper = [(cell.recipe(1).mixup_alpha, value) for cell, value in _printed(found, name)]
+        plot_curves(curves, axes, "alpha", f"accuracy, {label}, %", paper=paper, legend=False)
+    divergences = {
+        name: [
+            (cell.recipe(1).mixup_alpha, fmean(check["marginal_kl"] for check in checks))
+            for cell, several in found
+            if (checks := _checks(several, place))
+        ]
+        for place, name in enumerate(curves)
+    }
+    plot_curves(divergences, last, "alpha", "KL of average prediction and prior", legend=False)
+    figure.legend(*groups[0].get_legend_handles_labels(), loc="outside lower center", ncols=5, frameon=False)
+    return figure
+
+
+def _printed(found: Sequence[Measured], name: str) -> list[tuple[Cell, float]]:
+    """Those of some cells for which the paper prints a number, and that."""
+    papers = [(cell, CELLS[cell.folder].paper) for cell, _ in found]
+    return [(cell, paper[name][0]) for cell, paper in papers if name in paper]
+
+
+def _checks(several: Sequence[dict[str, Any]], place: int) -> list[dict[str, Any]]:
+    """Of the ensemble (0) or of an expert (from 1), in the records that have it: early ones lack the ensemble's."""
+    checks = [[each["evaluation"]["check"], *each["evaluation"]["expert_checks"]][place] for each in several]
+    return [check for check in checks if check]
+
+
+def _mean(several: Sequence[dict[str, Any]], name: str) -> float:
+    return fmean(record["evaluation"][name] for record in several)
+
+
+def _save(figure: Figure, path: Path) -> None:
+    write_file(path, lambda stream: figure.savefig(stream, format="png", dpi=100))

@@ -1,0 +1,279 @@
+"""balpoe reproduce: the paper's tables measured here; trains the cells that are missing, one record for each."""
+
+import functools
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import NamedTuple
+
+import torch
+
+from balpoe.data import validation_data
+from balpoe.errors import UserError, unknown_name
+from balpoe.evaluation.evaluate import evaluate
+from balpoe.evaluation.predictions import Predictions
+from balpoe.evaluation.shifted_tests import estimated_test_sets
+from balpoe.experiments.build import benchmark_data
+from balpoe.experiments.model_file import load
+from balpoe.experiments.recipe import updated
+from balpoe.experiments.run_folder import Run, train_run_by_step
+from balpoe.files import InUseError, read_text, write_json, write_text
+from balpoe.method.calibration import fit_scale, to_labels
+from balpoe.paper.expected import ALSO_SHIFTED, CELLS, ITEMS, OVERVIEW, PAPER, Cell
+from balpoe.paper.figures import write_figures
+from balpoe.paper.not_reproduced import ELSEWHERE
+from balpoe.paper.tables import (
+    differences_table,
+    elsewhere_table,
+    item_table,
+    overview_table,
+    records,
+    shifted_records_table,
+    shifted_rows_table,
+)
+from balpoe.report.console import console
+from balpoe.training.concurrent import TRAININGS_AT_ONCE, Work, can_share_a_gpu, side_by_side
+from balpoe.training.interrupts import Interrupt
+
+__all__ = ["Missing", "missing_cells", "reproduce", "write_tables"]
+
+# Of three experts: one of five trainings that share an H200, and one alone (results/cifar_step.json).
+SECONDS_A_STEP, SECONDS_ALONE = 0.0068, 0.0017
+SAMPLES = {("cifar100-lt", 100): 10_847, ("cifar100-lt", 50): 12_608, ("cifar100-lt", 10): 19_573,
+           ("cifar10-lt", 100): 12_406, ("cifar10-lt", 50): 13_996, ("cifar10-lt", 10): 20_431}  # fmt: skip
+VALIDATED = {"cifar100-lt/balpoe", "cifar100-lt-best/balpoe", "cifar100-lt-best/last-weights"}
+"""Cells of which the validation set is predicted as well."""
+
+
+class Missing(NamedTuple):
+    """A training whose record is not there yet."""
+
+    cell: Cell
+    seed: int
+
+    @property
+    def path(self) -> Path:
+        """Of the record, below results/."""
+        return Path(self.cell.folder) / f"seed-{self.seed}.json"
+
+    @property
+    def steps(self) -> int:
+        """Of the training, counted as the steps of three experts that take as long.
+
+        Experts share a trunk, and launches: one takes 0.5 to 0.75 of the time of three, seven 1.7 to 2.
+        """
+        recipe = self.cell.recipe(self.seed)
+        samples = SAMPLES.get((recipe.dataset, int(recipe.imbalance_ratio)), 1000)
+        return recipe.epochs * -(-samples // recipe.batch_size) * (2 + len(recipe.expert_lambdas)) // 5
+
+    def folder(self, runs: Path) -> Path:
+        """Of the run."""
+        return runs / self.cell.folder / f"seed-{self.seed}"
+
+    def steps_left(self, runs: Path) -> int:
+        """Of the training, when an earlier command has begun it."""
+        history = self.folder(runs) / "history.jsonl"
+        done = len(read_text(history).splitlines()) if history.exists() else 0
+        epochs = self.cell.recipe(self.seed).epochs
+        return self.steps * max(0, epochs - done) // epochs
+
+
+def _items(names: Sequence[str]) -> list[str]:
+    """Items by name; a table or figure of the paper stands for the items it needs, nothing for all."""
+    known = {**{name: (name,) for name in (*ITEMS, *ELSEWHERE)}, **PAPER, "all": (*ITEMS, *ELSEWHERE)}
+    for name in names:
+        if name not in known:
+            raise unknown_name("item", name, known)
+    return list(dict.fromkeys(item for name in names or ("all",) for item in known[name]))
+
+
+def missing_cells(names: Sequence[str], results: Path) -> list[Missing]:
+    """Return what is to be trained for some items, in order: of each item the first seeds, then the second ones."""
+    found = []
+    for name in _items(names):
+        if name in ELSEWHERE:
+            continue
+        cells = ITEMS[name].cells
+        for seed in range(1, max(cell.seeds for cell in cells) + 1):
+            found += [Missing(cell, seed) for cell in cells if seed <= cell.seeds]
+    missing = {each.path: each for each in found if not (results / each.path).exists()}  # items share some cells
+    return list(missing.values())
+
+
+def reproduce(names: Sequence[str], *, minutes: float | None, results: Path, runs: Path, data_root: str) -> None:
+    """Train what is missing, side by side on a GPU, and write a record for each; stop in time, go on next time."""
+    if minutes is not None and not 0 <= minutes < 1e6:
+        raise UserError(f"--minutes must be a number from 0, but is {minutes:g}")
+    out, started = console(), time.monotonic()
+    waiting = missing_cells(names, results)
+    _announce(names, waiting, results)
+    if not waiting:
+        write_tables(results)
+        out.print(f"tables and figures are in {results}")
+        return
+    deadline = float("inf") if minutes is None else started + 60 * minutes
+    at_once = TRAININGS_AT_ONCE if _on_one_gpu(waiting) else 1
+    with Interrupt() as interrupt, _timer(minutes, interrupt):
+        measure = functools.partial(_measure, results=results, runs=runs, data_root=data_root, interrupt=interrupt)
+        works = _while_they_fit(waiting, measure, results, runs, deadline)
+        try:
+            for line in side_by_side(works, at_once):
+                out.print(f"{(time.monotonic() - started) / 60:5.1f} min  {line}")
+        except KeyboardInterrupt:
+            if time.monotonic() < deadline:
+                raise  # somebody's Ctrl-C
+            out.print("time is up: what is unfinished goes on with the same command")
+        finally:
+            write_tables(results)
+    left = len(missing_cells(names, results))
+    out.print(f"{len(waiting) - left} records written to {results}, {left} are still missing")
+
+
+def _announce(names: Sequence[str], waiting: Sequence[Missing], results: Path) -> None:
+    """Say what is missing of each item, what it takes, and what cannot be trained here."""
+    out = console()
+    cost = sum(each.steps for each in waiting) * SECONDS_A_STEP / TRAININGS_AT_ONCE / 60
+    out.print(f"{len(waiting)} trainings are missing: about {cost:.0f} minutes on one H200")
+    for name in _items(names):
+        if lacking := missing_cells([name], results):
+            seeds: dict[str, list[str]] = {}
+            for each in lacking:
+                seeds.setdefault(each.cell.title, []).append(str(each.seed))
+            parts = "; ".join(f"{title} (seeds {','.join(several)})" for title, several in seeds.items())
+            out.print(f"  {name}, on {lacking[0].cell.recipe(1).dataset}: {parts}")
+        for row in ELSEWHERE.get(name, ()):
+            hours = f"about {row.hours:.0f} GPU hours"
+            out.print(f"  {name}: {row.title} needs pictures that are not here, {hours}: balpoe train {row.command}")
+    if waiting and not _on_one_gpu(waiting):
+        out.print("No GPU is used: these recipes are made for one, and take hours to days each on a CPU.")
+
+
+@contextmanager
+def _timer(minutes: float | None, interrupt: Interrupt) -> Iterator[None]:
+    """Ask for an interrupt when the time is over."""
+    timer = threading.Timer(threading.TIMEOUT_MAX if minutes is None else 60 * minutes, interrupt.request)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+
+
+def _while_they_fit(
+    waiting: Sequence[Missing],
+    measure: Callable[[Missing], Work[str]],
+    results: Path,
+    runs: Path,
+    deadline: float,
+) -> Iterator[Work[str]]:
+    """Give the trainings one after the other, each time the first that ends in time beside those under way."""
+    begun: dict[Path, tuple[int, float]] = {}
+
+    def measured(each: Missing) -> Work[str]:
+        line = yield from measure(each)
+        del begun[each.path]  # done, or left to another process
+        return line
+
+    undone = list(waiting)
+    while undone:
+        now = time.monotonic()
+        undone = [each for each in undone if not (results / each.path).exists()]  # another process writes some
+        left = [_left_of(*one, now) for one in begun.values()]
+        chosen = next((each for each in undone if _fits(each.steps_left(runs), left, deadline - now)), None)
+        if chosen is None:
+            return
+        undone.remove(chosen)
+        begun[chosen.path] = chosen.steps_left(runs), now
+        yield measured(chosen)
+
+
+def _fits(steps: int, others: Sequence[float], seconds: float) -> bool:
+    """Whether a training of so many steps ends in time, beside others with so many steps left.
+
+    >>> _fits(17_000, [], seconds=70), _fits(17_000, [17_000] * 4, 70), _fits(17_000, [17_000] * 4, seconds=240)
+    (True, False, True)
+    """
+    alone, together = steps * SECONDS_ALONE, (steps + sum(others)) * SECONDS_A_STEP / TRAININGS_AT_ONCE
+    return max(alone, together) <= seconds
+
+
+def _left_of(steps: int, begun: float, now: float) -> float:
+    """About how many steps of a training are left that has run beside four others since `begun`."""
+    return max(0.0, steps - (now - begun) / SECONDS_A_STEP)
+
+
+def write_tables(results: Path) -> None:
+    """All that the records give: tables and figures."""
+    for name, item in ITEMS.items():
+        write_text(results / "tables" / f"{name}.md", item_table(item, results))
+        for cell in item.cells:
+            if cell.shifted and records(cell, results):
+                write_text(results / "tables" / f"{name}-shifted.md", shifted_records_table(cell, results))
+    write_text(results / "tables" / "overview.md", overview_table(OVERVIEW, results))
+    write_text(results / "tables" / "also-shifted.md", shifted_rows_table(ALSO_SHIFTED, results))
+    write_text(results / "tables" / "differences.md", differences_table(CELLS.values(), results))
+    for name, rows in ELSEWHERE.items():
+        write_text(results / "tables" / f"{name}.md", elsewhere_table(rows))
+    write_figures(results)
+
+
+def _measure(missing: Missing, results: Path, runs: Path, data_root: str, interrupt: Interrupt) -> "Work[str]":
+    """Train one cell with one seed; return a line about it."""
+    recipe = missing.cell.recipe(missing.seed)
+    recipe = updated(recipe, {"data_root": data_root, "checkpoint_seconds": 30.0})
+    folder = missing.folder(runs)
+    # What an earlier version of the cell has left there is not this cell.
+    other = Run(folder).exists and Run(folder).recipe().identity() != recipe.identity()
+    try:
+        run = yield from train_run_by_step(recipe, folder, fresh=other, progress=False, interrupt=interrupt)
+    except InUseError:
+        return f"{missing.path}: left to the process that trains it"
+    yield functools.partial(_record, run, missing, results, data_root)
+    scores = run.evaluation()
+    return (
+        f"{missing.path}: accuracy {100 * scores['accuracy']:.1f}, ECE {100 * scores['ece']:.1f}, {run.seconds():.0f} s"
+    )
+
+
+def _record(run: Run, missing: Missing, results: Path, data_root: str) -> None:
+    record = {**run.record(), "duplicates": _without_duplicates(run, data_root)}
+    if missing.cell.folder in VALIDATED:
+        validation = _predict_validation(run, data_root)
+        record["estimated"] = [asdict(row) for row in estimated_test_sets(run.predictions(), validation)]
+        record["calibrated"] = _calibrated(run.predictions(), validation)
+    write_json(results / missing.path, record)
+
+
+def _predict_validation(run: Run, data_root: str) -> Predictions:
+    recipe = run.recipe()
+    data = validation_data(recipe.dataset, data_root or None, imbalance_ratio=recipe.imbalance_ratio)
+    predictions = load(run.folder).predictions(data)
+    predictions.save(run.folder / "validation")
+    return predictions
+
+
+def _calibrated(predictions: Predictions, validation: Predictions) -> dict[str, float | None]:
+    """Calibration on the test set, once the ensemble's logits are divided by a temperature of the validation set's."""
+    offsets = to_labels(validation.targets, validation.source_prior)
+    scale = fit_scale(validation.logits, validation.targets, torch.ones(len(validation)), offsets)
+    scores = evaluate(replace(predictions, expert_logits=scale * predictions.expert_logits), num_resamples=0)
+    return {"temperature": 1 / scale, "ece": scores.ece, "mce": scores.mce, "nll": scores.nll}
+
+
+def _without_duplicates(run: Run, data_root: str) -> dict[str, float]:
+    """How many training pictures equal a test picture, and the accuracy on the test set without these."""
+    predictions = run.predictions()
+    train, test = benchmark_data(updated(run.recipe(), {"data_root": data_root}))
+    seen = {picture.numpy().tobytes() for picture in train.images}
+    twice = torch.tensor([picture.numpy().tobytes() in seen for picture in test.images])
+    right = predictions.logits.argmax(dim=1) == predictions.targets
+    return {"duplicates": int(twice.sum()), "accuracy_without": float(right[~twice].double().mean())}
+
+
+def _on_one_gpu(waiting: Sequence[Missing]) -> bool:
+    recipe = waiting[0].cell.recipe(1)
+    return can_share_a_gpu(recipe.device, recipe.devices)

@@ -1,0 +1,194 @@
+"""The parts of a report about calibration: of the whole, and of each expert for its own prior."""
+
+import math
+from collections.abc import Mapping, Sequence
+from statistics import fmean
+from typing import Any
+
+import torch
+
+from balpoe.method.priors import class_counts
+from balpoe.report.console import mean_and_deviation
+from balpoe.report.inputs import Subject
+from balpoe.report.plots import plot_marginal, plot_reliability
+from balpoe.report.render import Figure, Part, Table
+from balpoe.report.text import lambda_names, score_text, seed_name
+
+__all__ = ["chance_error", "experts_part", "reliability_part"]
+
+WELL, ROUGHLY = 0.03, 0.08  # ECE up to which an expert counts as calibrated, and as roughly so
+CALIBRATED, ROUGH, NOT = "calibrated", "roughly calibrated", "not calibrated"
+TOO_FEW, UNKNOWN = "within chance", "cannot be told: a class has no test sample"
+BY_CHANCE = 2.0  # times what a calibrated expert would show on so few samples
+
+
+def reliability_part(subject: Subject) -> Part:
+    """Confidence against accuracy, of the ensemble and of each expert."""
+    predictors = _predictors(subject)
+    gap = _overconfidence(subject.evaluations[0]["reliability"])
+    direction = "more confident than it is right" if gap > 0 else "less confident than it is right"
+    text = (
+        "When it says 80 %, is it right in 80 % of the cases? On average confidence and accuracy differ by "
+        f"{score_text(subject, 'ece')} points (ECE), at worst by {score_text(subject, 'mce')} (MCE, in one of 15 bins)"
+        + (f"; on the whole it is {direction}." if abs(gap) >= 0.005 else ".")
+    )
+
+    def draw(figure: Any) -> None:
+        columns = min(4, len(predictors))
+        axes = figure.subplots(-(-len(predictors) // columns), columns, squeeze=False).flatten()
+        for place, (name, seeds) in zip(axes, predictors.items(), strict=False):
+            plot_reliability(seeds[0]["reliability"], place)
+            place.set_title(f"{name}\nECE {100 * seeds[0]['ece']:.1f}", fontsize=9)
+        for place in axes[len(predictors) :]:
+            place.remove()
+
+    size = (2.6 * min(4, max(2, len(predictors))), 2.9 * -(-len(predictors) // 4))
+    words = (
+        f"Reliability diagrams{seed_name(subject)}: bars of accuracy against confidence, in orange the gap between "
+        f"the two, on the diagonal there is none. {text}"
+    )
+    rows = [
+        [name, *(mean_and_deviation([scores[key] for scores in seeds], per_cent=True) for key in ("ece", "mce"))]
+        for name, seeds in predictors.items()
+    ]
+    figure = Figure("reliability", draw, size, words, _bins_table(predictors))
+    below = f"Drawn{seed_name(subject)}: bars are accuracy, in orange what lies between it and the confidence."
+    return Part("Can its confidence be trusted?", [text, below], [figure, Table(["", "ECE %", "MCE %"], rows)])
+
+
+def experts_part(subject: Subject) -> Part:
+    """Whether each expert is calibrated for its own prior."""
+    names = lambda_names(subject)
+    checks = [[each["expert_checks"][expert] for each in subject.evaluations] for expert in range(len(names))]
+    chances = _chance_errors(subject)
+    verdicts = [_verdict(seeds, chance) for seeds, chance in zip(checks, chances, strict=True)]
+    rows = [
+        [
+            name,
+            mean_and_deviation([check["weighted_ece"] for check in seeds], per_cent=True),
+            "-" if chance is None else f"{100 * chance:.1f}",
+            mean_and_deviation([check["weighted_kl"] for check in seeds], per_cent=False),
+            mean_and_deviation([check["marginal_kl"] for check in seeds], per_cent=False),
+            verdict,
+        ]
+        for name, seeds, chance, verdict in zip(names, checks, chances, verdicts, strict=True)
+    ]
+    headings = ["", "ECE %", "by chance %", "KL to the prior", "KL, unweighted", "verdict"]
+    table = Table(headings, rows, "On test samples weighted to each expert's prior")
+    first = _first_sentence(len(names), verdicts, trained=bool(subject.runs))
+    second = (
+        f"Calibrated means an ECE up to {100 * WELL:g} %, roughly up to {100 * ROUGHLY:g} %, on test samples weighted "
+        "to the prior; by chance is what a calibrated expert would show on so few. The average prediction over the "
+        "unweighted test set, drawn here, follows the prior only as far as classes overlap."
+    )
+    title = (
+        "Are the experts what the theory needs?"
+        if len(names) > 1
+        else "Is it calibrated for its own class frequencies?"
+    )
+    return Part(title, [first, second], [_marginals_figure(subject, names, checks, first), table])
+
+
+def _chance_errors(subject: Subject) -> list[float | None]:
+    """The ECE that each expert would have by chance if it were calibrated; None if a class has no sample."""
+    predictions = subject.predictions[0]
+    counts = class_counts(predictions.targets, predictions.num_classes).double()
+    if float(counts.min()) == 0:
+        return [None] * predictions.num_experts
+    sizes = (1 / (prior.double().square() / counts).sum() for prior in predictions.expert_priors)
+    experts = subject.evaluations[0]["experts"]
+    return [chance_error(each["reliability"], float(size)) for each, size in zip(experts, sizes, strict=True)]
+
+
+def chance_error(bins: Mapping[str, Sequence[float]], samples: float) -> float:
+    """Return about the ECE of a calibrated classifier on so many (equally weighted) samples.
+
+    In each bin the gap is the mean of a binomial, whose mean distance from its expectation is
+    sqrt(2 / pi) times its deviation.
+
+    >>> round(chance_error({"share": [0.5, 0.5], "confidence": [0.5, 0.9]}, samples=100), 3)
+    0.045
+    """
+    pairs = zip(bins["share"], bins["confidence"], strict=True)
+    return sum(math.sqrt(2 / math.pi * share * mean * (1 - mean) / samples) for share, mean in pairs)
+
+
+def _predictors(subject: Subject) -> dict[str, list[dict[str, Any]]]:
+    """The ensemble and its experts, each with the scores of all seeds."""
+    names = lambda_names(subject)
+    if len(names) == 1:
+        return {"classifier": list(subject.evaluations)}
+    experts = {name: [each["experts"][n] for each in subject.evaluations] for n, name in enumerate(names)}
+    return {"ensemble": list(subject.evaluations), **experts}
+
+
+def _bins_table(predictors: Mapping[str, Sequence[Mapping[str, Any]]]) -> Table:
+    columns = [
+        [_bin(seeds[0]["reliability"], key, n) for n in range(len(seeds[0]["reliability"]["share"]))]
+        for seeds in predictors.values()
+        for key in ("share", "confidence", "accuracy")
+    ]
+    headings = ["bin", *(f"{name}: {key} %" for name in predictors for key in ("share", "confidence", "accuracy"))]
+    return Table(headings, [[str(n + 1), *row] for n, row in enumerate(zip(*columns, strict=True))])
+
+
+def _bin(bins: Mapping[str, Sequence[float]], key: str, number: int) -> str:
+    return f"{100 * bins[key][number]:.1f}" if key == "share" or bins["share"][number] > 0 else "-"
+
+
+def _verdict(seeds: Sequence[Mapping[str, Any]], chance: float | None) -> str:
+    errors = [check["weighted_ece"] for check in seeds]
+    if None in errors or chance is None:
+        return UNKNOWN
+    error = fmean(errors)
+    if error <= WELL:
+        return CALIBRATED
+    if error <= BY_CHANCE * chance:
+        return TOO_FEW
+    return ROUGH if error <= ROUGHLY else NOT
+
+
+def _first_sentence(experts: int, verdicts: Sequence[str], trained: bool) -> str:
+    if experts == 1:
+        return f"On samples with the class frequencies that it was trained for it is: {verdicts[0]}."
+    start = (
+        "The theory wants every expert to be calibrated for the class frequencies (the prior) that it was trained for: "
+        "then their average is unbiased."
+    )
+    if UNKNOWN in verdicts:
+        return f"{start} Whether they are cannot be told, because some classes have no test sample."
+    if NOT in verdicts:
+        hint = "; mixup (mixup_alpha) usually helps" if trained else ""
+        return f"{start} Not all of these experts are, so the theorem does not hold here{hint}."
+    if ROUGH in verdicts:
+        return f"{start} These experts are roughly so, and the theorem holds approximately."
+    return f"{start} These experts are" + (", as far as so few samples tell." if TOO_FEW in verdicts else ".")
+
+
+def _marginals_figure(
+    subject: Subject, names: Sequence[str], checks: Sequence[Sequence[Mapping[str, Any]]], words: str
+) -> Figure:
+    predictions = subject.predictions[0]
+    order = torch.argsort(predictions.class_counts, descending=True, stable=True)
+    priors = predictions.expert_priors[:, order].tolist()
+    marginals = torch.tensor([seeds[0]["marginal"] for seeds in checks])[:, order].tolist()
+
+    def draw(figure: Any) -> None:
+        axes = figure.subplots(1, len(names), squeeze=False, sharey=True)[0]
+        for place, name, prior, marginal in zip(axes, names, priors, marginals, strict=True):
+            plot_marginal(prior, marginal, place)
+            place.set_title(name, fontsize=9)
+
+    columns = [column for pair in zip(priors, marginals, strict=True) for column in pair]
+    rows = [
+        [predictions.class_names[int(label)], *(f"{column[n]:.5f}" for column in columns)]
+        for n, label in enumerate(order)
+    ]
+    headings = ["class", *(f"{name}: {kind}" for name in names for kind in ("prior", "average"))]
+    alt = f"The average prediction of each expert{seed_name(subject)} beside the prior it was trained for. {words}"
+    return Figure("experts", draw, (2.8 * max(2, len(names)), 3), alt, Table(headings, rows))
+
+
+def _overconfidence(bins: dict[str, list[float]]) -> float:
+    rows = zip(bins["share"], bins["confidence"], bins["accuracy"], strict=True)
+    return sum(share * (confidence - accuracy) for share, confidence, accuracy in rows)

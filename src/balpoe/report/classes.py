@@ -1,0 +1,94 @@
+"""The parts of a report that look closely: single classes, and other label distributions."""
+
+from statistics import fmean
+
+import torch
+
+from balpoe.data.user.split import evidence_lack
+from balpoe.report.console import mean_and_deviation
+from balpoe.report.inputs import Subject
+from balpoe.report.plots import plot_accuracy_by_count, plot_shifted
+from balpoe.report.render import Figure, Part, Table
+from balpoe.report.text import per_cent, per_class, range_text, seed_name
+
+__all__ = ["classes_part", "shifted_part"]
+
+
+def classes_part(subject: Subject, baseline: Subject | None) -> Part:
+    """Accuracy of each class against its training samples, and who gained and lost against the baseline."""
+    predictions = subject.predictions[0]
+    names, counts = predictions.class_names, predictions.class_counts.tolist()
+    methods = {each.name: per_class(each) for each in (subject, *([baseline] if baseline else []))}
+    ours = methods[subject.name]
+    order = sorted(range(len(counts)), key=lambda label: -counts[label])
+    intervals = subject.evaluations[0]["per_class_interval"]
+    rows = [
+        [names[label], f"{counts[label]:,}", *(per_cent(values[label]) for values in methods.values()),
+         "-" if intervals[label] is None else range_text(*intervals[label])]
+        for label in order
+    ]  # fmt: skip
+    text = "Each mark is a class: its accuracy against its number of training samples."
+    figure = Figure(
+        "accuracy-by-class", lambda figure: plot_accuracy_by_count(counts, methods, figure.subplots()), (8, 4), text,
+        Table(["class", "training samples", *methods, f"95 % interval (Wilson){seed_name(subject)}"], rows),
+    )  # fmt: skip
+    texts = [text, *_without_evidence(subject)]
+    if baseline is None:
+        return Part("Class by class", texts, [figure])
+    theirs = methods[baseline.name]
+    change = {
+        label: a - b
+        for label in range(len(counts))
+        if (a := ours[label]) is not None and (b := theirs[label]) is not None
+    }
+    ranked = sorted(change, key=lambda label: change[label])
+    up, down = [label for label in ranked[::-1] if change[label] > 0], [label for label in ranked if change[label] < 0]
+    tables = [
+        Table(
+            ["class", "training samples", "before", "after", "points"],
+            [[names[label], f"{counts[label]:,}", per_cent(theirs[label]), per_cent(ours[label]),
+              f"{100 * change[label]:+.1f}"] for label in chosen[:10]],
+            caption,
+        )
+        for chosen, caption in ((up, "The classes that gained most"), (down, "The classes that lost most"))
+        if chosen
+    ]  # fmt: skip
+    texts[0] += f" Against {baseline.name}, {len(up):,} classes gained and {len(down):,} lost."
+    return Part("Class by class", texts, [figure, *tables])
+
+
+def _without_evidence(subject: Subject) -> list[str]:
+    """Say which classes have too few test samples for any statement about them."""
+    predictions = subject.predictions[0]
+    counts = torch.bincount(predictions.targets, minlength=predictions.num_classes)
+    lack = evidence_lack(counts, predictions.class_names)
+    return [f"{lack[0].upper()}{lack[1:]}."] if lack else []
+
+
+def shifted_part(subject: Subject) -> Part:
+    """Accuracy under shifted label distributions."""
+    every = [evaluation["shifted"] for evaluation in subject.evaluations]
+    names = [row["name"] for row in every[0]]
+    curves = {
+        label: [fmean(rows[number][key] for rows in every) for number in range(len(names))]
+        for key, label in (("not_told", "prior not told"), ("told", "prior told"))
+    }
+    rows = [
+        [row["name"], f"{row['samples']:,}",
+         *(mean_and_deviation([rows[number][key] for rows in every], per_cent=True) for key in ("not_told", "told"))]
+        for number, row in enumerate(every[0])
+    ]  # fmt: skip
+    if len(names) == 1:
+        text = "Some class has too few test samples to cut test sets of other label distributions from them."
+        return Part("Where other classes are common", [text])
+    gains = [100 * (told - not_told) for not_told, told in zip(*curves.values(), strict=True)]
+    text = (
+        "The same model where other classes are common: forward sets are long-tailed like the training data, backward "
+        f"sets the other way round. Telling it the label prior of the place changes accuracy by {min(gains):+.1f} to "
+        f"{max(gains):+.1f} points, without retraining."
+    )
+    figure = Figure(
+        "shifted", lambda figure: plot_shifted(names, curves, figure.subplots()), (8, 3.4), text,
+        Table(["test set", "samples", "prior not told %", "prior told %"], rows),
+    )  # fmt: skip
+    return Part("Where other classes are common", [text], [figure])

@@ -1,0 +1,151 @@
+"""The scores at the place of use, its label prior not told and told: for `evaluate --prior` and the report."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+from torch import Tensor
+
+from balpoe.errors import UserError
+from balpoe.evaluation.deployment_prior import parse_prior
+from balpoe.evaluation.evaluate import evaluate
+from balpoe.evaluation.predictions import Predictions, load_predictions
+from balpoe.evaluation.prior_estimate import TargetEstimate, estimate_target
+from balpoe.method.label_shift import PriorEstimate
+from balpoe.report.console import print_scores
+
+__all__ = ["PlaceScores", "estimate_sentences", "print_at_place", "scores_at_place"]
+
+
+@dataclass(frozen=True)
+class PlaceScores:
+    """Scores at the place of use, and what there is to say about them."""
+
+    what: str
+    """What the samples stand for."""
+    rows: dict[str, list[dict[str, Any]]]
+    """From "not told" and "told" (or "estimated") to the scores of each seed."""
+    sentences: list[str]
+
+
+def print_at_place(
+    out: Any,
+    path: str,
+    seeds: Mapping[str, Predictions],
+    prior: str,
+    validation: str | None,
+    groups: tuple[int, int],
+) -> None:
+    """Print the scores under the prior of the place of use, of one or several seeds.
+
+    Args:
+        out: A console.
+        path: What is evaluated.
+        seeds: From the name of each seed to its predictions.
+        prior: As given on the command line.
+        validation: Labelled predictions, for the prior "estimate"; of several seeds, a folder with those of each.
+        groups: The thresholds of the shot groups.
+    """
+    found = scores_at_place(seeds, prior, validation, groups)
+    print_scores(out, found.rows, title=f"{path}: {len(next(iter(seeds.values()))):,} test samples{found.what}")
+    for sentence in found.sentences:
+        out.print(sentence)
+
+
+def scores_at_place(
+    seeds: Mapping[str, Predictions], prior: str, validation: str | None, groups: tuple[int, int]
+) -> PlaceScores:
+    """Return the scores under the prior of the place of use; the arguments are those of `print_at_place`."""
+    if prior != "estimate":
+        return _told(list(seeds.values()), prior, groups)
+    if validation is None:
+        raise UserError("the prior 'estimate' is found with labelled validation predictions; give --validation PATH")
+    return _estimated(seeds, _validation(validation, list(seeds)), groups)
+
+
+def _told(seeds: Sequence[Predictions], prior: str, groups: tuple[int, int]) -> PlaceScores:
+    targets = [parse_prior(prior, predictions) for predictions in seeds]
+    rows = {
+        name: [_scores(p, groups, target, told) for p, target in zip(seeds, targets, strict=True)]
+        for name, told in (("not told", False), ("told", True))
+    }
+    effective = fmean(scores["effective_samples"] for scores in rows["told"])
+    sentence = f"Effective sample size: under these weights {len(seeds[0]):,} samples are worth {effective:,.0f}."
+    return PlaceScores(f", weighted to the prior {prior}", rows, [sentence])
+
+
+def _estimated(
+    seeds: Mapping[str, Predictions], validation: Sequence[Predictions], groups: tuple[int, int]
+) -> PlaceScores:
+    """Nothing is weighted: the estimate describes the test data themselves."""
+    estimates = [estimate_target(*pair) for pair in zip(seeds.values(), validation, strict=True)]
+    moved = [estimate.adjusted(p) for estimate, p in zip(estimates, seeds.values(), strict=True)]
+    rows = {
+        "not told": [_scores(p, groups) for p in seeds.values()],
+        "estimated": [_scores(p, groups) for p in moved],
+    }
+    sentences = [
+        sentence if len(seeds) == 1 else f"{seed}: {sentence}"
+        for seed, estimate in zip(seeds, estimates, strict=True)
+        for sentence in estimate_sentences(estimate)
+    ]
+    return PlaceScores(" as they are; prior estimated from them", rows, sentences)
+
+
+def _scores(
+    predictions: Predictions, groups: tuple[int, int], target: Tensor | None = None, told: bool = True
+) -> dict[str, Any]:
+    return evaluate(predictions, target, told=told, shot_groups=groups, num_resamples=0).to_dict()
+
+
+def estimate_sentences(estimate: TargetEstimate) -> list[str]:
+    """Return what was estimated, whether it is used, and whether it explains the predictions."""
+    found = estimate.shift
+    used = (
+        "the logits are moved there"
+        if found.significant
+        else "too little evidence of a shift, so the logits are calibrated but stay at their own prior"
+    )
+    return [f"Estimated prior: {_found(found)}, p = {found.p_value:.3f}: {used}.", _fit_sentence(estimate)]
+
+
+def _found(found: PriorEstimate) -> str:
+    if found.lambda_ is not None:
+        low, high = found.interval.tolist()
+        return f"P_train^lambda with lambda {found.lambda_:.2f} (95 % interval {low:.2f} to {high:.2f})"
+    label = int(found.estimate.argmax())
+    low, high = (100 * found.interval[:, label]).tolist()
+    share = 100 * float(found.estimate[label])
+    return f"a share for each class, the largest {share:.1f} % (95 % interval {low:.1f} to {high:.1f})"
+
+
+def _fit_sentence(estimate: TargetEstimate) -> str:
+    if estimate.changed is None:
+        return (
+            f"Whether a prior explains the predictions was not checked: classes without a validation sample have "
+            f"{100 * estimate.unseen:.1f} % of it."
+        )
+    if estimate.changed:
+        return (
+            f"Warning: no label prior explains these predictions (p = {estimate.fit_p_value:.3f}); the pictures "
+            "themselves seem to have changed, and the estimate is not to be trusted."
+        )
+    return (
+        f"A shift of the labels alone can explain these predictions (p = {estimate.fit_p_value:.3f}, not below 0.01)."
+    )
+
+
+def _validation(path: str, seeds: Sequence[str]) -> list[Predictions]:
+    """Of one seed, the predictions in `path`; of several, those in path/seed-N."""
+    if len(seeds) == 1:
+        return [load_predictions(path)]
+    folders = [Path(path) / seed for seed in seeds]
+    lacking = next((folder for folder in folders if not folder.exists()), None)
+    if lacking is not None:
+        raise UserError(
+            f"{len(seeds)} seeds are {len(seeds)} models, each with validation predictions of its own, but {lacking} "
+            "is missing; write it, or evaluate one seed"
+        )
+    return [load_predictions(folder) for folder in folders]

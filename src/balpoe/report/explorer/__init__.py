@@ -1,0 +1,1 @@
+"""The interactive part of a report."""

@@ -1,0 +1,276 @@
+"""The report's prior explorer: predictions packed into a page that recomputes the metrics for any label prior.
+
+The page holds, for each test sample, how far each class lies below the most probable one, in 8 bits.
+Small tables are held whole; of large ones the most probable classes of a stratified part of the samples.
+"""
+
+import base64
+import json
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib import resources
+from string import Template
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from balpoe.errors import UserError
+from balpoe.evaluation.deployment_prior import target_prior
+from balpoe.evaluation.metrics import shot_groups as checked_groups
+from balpoe.evaluation.predictions import Predictions
+from balpoe.method.ensemble import checked_source, product_of_experts, shift_prior
+
+__all__ = ["Explorer", "asset", "explorer", "explorer_assets"]
+
+MOST_VALUES = 2_000_000  # samples x classes that a page holds whole: 2.7 MB of text
+FINE_VALUES = 500_000  # up to here in 16 bits: in a small test set every sample counts
+MOST_ROWS = 5_000
+MOST_CLASSES = 20
+DEEPEST = 20.0  # nats below the most probable class: exp(-20) is nothing for all but absurd priors
+COARSE, FINE = 2**8 - 1, 2**16 - 1
+MEASURED = ("train", *(f"{side}-{ratio}" for side in ("forward", "backward") for ratio in (100, 50, 10)), "uniform")
+
+
+@dataclass(frozen=True)
+class Explorer:
+    """An interactive part of a page, and how far its numbers can be trusted."""
+
+    html: str
+    """A fragment; it needs `explorer_assets` once in the page."""
+    approximate: bool
+    """Whether the page holds a part of the predictions only."""
+    error: float
+    """The largest difference in accuracy from `evaluate`, in points, over several priors, told and not told."""
+    rows: int
+    """How many test samples the page holds."""
+
+
+def explorer(predictions: Predictions, *, shot_groups: tuple[int, int] = (20, 100), num_bins: int = 15) -> Explorer:
+    """Return the part of a report in which a reader changes the label prior of the place of use.
+
+    Args:
+        predictions: Read once, in blocks of rows.
+        shot_groups: A class is few-shot below the first and many-shot above the second number.
+        num_bins: Of the calibration errors and the reliability diagram.
+
+    >>> logits = torch.tensor([[[2.0, 0.0]], [[0.0, 1.0]], [[1.0, 0.0]]])
+    >>> predictions = Predictions(logits, torch.tensor([0, 1, 1]), torch.tensor([90, 10]), torch.tensor([0.0]))
+    >>> page = explorer(predictions)
+    >>> page.approximate, page.error, page.rows
+    (False, 0.0, 3)
+    """
+    if not len(predictions):
+        raise UserError("there is no test sample to explore; predict on a test set that has some")
+    checked_groups(predictions.class_counts, shot_groups)
+    approximate = len(predictions) * predictions.num_classes > MOST_VALUES
+    priors = _measured_priors(predictions)
+    packed, hits = _read(predictions, priors, approximate)
+    error = _largest_difference(packed, predictions, priors, hits)
+    template = Template(asset("explorer.html"))
+    html = template.substitute(
+        note=_note(packed, len(predictions), error, approximate),
+        data=_script_json(_data(packed, predictions, shot_groups, num_bins)),
+    )
+    return Explorer(html, approximate, error, len(packed.targets))
+
+
+def asset(name: str) -> str:
+    """Return a file that goes into the page."""
+    return (resources.files("balpoe.report.explorer") / name).read_text(encoding="utf-8")
+
+
+def explorer_assets() -> tuple[str, str]:
+    """Return the style sheet and the script of all explorers of a page."""
+    return asset("explorer.css"), asset("explorer.js")
+
+
+@dataclass(frozen=True)
+class _Packed:
+    """What the page knows of the predictions."""
+
+    codes: Tensor
+    """(rows, kept): the distance to the row's largest logit, square-root coded; fine where classes compete."""
+    labels: Tensor | None
+    """(rows, kept): the classes of the codes; None for all classes in order."""
+    rest: Tensor
+    """(rows,): the probability of all other classes, in units of the most probable one's."""
+    spread: Tensor
+    """(classes,): how `rest` is divided among the classes, on average; sums to 1, or to 0 where nothing is left."""
+    targets: Tensor
+    levels: int
+    """The largest code."""
+
+
+def _read(predictions: Predictions, priors: Sequence[Tensor], approximate: bool) -> tuple[_Packed, Tensor]:
+    """Pack the predictions, and count the exact right answers per class, not told and told of each prior.
+
+    Returns:
+        The packed predictions and hits of shape (1 + priors, classes).
+    """
+    classes = predictions.num_classes
+    nothing = torch.zeros(classes, dtype=torch.float64)
+    moves = [nothing, *(shift_prior(nothing, prior, predictions.source_prior) for prior in priors)]
+    chosen = torch.ones(len(predictions), dtype=torch.bool)
+    if approximate:
+        chosen = _stratified(predictions.targets, _ranks(predictions), MOST_ROWS)
+    levels = FINE if len(predictions) * classes <= FINE_VALUES else COARSE
+    hits = torch.zeros(1 + len(priors), classes, dtype=torch.float64)
+    parts, spread = [], torch.zeros(classes, dtype=torch.float64)
+    for rows in predictions.blocks():
+        logits, targets = product_of_experts(predictions.expert_logits[rows].double()), predictions.targets[rows]
+        depth = logits.amax(dim=1, keepdim=True) - logits
+        if bool(depth.isnan().any()):
+            row = rows.start + int(depth.isnan().any(dim=1).nonzero()[0])
+            raise UserError(f"the logits of sample {row} are not numbers; check the network that gave them")
+        for place, move in enumerate(moves):
+            hits[place] += torch.bincount(targets[(logits + move).argmax(dim=1) == targets], minlength=classes)
+        parts.append(_packed(depth[chosen[rows]], levels, approximate, spread))
+    codes, labels, rest = zip(*parts, strict=True)
+    packed = _Packed(
+        torch.cat(codes),
+        torch.cat(labels) if approximate else None,
+        torch.cat(rest),
+        spread / spread.sum().clamp(min=1e-300),
+        predictions.targets[chosen],
+        levels,
+    )
+    return packed, hits
+
+
+def _packed(depth: Tensor, levels: int, approximate: bool, spread: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Codes, labels and rest of some rows; what is left out is added to `spread`."""
+    if not approximate:
+        return _codes(depth, levels), torch.empty(0), torch.zeros(len(depth))
+    near, labels = depth.topk(min(MOST_CLASSES, depth.shape[1]), largest=False)
+    left = (-depth).exp().scatter(1, labels, 0.0)
+    rest = left.sum(dim=1)
+    spread += (left / (rest + (-near).exp().sum(dim=1))[:, None]).sum(dim=0)
+    return _codes(near, levels), labels, rest.float()
+
+
+def _codes(depth: Tensor, levels: int) -> Tensor:
+    codes = (levels * (depth / DEEPEST).clamp(max=1).sqrt()).round()
+    return codes.to(torch.uint8 if levels == COARSE else torch.int32)
+
+
+def _largest_difference(packed: _Packed, predictions: Predictions, priors: Sequence[Tensor], hits: Tensor) -> float:
+    """The largest difference between the accuracies of the page and the exact ones, in points."""
+    exact = hits / _tested(predictions)
+    source = checked_source(predictions.source_prior, predictions.num_classes)
+    not_told = _page_accuracy(packed, torch.ones_like(source))
+    differences = [0.0]
+    for place, prior in enumerate(priors, start=1):
+        for page, true in ((not_told, exact[0]), (_page_accuracy(packed, prior / source), exact[place])):
+            there = ~page.isnan()
+            seen = (prior[there] @ page[there]) / prior[there].sum()
+            differences.append(abs(float(seen - prior @ true.nan_to_num(0.0))))
+    return 100 * max(differences)
+
+
+def _page_accuracy(packed: _Packed, ratio: Tensor) -> Tensor:
+    """Accuracy of each class as explorer.js computes it; NaN for a class without a row in the page.
+
+    Args:
+        packed: The page's data.
+        ratio: Target over source prior, (classes,).
+    """
+    classes = len(ratio)
+    levels = (-DEEPEST * (torch.arange(packed.levels + 1, dtype=torch.float64) / packed.levels).square()).exp()
+    answers = []
+    for start in range(0, len(packed.codes), 1024):
+        rows = slice(start, start + 1024)
+        odds = ratio if packed.labels is None else ratio[packed.labels[rows]]
+        place = (levels[packed.codes[rows].long()] * odds).argmax(dim=1)
+        answers.append(place if packed.labels is None else packed.labels[rows].gather(1, place[:, None])[:, 0])
+    right = packed.targets[torch.cat(answers) == packed.targets]
+    return torch.bincount(right, minlength=classes).double() / torch.bincount(packed.targets, minlength=classes)
+
+
+def _measured_priors(predictions: Predictions) -> list[Tensor]:
+    """The priors on which the page's error is measured, over the classes that the test set has."""
+    tested = _tested(predictions) > 0
+    priors = [target_prior(word, predictions) * tested for word in MEASURED]
+    return [prior / prior.sum() for prior in priors]
+
+
+def _ranks(predictions: Predictions) -> Tensor:
+    """The place of each class by training count: 0 for the most frequent, ties in the order of the labels."""
+    return predictions.class_counts.argsort(descending=True, stable=True).argsort()
+
+
+def _tested(predictions: Predictions) -> Tensor:
+    """How many test samples each class has."""
+    return torch.bincount(predictions.targets, minlength=predictions.num_classes)
+
+
+def _stratified(targets: Tensor, ranks: Tensor, limit: int) -> Tensor:
+    """Which samples to keep, (samples,): one of each class, a second one, and so on, up to the limit.
+
+    Where not every class can have one more, classes are taken at equal distances from frequent to rare.
+    """
+    chosen = torch.zeros(len(targets), dtype=torch.bool)
+    shuffled = torch.randperm(len(targets), generator=torch.Generator().manual_seed(0))
+    order = shuffled[ranks[targets[shuffled]].argsort(stable=True)]
+    sizes = torch.bincount(ranks[targets], minlength=len(ranks))
+    turn = torch.arange(len(targets)) - (sizes.cumsum(0) - sizes).repeat_interleave(sizes)
+    for number in range(int(sizes.max())):
+        candidates = order[turn == number]
+        left = limit - int(chosen.sum())
+        if left < len(candidates):
+            chosen[candidates[torch.arange(left) * len(candidates) // max(1, left)]] = True
+            break
+        chosen[candidates] = True
+    return chosen
+
+
+def _data(packed: _Packed, predictions: Predictions, shot_groups: tuple[int, int], num_bins: int) -> dict[str, object]:
+    """What explorer.js reads; arrays as base64 of little-endian numbers."""
+    wide = np.uint32 if predictions.num_classes > np.iinfo(np.uint16).max else np.uint16
+    data: dict[str, object] = {
+        "names": predictions.class_names,
+        "counts": predictions.class_counts.tolist(),
+        "tested": _tested(predictions).tolist(),
+        "groups": shot_groups,
+        "bins": num_bins,
+        "deepest": DEEPEST,
+        "wide": wide is np.uint32,
+        "levels": packed.levels,
+        "kept": packed.codes.shape[1],
+        "train": _base64(target_prior("train", predictions), np.float64),
+        "source": _base64(checked_source(predictions.source_prior, predictions.num_classes), np.float64),
+        "targets": _base64(packed.targets, wide),
+        "codes": _base64(packed.codes, np.uint8 if packed.levels == COARSE else np.uint16),
+    }
+    if packed.labels is not None:
+        data["labels"] = _base64(packed.labels, wide)
+        data["rest"] = _base64(packed.rest, np.float32)
+        data["spread"] = _base64(packed.spread, np.float32)
+    return data
+
+
+def _base64(values: Tensor, dtype: type) -> str:
+    return base64.b64encode(values.numpy().astype(np.dtype(dtype).newbyteorder("<")).tobytes()).decode()
+
+
+def _script_json(value: object) -> str:
+    """JSON that cannot end the script element that holds it: no character of markup, ASCII only."""
+    text = json.dumps(value, separators=(",", ":"), allow_nan=False)
+    return text.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e")
+
+
+def _note(packed: _Packed, samples: int, error: float, approximate: bool) -> str:
+    """What the page says about its own numbers."""
+    points = max(0.01, math.ceil(100 * error) / 100)
+    if not approximate:
+        return (
+            f"Computed in this page from {samples:,} test samples. "
+            f"Accuracy agrees with <code>balpoe evaluate</code> to {points:.2f} points. "
+            "MCE is the largest gap of any bin and can differ more where a bin holds few samples."
+        )
+    return (
+        f"<strong>Approximate:</strong> computed from {len(packed.targets):,} of {samples:,} test samples and the "
+        f"{packed.codes.shape[1]} most probable classes of each. "
+        f"Accuracy differs from <code>balpoe evaluate</code> by up to {points:.2f} points."
+    )

@@ -1,0 +1,91 @@
+"""The numbers of a report, as text."""
+
+from collections.abc import Mapping, Sequence
+from statistics import fmean
+from typing import Any
+
+from torch import Tensor
+
+from balpoe.evaluation.metrics import shot_groups
+from balpoe.method.lambdas import expert_names
+from balpoe.report.console import COLUMNS, IN_PER_CENT, OF_A_TABLE, mean_and_deviation
+from balpoe.report.inputs import Subject
+
+__all__ = [
+    "group_masks",
+    "interval_text",
+    "lambda_names",
+    "mean_score",
+    "per_cent",
+    "per_class",
+    "points",
+    "range_text",
+    "score_table",
+    "score_text",
+    "seed_name",
+]
+
+
+def group_masks(subject: Subject) -> dict[str, Tensor]:
+    """Return which classes are many-, medium- and few-shot."""
+    return shot_groups(subject.predictions[0].class_counts, subject.shot_groups)
+
+
+def lambda_names(subject: Subject) -> list[str]:
+    """Return a name for each expert."""
+    lambdas = subject.predictions[0].lambdas
+    if lambdas.ndim > 1:
+        return [f"expert {number + 1}" for number in range(len(lambdas))]
+    return [name.removeprefix("expert, ") for name in expert_names(lambdas.tolist())]
+
+
+def seed_name(subject: Subject) -> str:
+    """Return which seed is looked at, where there are several: " (seed-0)"."""
+    return f" ({subject.runs[0].folder.name})" if len(subject.evaluations) > 1 else ""
+
+
+def per_class(subject: Subject) -> list[float | None]:
+    """Return the accuracy of each class, the mean over the seeds."""
+    columns = zip(*(evaluation["per_class"] for evaluation in subject.evaluations), strict=True)
+    return [None if None in values else fmean(values) for values in columns]
+
+
+def mean_score(subject: Subject, name: str) -> float | None:
+    """Return the mean of a score over the seeds."""
+    values = [evaluation.get(name) for evaluation in subject.evaluations]
+    present = [value for value in values if value is not None]
+    return fmean(present) if len(present) == len(values) else None
+
+
+def score_text(subject: Subject, name: str) -> str:
+    """Return mean and deviation of a score over the seeds."""
+    return mean_and_deviation([evaluation[name] for evaluation in subject.evaluations], name in IN_PER_CENT)
+
+
+def score_table(rows: Mapping[str, Sequence[Mapping[str, Any]]]) -> tuple[list[str], list[list[str]]]:
+    """Return headings and rows of all scores, from names to the evaluations of each seed."""
+    headings = ["", *(COLUMNS[name] + (" %" if name in IN_PER_CENT else "") for name in OF_A_TABLE)]
+    return headings, [
+        [label, *(mean_and_deviation([each[name] for each in several], name in IN_PER_CENT) for name in OF_A_TABLE)]
+        for label, several in rows.items()
+    ]
+
+
+def per_cent(value: float | None) -> str:
+    """Return a fraction in per cent."""
+    return "-" if value is None else f"{100 * value:.1f}"
+
+
+def range_text(low: float, high: float) -> str:
+    """Return an interval of fractions in per cent."""
+    return f"{100 * low:.1f} to {100 * high:.1f}"
+
+
+def interval_text(name: str, low: float, high: float) -> str:
+    """Return the interval of a score as text."""
+    return range_text(low, high) if name in IN_PER_CENT else f"{low:.3f} to {high:.3f}"
+
+
+def points(value: float, low: float, high: float) -> str:
+    """Return a difference of fractions, and its interval, in points."""
+    return f"{100 * value:+.1f} ({100 * low:+.1f} to {100 * high:+.1f})"

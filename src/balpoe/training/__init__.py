@@ -1,0 +1,1 @@
+"""A network, a loss and data become a trained network."""

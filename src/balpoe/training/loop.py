@@ -1,0 +1,402 @@
+"""A training under way: the one loop, what a checkpoint holds of it, and how it goes on."""
+
+import contextlib
+import functools
+import json
+import time
+import warnings
+import zlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from lightning_fabric import Fabric
+from torch import Tensor, nn
+
+from balpoe.data.augment.operations import Operation
+from balpoe.data.loading.decode import ResizedCrop
+from balpoe.data.loading.epoch_plan import EpochPlan, plan_epoch
+from balpoe.data.loading.image_files import Samples
+from balpoe.data.loading.in_memory import Batch
+from balpoe.data.loading.streaming import batch_source
+from balpoe.errors import UserError
+from balpoe.files import write_text
+from balpoe.networks.synchronised import synchronised
+from balpoe.progress import TrainingProgress
+from balpoe.training.checkpoints import load_checkpoint, save_checkpoint
+from balpoe.training.concurrent import Work
+from balpoe.training.cuda_graphs import loading
+from balpoe.training.interrupts import Interrupt
+from balpoe.training.loggers import Tracking
+from balpoe.training.schedules import Schedule
+from balpoe.training.step import training_step
+from balpoe.training.weight_averaging import averaged, fresh_statistics, norms_in_training
+
+__all__ = ["History", "Trainer", "TrainingSettings", "own_chance"]
+
+History = list[dict[str, float]]
+
+
+@dataclass(frozen=True)
+class TrainingSettings:
+    """What a training computes from, besides network, loss and data; part of a checkpoint's identity."""
+
+    epochs: int
+    batch_size: int
+    lr: float
+    schedule: Schedule
+    momentum: float
+    nesterov: bool
+    weight_decay: float
+    averaged_end: float
+    mixup_alpha: float
+    cutmix_probability: float
+    augmentation: tuple[Operation | ResizedCrop, ...]
+    sync_batchnorm: bool
+    seed: int
+
+    def __post_init__(self) -> None:
+        for name, least in (("epochs", 1), ("batch_size", 1), ("seed", 0)):
+            value = getattr(self, name)
+            if not isinstance(value, int) or not least <= value < 2**63:
+                raise UserError(f"{name} must be a whole number from {least} to 2^63 - 1, but is {value}")
+        if not 0 < self.lr < float("inf") or not 0 <= self.momentum < 1 or not 0 <= self.weight_decay < float("inf"):
+            raise UserError(
+                "lr must be above 0, momentum lie in [0, 1) and weight_decay be at least 0, "
+                f"but they are {self.lr}, {self.momentum} and {self.weight_decay}"
+            )
+        if not 0 <= self.cutmix_probability <= 1 or not 0 <= self.mixup_alpha < float("inf"):
+            raise UserError(
+                "mixup_alpha must be at least 0 and cutmix_probability lie in [0, 1], "
+                f"but they are {self.mixup_alpha} and {self.cutmix_probability}"
+            )
+        if not 0 <= self.averaged_end <= 1:
+            raise UserError(f"averaged_end must lie in [0, 1], a part of the epochs, but is {self.averaged_end}")
+
+    def identity(self) -> dict[str, str]:
+        """Return all of it as text."""
+        return {name: repr(getattr(self, name)) for name in self.__dataclass_fields__}
+
+    @property
+    def averaged_epochs(self) -> int:
+        """The number of epochs, the last ones, whose weights are averaged."""
+        return round(self.averaged_end * self.epochs)
+
+
+class Trainer:
+    """The state of a training: what a checkpoint holds, and how it goes on."""
+
+    def __init__(
+        self,
+        fabric: Fabric,
+        network: nn.Module,
+        loss: Callable[..., Tensor],
+        train: Samples,
+        settings: TrainingSettings,
+        folder: Path | None,
+        step: str,
+        workers: int = -1,
+    ) -> None:
+        if settings.sync_batchnorm and fabric.world_size > 1:  # of several processes each has a copy of the network
+            synchronised(network)
+        network.train()  # one that was loaded is ready for evaluation
+        self.fabric, self.network, self.settings, self.folder = fabric, network, settings, folder
+        self.data = batch_source(train, fabric.device, settings.augmentation, settings.seed, workers)
+        self.num_samples = len(train)
+        self.optimizer = torch.optim.SGD(
+            network.parameters(),
+            lr=settings.lr,
+            momentum=settings.momentum,
+            nesterov=settings.nesterov,
+            weight_decay=settings.weight_decay,
+            fused=fabric.device.type == "cuda" or None,
+        )
+        if fabric.device.type == "cuda" and len(train.preprocessing.size) == 3:
+            network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        if isinstance(loss, nn.Module):
+            loss.to(fabric.device)
+        self.step = training_step(fabric, network, loss, self.optimizer, step)
+        self.identity = {
+            **settings.identity(),
+            "loss": _fingerprint(loss),
+            "data": f"{type(train).__name__}-{train.checksum():08x}",
+        }
+        self.epoch, self.losses, self.seconds = 0, torch.zeros(0), 0.0
+        self.begun: _Epoch | None = None
+        self.mean: list[Tensor] = []  # of the weights after the last epochs, until the network has it
+        self.norms = norms_in_training(network) if settings.averaged_epochs else []
+        self.history: History = []
+        self.timing: list[dict[str, Any]] = []
+
+    def run(
+        self, interrupt: Interrupt, display: TrainingProgress, tracking: Tracking, checkpoint_seconds: float
+    ) -> "Work[None]":
+        """Go on to the last epoch, or until an interrupt comes; save."""
+        saved = time.monotonic()
+        while self.epoch < self.settings.epochs and not self._agreed(interrupt):
+            yield from self._run_epoch(interrupt, display, tracking)
+            if time.monotonic() - saved >= checkpoint_seconds and self.epoch < self.settings.epochs:
+                yield self.save
+                saved = time.monotonic()
+        yield self.save
+        if self.mean and self.epoch == self.settings.epochs and not self._agreed(interrupt):
+            yield from self._take_mean(interrupt, display)
+            if self.finished:
+                yield self.save
+
+    @property
+    def finished(self) -> bool:
+        """Whether nothing is left to do."""
+        return self.epoch == self.settings.epochs and not self.mean
+
+    def _begin(self, epoch: int, first: int = 0) -> "_Epoch":
+        """Plan an epoch and make its batches from number `first` on, the first of them at once."""
+        rank, world, settings = self.fabric.global_rank, self.fabric.world_size, self.settings
+        plan = plan_epoch(
+            settings.seed, epoch, self.num_samples, settings.batch_size,
+            mixup_alpha=settings.mixup_alpha, cutmix_probability=settings.cutmix_probability, smallest_batch=2 * world,
+        )  # fmt: skip
+        batches = iter(self.data.batches(plan, epoch, first=first, rank=rank, world=world))
+        return _Epoch(plan, _next(batches), batches)
+
+    def _run_epoch(self, interrupt: Interrupt, display: TrainingProgress, tracking: Tracking) -> "Work[None]":
+        """Train an epoch, or what an interrupted one has left; alone, an interrupt ends it after any step."""
+        rank, world, settings = self.fabric.global_rank, self.fabric.world_size, self.settings
+        started, first = time.monotonic(), len(self.losses)
+        (plan, batch, batches), self.begun = self.begun or self._begin(self.epoch, first), None
+        lr = settings.lr * settings.schedule(self.epoch, settings.epochs)
+        done, steps = first, len(plan.batches)
+        losses = torch.zeros(steps, device=self.fabric.device)
+        while batch is not None:
+            yield self.step.preparation(batch)
+            _seed_torch(self.fabric.device, settings.seed, self.epoch, done, rank)
+            losses[done] = self.step(batch, lr, (self.epoch + done / steps) / settings.epochs)
+            display.advance(plan.batches[done].stop - plan.batches[done].start, lr)
+            done += 1
+            if interrupt.requested and world == 1:
+                break
+            batch = _next(batches)
+        else:
+            if self.epoch + 1 < settings.epochs:  # now, while the GPU is busy with these steps: later it would wait
+                self.begun = self._begin(self.epoch + 1)
+        # The only moment at which anything is read from the device.
+        yield functools.partial(self._read, losses[first:done], first, steps)
+        self.seconds += time.monotonic() - started
+        if done == steps:
+            sizes = torch.tensor([batch.stop - batch.start for batch in plan.batches], dtype=torch.float64)
+            self._end_epoch(lr, float(self.losses.double() @ sizes / sizes.sum()))
+            self._average()
+            display.end_epoch(self.history[-1]["loss"])
+            tracking.log(self._rows())
+
+    def _end_epoch(self, lr: float, loss: float) -> None:
+        self.history.append({"epoch": self.epoch, "lr": lr, "loss": loss})
+        rate = self.num_samples / max(self.seconds, 1e-9)
+        took = {"epoch": self.epoch, "seconds": self.seconds, "images_per_second": rate, "step": self.step.kind}
+        self.timing.append(took)
+        self.epoch, self.losses, self.seconds = self.epoch + 1, torch.zeros(0), 0.0
+
+    def _average(self) -> None:
+        """Take the weights after an epoch into their mean, if it is one of the last."""
+        number = self.epoch - (self.settings.epochs - self.settings.averaged_epochs)
+        if number > 0:
+            with loading():
+                self.mean = averaged(self.mean, self._trained(), number)
+
+    def _trained(self) -> list[nn.Parameter]:
+        """The weights that training changes."""
+        return [parameter for parameter in self.network.parameters() if parameter.requires_grad]
+
+    def _take_mean(self, interrupt: Interrupt, display: TrainingProgress) -> "Work[None]":
+        """Give the network the mean of its weights, and statistics of batch normalisation of one more pass.
+
+        An interrupt ends it in between; what was saved before it does it again.
+        """
+        with loading(), torch.no_grad():
+            for weight, mean in zip(self._trained(), self.mean, strict=True):
+                weight.copy_(mean)
+        with fresh_statistics(self.norms):
+            if self.norms and not (yield from self._pass(interrupt, display)):
+                return
+        self.mean = []
+
+    def _pass(self, interrupt: Interrupt, display: TrainingProgress) -> "Work[bool]":
+        """Let the batches of an epoch more go through the network, as they are trained on; return whether all did."""
+        rank, world, epoch = self.fabric.global_rank, self.fabric.world_size, self.settings.epochs
+        (plan, batch, batches), done = self._begin(epoch), 0
+        while batch is not None and not (interrupt.requested and world == 1):
+            _seed_torch(self.fabric.device, self.settings.seed, epoch, done, rank)
+            with loading(), torch.no_grad():
+                self.step.outputs(batch.images)
+            display.advance(plan.batches[done].stop - plan.batches[done].start, 0.0)
+            done += 1
+            yield None
+            batch = _next(batches)
+        display.end_epoch(self.history[-1]["loss"])
+        return batch is None
+
+    def _rows(self) -> History:
+        """What a log shows of each epoch."""
+        pairs = zip(self.history, self.timing, strict=True)
+        return [{**entry, "images_per_second": timing["images_per_second"]} for entry, timing in pairs]
+
+    def _read(self, losses: Tensor, first: int, steps: int) -> None:
+        """Keep the losses of all processes together, from step `first` on, unless one is not finite."""
+        if self.fabric.world_size > 1:
+            losses = self.fabric.all_reduce(losses, reduce_op="sum")  # type: ignore[assignment]
+        losses = losses.cpu()
+        wrong = (~torch.isfinite(losses)).nonzero()
+        if len(wrong):
+            raise self._diverged(
+                f"the loss became {float(losses[wrong[0]])} in epoch {self.epoch + 1} of {self.settings.epochs}, "
+                f"step {first + int(wrong[0]) + 1} of {steps}"
+            )
+        self.losses = torch.cat([self.losses, losses])
+
+    def _diverged(self, what: str) -> UserError:
+        checkpoint = self.folder / "checkpoint.pt" if self.folder else None
+        kept = f"; {checkpoint} of an earlier epoch is kept" if checkpoint and checkpoint.exists() else ""
+        return UserError(f"{what}: lower the learning rate (now {self.settings.lr:g}) or check the data{kept}")
+
+    def _agreed(self, interrupt: Interrupt) -> bool:
+        """Whether to stop: any process's interrupt stops all of them, at the end of an epoch."""
+        if self.fabric.world_size == 1:
+            return interrupt.requested
+        requests = self.fabric.all_reduce(
+            torch.tensor(float(interrupt.requested), device=self.fabric.device), reduce_op="sum"
+        )
+        return bool(requests)
+
+    def samples_done(self) -> int:
+        """Samples that earlier calls have already trained on."""
+        return self.epoch * self.num_samples + len(self.losses) * self.settings.batch_size
+
+    def save(self) -> None:
+        """Write checkpoint, history and timing, of weights that are finite: the losses do not see the last update."""
+        with loading():
+            finite = [torch.isfinite(parameter).all() for parameter in self.network.parameters()]
+            right = not finite or bool(torch.stack(finite).all())  # one read from the device
+        if not right:
+            raise self._diverged(f"the weights stopped being finite by epoch {self.epoch} of {self.settings.epochs}")
+        if self.folder is None or not self.fabric.is_global_zero:
+            return
+        state = {
+            "identity": self.identity,
+            "processes": self.fabric.world_size,
+            "network": self.network.state_dict(),
+            "optimizer": self.optimizer.state_dict()["state"],
+            "mean": self.mean,
+            "epoch": self.epoch,
+            "losses": self.losses,
+            "seconds": self.seconds,
+            "history": self.history,
+            "timing": self.timing,
+        }
+        save_checkpoint(self.folder / "checkpoint.pt", state)
+        self._write_lines()
+
+    def resume(self) -> None:
+        """Take up the state of the run's checkpoint, if there is one: the first process reads it, for all."""
+        if self.folder is None:
+            return
+        path = self.folder / "checkpoint.pt"
+        state = load_checkpoint(path) if self.fabric.is_global_zero and path.exists() else None
+        if (state := self.fabric.broadcast(state)) is None:
+            return
+        if state.get("identity") != self.identity:
+            raise UserError(f"{path} belongs to a training with {self._difference(state)}; choose another folder")
+        try:
+            self.network.load_state_dict(state["network"])
+            groups = self.optimizer.state_dict()["param_groups"]  # ours: a CPU's may differ from a GPU's
+            self.optimizer.load_state_dict({"state": state["optimizer"], "param_groups": groups})
+            self.epoch, self.losses, self.seconds = state["epoch"], state["losses"].cpu(), state["seconds"]
+            self.history, self.timing = list(state["history"]), list(state["timing"])
+            if not len(self.history) == len(self.timing) == self.epoch <= self.settings.epochs or self.losses.ndim != 1:
+                raise ValueError("its parts contradict each other")
+            float(self.seconds)
+            self.mean = self._checked_mean(state["mean"])
+        except (KeyError, RuntimeError, ValueError, AttributeError, TypeError) as error:
+            reason = str(error).splitlines()[0]
+            raise UserError(f"{path} does not fit this network: {reason}; choose another folder") from error
+        if self.fabric.is_global_zero:
+            self._write_lines()  # a crash may have come between the checkpoint and these
+            self._say_processes(state.get("processes", 1))
+
+    def _checked_mean(self, found: list[Tensor]) -> list[Tensor]:
+        """A checkpoint's mean of the weights, on the device: there in the last epochs, and until the network has it."""
+        if found == [] and self.epoch == self.settings.epochs:
+            return []
+        begun = self.epoch > self.settings.epochs - self.settings.averaged_epochs
+        weights = self._trained() if begun else []
+        if [each.shape for each in found] != [each.shape for each in weights]:
+            raise ValueError("its mean of the weights is not of these")
+        return [each.to(self.fabric.device) for each in found]
+
+    def _say_processes(self, before: int) -> None:
+        now = self.fabric.world_size
+        if now != before and self.epoch < self.settings.epochs:
+            warnings.warn(
+                f"{self.folder} continues with {now} process{'es' * (now > 1)} where {before} began: "
+                f"not bit for bit what {before} would have given",
+                stacklevel=2,
+            )
+
+    def _write_lines(self) -> None:
+        assert self.folder is not None
+        for name, entries in (("history.jsonl", self.history), ("timing.jsonl", self.timing)):
+            write_text(self.folder / name, "".join(json.dumps(entry) + "\n" for entry in entries))
+
+    def _difference(self, state: dict[str, Any]) -> str:
+        before = state.get("identity")
+        before = before if isinstance(before, dict) else {}
+        changed = [f"{k}={before.get(k, '?')} (now {v})" for k, v in self.identity.items() if before.get(k) != v]
+        return ", ".join(changed) or "other settings"
+
+
+class _Epoch(NamedTuple):
+    """An epoch that is planned, its first batch made."""
+
+    plan: EpochPlan
+    batch: Batch | None
+    batches: Iterator[Batch]
+    """Those after it."""
+
+
+def _next(batches: Iterator[Batch]) -> Batch | None:
+    """The next batch, if there is one; made on the device, beside trainings that may be recording a step."""
+    with loading():
+        return next(batches, None)
+
+
+def _fingerprint(thing: Any) -> str:
+    """Tell one loss from another: a name and a checksum of its tensors."""
+    tensors = list(thing.state_dict().values()) if isinstance(thing, nn.Module) else []
+    checksum = 0
+    for tensor in tensors:
+        checksum = zlib.crc32(tensor.detach().cpu().contiguous().numpy().tobytes(), checksum)
+    return f"{getattr(thing, '__name__', type(thing).__name__)}-{checksum:08x}"
+
+
+def _seed_torch(device: torch.device, *place: int) -> None:
+    """Make what torch itself draws (dropout in somebody's network) a function of where we are, too."""
+    seed = hash(place) & 0x7FFFFFFFFFFFFFFF
+    if device.type == "cuda":
+        torch.cuda.manual_seed(seed)
+    else:  # not torch.manual_seed: without a GPU that stores a stack trace at every call, for a GPU to come
+        torch.default_generator.manual_seed(seed)
+
+
+@contextlib.contextmanager
+def own_chance(device: torch.device) -> Iterator[None]:
+    """Leave torch's generator as it was; on a GPU the CPU's is not touched, which another thread may be using."""
+    if device.type != "cuda":
+        with torch.random.fork_rng(devices=[]):
+            yield
+        return
+    state = torch.cuda.get_rng_state(device)
+    try:
+        yield
+    finally:
+        torch.cuda.set_rng_state(state, device)

@@ -1,0 +1,262 @@
+"""Own data from the command line, end to end: what a newcomer types, and what goes wrong."""
+
+import json
+import os
+import re
+import struct
+import zlib
+
+import numpy as np
+import pytest
+
+from balpoe.cli.main import main
+from balpoe.experiments.run_folder import Run
+from pictures import picture, picture_folder
+
+TINY = [
+    *("--network", "test_efficientnet", "--image-size", "32", "--width", "16", "--weights", ""),
+    *("--epochs", "3", "--workers", "0", "--device", "cpu"),
+]
+COUNTS = {"ash": 14, "birch": 7, "Ölbaum 桜": 4}
+
+
+@pytest.fixture(autouse=True)
+def _own_cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("BALPOE_CACHE", str(tmp_path / "cache"))
+
+
+def said(capsys, arguments, code=0):
+    assert main([str(each) for each in arguments]) == code
+    out, err = capsys.readouterr()
+    return out if code == 0 else err
+
+
+def test_a_bare_folder_trains_both_methods_and_says_what_to_type_next(tmp_path, capsys):
+    root = picture_folder(tmp_path / "photos", COUNTS)
+    train = ["train", root, "--runs", tmp_path / "runs", *TINY]
+    text = said(capsys, train)
+    assert "3 classes, 20 training samples (11 to 3 a class), 5 test samples" in text
+    *_, balanced, few, rarest, _, report, _, predict = text.strip().splitlines()
+    for line, name in ((balanced, "balanced"), (few, "few"), (rarest, "rarest third")):
+        assert re.match(rf"{name}: cross-entropy [\d.-]+ % .*, BalPoE [\d.-]+ %", line)
+    command = re.match(r"  \S+ (report \S+ --baseline \S+)", report)[1]
+    assert "predict" in predict
+    page = tmp_path / "page.html"
+    said(capsys, [*command.split(), "--out", page])
+    html = page.read_text(encoding="utf-8")
+    assert "rarest third" in html
+    assert "Too few test samples, below 4" in html
+    assert "is finished already" in said(capsys, train)
+    picture(0, 50).save(root / "ash" / "more.png")
+    assert "data-version-" in said(capsys, train)  # other data, another run
+
+
+def test_a_model_is_evaluated_where_its_data_lie_now(tmp_path, capsys):
+    root = picture_folder(tmp_path / "photos", COUNTS)
+    said(capsys, ["train", root, "--runs", tmp_path / "runs", "--name", "trees", "--no-baseline", *TINY])
+    run = Run(tmp_path / "runs" / "trees" / "seed-0")
+    moved = root.rename(tmp_path / "moved")
+    text = said(capsys, ["evaluate", run.folder / "model.safetensors", "--data-root", moved])
+    assert f"{100 * run.evaluation()['accuracy']:.1f}" in text
+    assert str(tmp_path) not in (run.folder / "model.safetensors").read_bytes()[:5000].decode(errors="replace")
+
+
+def test_fine_tuning_streams_the_pictures(tmp_path, capsys):
+    root = picture_folder(tmp_path / "photos", COUNTS, suffix=".jpg")
+    flags = [*TINY, "--no-frozen", "--augmentation", "resized-crop", "--split", "2", "--no-baseline", "--lr", "0.01"]
+    text = said(capsys, ["train", root, "--runs", tmp_path / "runs", "--name", "tuned", *flags])
+    assert "takes hours to days on a CPU" in text
+    run = Run(tmp_path / "runs" / "tuned" / "seed-0")
+    assert run.predictions().expert_logits.shape == (5, 3, 3)
+    assert len((run.folder / "history.jsonl").read_text().splitlines()) == 3
+
+
+def test_a_table_of_paths_with_groups(tmp_path, capsys):
+    picture_folder(tmp_path / "photos", {"a": 12, "b": 12})
+    lines = [f"photos/{name}/{number:03}.png,{name},{name}{number // 3}" for name in "ab" for number in range(12)]
+    (tmp_path / "table.csv").write_text("\n".join(["path,label,group", *lines]))
+    text = said(capsys, ["data", tmp_path / "table.csv"])
+    assert "2 classes" in text
+    said(capsys, ["train", tmp_path / "table.csv", "--runs", tmp_path / "runs", *TINY])
+    assert Run(tmp_path / "runs" / os.listdir(tmp_path / "runs")[0] / "seed-0").finished
+
+
+def test_features_in_a_file(tmp_path, capsys):
+    chance = np.random.default_rng(0)
+    labels = np.repeat(["common", "rare", "scarce"], [60, 20, 12])
+    features = chance.normal(size=(92, 8)) + 3 * np.eye(8)[np.repeat([0, 1, 2], [60, 20, 12])]
+    np.savez(tmp_path / "table.npz", features=features, labels=labels)
+    text = said(
+        capsys, ["train", tmp_path / "table.npz", "--runs", tmp_path / "runs", "--epochs", "20", "--width", "16"]
+    )
+    score = json.loads((tmp_path / "runs" / "table" / "seed-0" / "evaluation.json").read_text())
+    assert score["balanced_accuracy"] > 0.8
+    assert "predict" not in text.rpartition("Next,")[2]
+
+
+def test_what_is_wrong_with_a_folder(tmp_path, capsys):
+    root = picture_folder(tmp_path / "photos", COUNTS)
+    (root / "ash" / "cut.png").write_bytes((root / "ash" / "000.png").read_bytes()[:60])
+    (root / "birch" / "copy.png").write_bytes((root / "birch" / "000.png").read_bytes())
+    text = said(capsys, ["data", root])
+    assert "imbalance ratio" in text
+    assert "cut.png is damaged" in text
+    assert "copies of another file: 1" in text
+    assert "too few test samples" in text
+    assert "cut.png is damaged" in said(capsys, ["train", root, "--runs", tmp_path / "runs", *TINY], code=2)
+    assert not (tmp_path / "runs").exists()
+    assert "left out, because they cannot be read: 1 files" in said(
+        capsys, ["train", root, "--runs", tmp_path / "runs", "--skip-unreadable", "--no-baseline", *TINY]
+    )
+
+
+def huge_png(path):
+    """A few bytes whose header claims 60,000 x 60,000 pixels."""
+    header = struct.pack(">IIBBBBB", 60_000, 60_000, 8, 2, 0, 0, 0)
+    chunks = b""
+    for kind, data in ((b"IHDR", header), (b"IDAT", zlib.compress(b"\0" * 100)), (b"IEND", b"")):
+        chunks += struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+    path.write_bytes(b"\x89PNG\r\n\x1a\n" + chunks)
+
+
+def bad_folders(root):
+    """From a name to what is trained on, and what is to be said of it."""
+    one_class = picture_folder(root / "one", {"ash": 3})
+    (root / "empty").mkdir()
+    flat = root / "flat"
+    flat.mkdir()
+    picture(0, 0).save(flat / "a.png")
+    huge = picture_folder(root / "huge", {"ash": 3, "birch": 3})
+    huge_png(huge / "ash" / "zz.png")
+    cut = picture_folder(root / "cut", {"ash": 3, "birch": 3}, suffix=".jpg")
+    whole = (cut / "ash" / "001.jpg").read_bytes()
+    (cut / "ash" / "001.jpg").write_bytes(whole[: len(whole) - 80])
+    tables = {}
+    for name, text in {
+        "columns": "file_of_it,label\nx.png,a\n",
+        "absent": "path,label\none/ash/000.png,a\none/ash/nine.png,b\n",
+        "repeated": "path,label\none/ash/000.png,a\none/ash/001.png,b\none/ash/000.png,a\n",
+        "torn": "path,label\none/ash/000.png,a\none/ash/001.png,b\none/ash/000.png,b\n",
+    }.items():
+        tables[name] = root / f"{name}.csv"
+        tables[name].write_text(text)
+    return {
+        "one class": (one_class, "has one class only"),
+        "empty": (root / "empty", "there are no pictures in"),
+        "flat": (flat, "lies in no class"),
+        "huge": (huge, r"zz\.png has 3,600,000,000 pixels"),
+        "cut short": (cut, r"001\.jpg is damaged"),
+        "columns": (tables["columns"], "line 1: there is no column of paths"),
+        "absent": (tables["absent"], "line 3: there is no file"),
+        "repeated": (tables["repeated"], "line 4 repeats .*line 2"),
+        "torn": (tables["torn"], "line 4: .* has the label 'b', but 'a' in .*line 2"),
+        "nothing": (root / "nothing" / "there", "there is nothing at"),
+    }
+
+
+def test_bad_input_is_told_in_one_sentence(tmp_path, capsys):
+    for name, (path, sentence) in bad_folders(tmp_path).items():
+        err = said(capsys, ["train", path, "--runs", tmp_path / "runs", *TINY], code=2)
+        assert re.search(sentence, err), (name, err)
+        assert err.count("\n") == 1, name
+        assert "Traceback" not in err
+    assert not (tmp_path / "runs").exists()
+
+
+def test_odd_folders_work(tmp_path, capsys):
+    root = picture_folder(tmp_path / "photos", COUNTS)
+    (root / "ash" / "deeper" / "still").mkdir(parents=True)
+    picture(0, 70).save(root / "ash" / "deeper" / "still" / "x.PNG")
+    (root / ".hidden").mkdir()
+    picture(0, 71).save(root / ".hidden" / "x.png")
+    (root / "ash" / "loop").symlink_to(root, target_is_directory=True)
+    text = said(capsys, ["data", root])
+    assert "3 classes, 21 training samples" in text
+    assert "Ölbaum 桜" in text
+
+
+def test_without_weights_one_sentence_says_what_to_pass(tmp_path, capsys, monkeypatch):
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    monkeypatch.setenv("HF_HOME", str(tmp_path / "hub"))
+    root = picture_folder(tmp_path / "photos", COUNTS)
+    err = said(capsys, ["train", root, "--runs", tmp_path / "runs", "--image-size", "32"], code=2)
+    assert "pretrained weights of tf_efficientnet_lite0.in1k cannot be fetched" in err
+    assert "--weights FILE" in err
+    assert err.strip().count("\n") == 0
+    err = said(capsys, ["train", root, "--runs", tmp_path / "runs", "--weights", tmp_path / "none.safetensors"], code=2)
+    assert "none.safetensors" in err
+
+
+@pytest.mark.parametrize(
+    ("flags", "sentence"),
+    [
+        (["--network", "resnet51"], "unknown network 'resnet51'; did you mean 'resnet51q'"),
+        (["--network", "mlp"], "pictures want another --network"),
+        (["--augmentation", "imagenet"], "features that are computed once cannot be varied"),
+        (["--group", "(unclosed"], "is no regular expression"),
+        (["--group", "nowhere"], "matches no file"),
+        (["--test-fraction", "0.9"], "test_fraction must be at most 0.5"),
+        (["--validation", "5"], "--validation is for digits-lt"),
+    ],
+)
+def test_wrong_flags(tmp_path, capsys, flags, sentence):
+    root = picture_folder(tmp_path / "photos", {"ash": 4, "birch": 3})
+    err = said(capsys, ["train", root, "--runs", tmp_path / "runs", *TINY, *flags], code=2)
+    assert sentence in err
+    assert err.count("\n") == 1
+
+
+def test_seeds_of_one_name_are_of_one_recipe_and_one_version_of_the_data(tmp_path, capsys):
+    root = picture_folder(tmp_path / "photos", COUNTS, suffix=".bmp")
+    train = ["train", root, "--runs", tmp_path / "runs", "--no-baseline", *TINY]
+    said(capsys, train)
+    assert "photos-epochs-4" in said(capsys, [*train, "--epochs", "4", "--seeds", "1,2"])
+    picture(3, 3).save(root / "ash" / "000.bmp")  # other contents, as many bytes
+    assert "photos-data-version-" in said(capsys, [*train, "--seed", "5"])
+    assert sorted(path.name for path in (tmp_path / "runs" / "photos").iterdir()) == ["seed-0"]
+
+
+def test_other_weights_under_the_same_name_are_another_run(tmp_path, capsys):
+    import timm
+    from safetensors.torch import save_file
+
+    root, flags = picture_folder(tmp_path / "photos", COUNTS), [each for each in TINY if each not in ("--weights", "")]
+    for place in "ab":
+        (tmp_path / place).mkdir()
+        model = timm.create_model("test_efficientnet", num_classes=0)
+        save_file(model.state_dict(), tmp_path / place / "w.safetensors")
+    train = ["train", root, "--runs", tmp_path / "runs", "--no-baseline", *flags, "--weights"]
+    said(capsys, [*train, tmp_path / "a" / "w.safetensors"])
+    assert "photos-weights-version-" in said(capsys, [*train, tmp_path / "b" / "w.safetensors"])
+
+
+def test_rare_classes_do_not_look_certain(tmp_path, capsys):
+    """A class of one test picture is always right or always wrong in a resample; the interval says so all the same."""
+    root = picture_folder(tmp_path / "photos", {"ash": 5, "birch": 5, "cedar": 4})
+    text = said(capsys, ["train", root, "--runs", tmp_path / "runs", *TINY])
+    line = next(line for line in text.splitlines() if line.startswith("balanced:"))
+    bounds = re.findall(r"\(([\d.]+) to ([\d.]+)\)", line)
+    assert len(bounds) == 2
+    assert all(float(high) - float(low) > 20 for low, high in bounds)
+
+
+@pytest.mark.parametrize("name", [" ", "a\x1b[31m", "caf\udce9"])
+def test_names_that_cannot_be_written(tmp_path, capsys, name):
+    root = picture_folder(tmp_path / "photos", {"ash": 4, name: 4})
+    err = said(capsys, ["train", root, "--runs", tmp_path / "runs", *TINY], code=2)
+    assert "rename it" in err
+
+
+def test_a_picture_that_goes_bad_during_training_is_one_sentence(tmp_path, capsys):
+    from balpoe import BalPoELoss, UserError, expert_network, fit
+    from balpoe.data.dataset import Preprocessing
+    from balpoe.data.user.load import load_own
+
+    root = picture_folder(tmp_path / "photos", COUNTS)
+    train = load_own(root, Preprocessing((3, 32, 32), (0.5,) * 3, (0.5,) * 3, 32)).train
+    with open(train.paths[3], "r+b") as stream:
+        stream.truncate(40)
+    network = expert_network("resnet32", num_classes=3, num_experts=1, width=4)
+    with pytest.raises(UserError, match=r"png is damaged|png is not") as found:
+        fit(network, BalPoELoss(train.class_counts, (0,)), train, epochs=1, workers=1, batch_size=8, progress=False)
+    assert "\n" not in str(found.value)

@@ -1,0 +1,194 @@
+import csv
+import io
+import json
+
+import pytest
+import torch
+
+import balpoe
+from balpoe.cli.main import main
+from pictures import picture, picture_folder
+
+COUNTS = {"ash": 14, "birch": 7, "cedar": 4}
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory):
+    """A folder of pictures and a run trained on it through the command line."""
+    root = tmp_path_factory.mktemp("own")
+    picture_folder(root / "trees", COUNTS)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("BALPOE_CACHE", str(root / "cache"))
+        flags = [
+            "--network",
+            "test_efficientnet",
+            "--image-size",
+            "32",
+            "--epochs",
+            "8",
+            "--width",
+            "16",
+            "--workers",
+            "0",
+            "--device",
+            "cpu",
+            "--weights",
+        ]
+        assert main(["train", str(root / "trees"), "--runs", str(root / "runs"), "--name", "trees", *flags, ""]) == 0
+    return root
+
+
+@pytest.fixture
+def run(place):
+    return str(place / "runs" / "trees" / "seed-0")
+
+
+def rows(text):
+    return list(csv.DictReader(io.StringIO(text)))
+
+
+def test_files_folders_patterns_and_tables_give_the_same_rows(place, run, capsys, tmp_path):
+    folder = place / "trees" / "ash"
+    files = sorted(map(str, folder.iterdir()))
+    (tmp_path / "list.csv").write_text("path\n" + "\n".join(files) + "\n")
+    answers = []
+    for inputs in (files, [str(folder)], [str(folder / "*.png")], [str(tmp_path / "list.csv")]):
+        assert main(["predict", run, *inputs]) == 0
+        answers.append(rows(capsys.readouterr().out))
+    assert [row["file"] for row in answers[0]] == files
+    assert all(answer == answers[0] for answer in answers[1:])
+
+
+def test_python_says_the_same(place, run, capsys):
+    files = sorted(map(str, (place / "trees").rglob("*.png")))
+    assert main(["predict", run, *files, "--top", "3", "--prior", "train"]) == 0
+    answers = rows(capsys.readouterr().out)
+    model = balpoe.load(run)
+    probabilities, labels = model.predict(files, target_prior="train").sort(dim=1, descending=True)
+    for row, shares, order in zip(answers, probabilities.tolist(), labels.tolist(), strict=True):
+        assert [row["label"], row["label 2"], row["label 3"]] == [model.class_names[label] for label in order]
+        printed = [float(row[name]) for name in ("probability", "probability 2", "probability 3")]
+        assert printed == pytest.approx(shares, abs=1e-5)
+        assert sum(printed) == pytest.approx(1, abs=1e-4)
+
+
+def test_what_the_run_measured_is_what_the_model_says(place, run):
+    """The head was trained on cached features; the whole network on the pictures themselves gives the same."""
+    from balpoe.experiments.build import recipe_data
+    from balpoe.experiments.run_folder import Run
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("BALPOE_CACHE", str(place / "cache"))
+        _, test = recipe_data(Run(run).recipe())
+    saved = Run(run).predictions()
+    model = balpoe.load(run)
+    torch.testing.assert_close(model.expert_logits(test.paths), saved.expert_logits, atol=1e-4, rtol=1e-4)
+    assert saved.parameters == sum(parameter.numel() for parameter in model.network.parameters())
+    assert saved.class_names == ("ash", "birch", "cedar")
+
+
+def test_the_prior_of_the_place_of_use_moves_the_answers(place, run, tmp_path):
+    files = sorted(map(str, (place / "trees").rglob("*.png")))
+    model = balpoe.load(run)
+    only = model.predict(files, target_prior={"ash": 0, "birch": 1, "cedar": 0})
+    assert torch.equal(only.argmax(dim=1), torch.ones(len(files), dtype=torch.long))
+    (tmp_path / "place.json").write_text(json.dumps({"ash": 0, "birch": 1, "cedar": 0}))
+    assert (
+        main(["predict", run, *files, "--prior", str(tmp_path / "place.json"), "--out", str(tmp_path / "x.csv")]) == 0
+    )
+    assert {row["label"] for row in rows((tmp_path / "x.csv").read_text())} == {"birch"}
+
+
+def test_an_unreadable_file_gets_a_row_with_its_error(place, run, capsys, tmp_path):
+    picture(0, 5).save(tmp_path / "good.png")
+    (tmp_path / "bad.png").write_text("no picture")
+    assert main(["predict", run, str(tmp_path / "bad.png"), str(tmp_path / "good.png"), "gone.png"]) == 2
+    assert "there is nothing at gone.png" in capsys.readouterr().err
+    assert main(["predict", run, str(tmp_path), "--format", "jsonl", "--experts"]) == 1
+    out, err = capsys.readouterr()
+    bad, good = map(json.loads, out.splitlines())
+    assert "bad.png" in bad["error"]
+    assert "label" not in bad
+    assert set(good) == {"file", "label", "probability", "experts"}
+    assert len(good["experts"]) == 3
+    assert "1 of 2 pictures could not be read" in err
+    assert main(["predict", run, str(tmp_path), "--experts"]) == 1
+    bad, good = rows(capsys.readouterr().out)
+    assert bad["label"] == ""
+    assert good["error"] == ""
+    assert good["expert 3"] in COUNTS
+
+
+def test_pictures_that_pillow_has_opened(run):
+    model = balpoe.load(run)
+    assert model.predict([picture(0, 1), picture(1, 1, size=50)]).shape == (2, 3)
+    for wrong in ("one.png", [], 3):
+        with pytest.raises(balpoe.UserError, match="predict wants"):
+            model.predict(wrong)
+
+
+def test_mistakes_are_told_in_a_sentence(run, place, capsys, tmp_path):
+    file = str(next((place / "trees" / "ash").iterdir()))
+    (tmp_path / "empty.csv").write_text("name\nx\n")
+    for arguments, sentence in (
+        ([run, file, "--top", "9"], "--top must be 1 to 3"),
+        ([run, file, "--prior", "nowhere"], "prior 'nowhere'"),
+        ([str(tmp_path), file], "there is no model"),
+        ([run, str(tmp_path / "empty.csv")], "line 1: there is no column of paths"),
+    ):
+        assert main(["predict", *arguments]) == 2
+        err = capsys.readouterr().err
+        assert sentence in err
+        assert err.count("\n") == 1
+
+
+def test_nothing_is_half_written(run, place, tmp_path, monkeypatch):
+    import balpoe.cli.predict as predicting
+
+    file = str(next((place / "trees" / "ash").iterdir()))
+    monkeypatch.setattr(predicting, "_answers", lambda *_: (_ for _ in ()).throw(MemoryError))
+    (tmp_path / "out.csv").write_text("before")
+    with pytest.raises(MemoryError):
+        main(["predict", run, file, "--out", str(tmp_path / "out.csv")])
+    assert (tmp_path / "out.csv").read_text() == "before"
+    assert [path.name for path in tmp_path.iterdir()] == ["out.csv"]
+
+
+def test_any_number_of_files_takes_no_more_memory(run, place):
+    """Rows come as they are made: of a stream without end the first ones are there at once."""
+    import itertools
+
+    from balpoe.cli.predict import _rows
+
+    file = str(next((place / "trees" / "ash").iterdir()))
+    endless = _rows(balpoe.load(run), itertools.repeat(file), None, 1, False)
+    assert len(list(itertools.islice(endless, 70))) == 70
+    endless.close()
+
+
+def test_a_pattern_gives_each_picture_once(place, run, capsys):
+    assert main(["predict", run, str(place / "trees" / "**")]) == 0
+    assert len(rows(capsys.readouterr().out)) == sum(COUNTS.values())
+
+
+def test_nothing_that_is_read_is_overwritten(place, run, capsys, tmp_path):
+    import os
+
+    file = next((place / "trees" / "ash").iterdir())
+    before = file.read_bytes()
+    (tmp_path / "list.csv").write_text(f"path\n{file}\n")
+    (tmp_path / "empty").mkdir()
+    os.mkfifo(tmp_path / "pipe.png")
+    for arguments, sentence in (
+        ([str(file), "--out", str(file)], "would be lost"),
+        ([str(tmp_path / "list.csv"), "--out", str(tmp_path / "list.csv")], "would be lost"),
+        ([str(tmp_path / "empty")], "there are no pictures in"),
+        ([str(file), "--device", "mps"], "torch sees none here"),
+    ):
+        assert main(["predict", run, *arguments]) == 2
+        assert sentence in capsys.readouterr().err
+    assert file.read_bytes() == before
+    assert main(["predict", run, str(tmp_path / "pipe.png")]) == 1
+    assert "is no file" in capsys.readouterr().out
+    assert main(["predict", str(place / "runs" / "trees"), str(file)]) == 2
+    assert "holds 1 runs; give one of them" in capsys.readouterr().err

@@ -1,0 +1,76 @@
+import pytest
+import torch
+
+from balpoe import Dataset
+from balpoe.data.augment.operations import Flip
+from balpoe.data.loading.epoch_plan import chance, plan_epoch
+from balpoe.data.loading.in_memory import ResidentData
+
+DATA = Dataset(torch.arange(23 * 12, dtype=torch.uint8).view(23, 3, 2, 2), torch.arange(23) % 4)
+
+
+def test_a_batch_is_the_plan_carried_out():
+    resident = ResidentData(DATA, torch.device("cpu"), (Flip(),), seed=5)
+    plan = plan_epoch(5, 2, 23, 8, mixup_alpha=1.0)
+    augmented = Flip()(DATA.images, chance(5, 2, "Flip"))
+    inputs = DATA.preprocessing.normalise(augmented)
+    for planned, batch in zip(plan.batches, resident.batches(plan, 2), strict=True):
+        rows = plan.order[planned.start : planned.stop]
+        mixed = planned.weight * inputs[rows] + (1 - planned.weight) * inputs[rows[planned.partners]]
+        torch.testing.assert_close(batch.images, mixed)
+        assert torch.equal(batch.targets, DATA.targets[rows])
+        assert torch.equal(batch.partner_targets, DATA.targets[rows[planned.partners]])
+        assert float(batch.weight) == pytest.approx(planned.weight)
+        assert batch.part == 1.0
+
+
+def test_cutmix_and_mixup_in_one_epoch():
+    resident = ResidentData(DATA, torch.device("cpu"), (), seed=0)
+    plan = plan_epoch(0, 0, 23, 4, mixup_alpha=0.4, cutmix_probability=0.5)
+    assert {batch.centre is None for batch in plan.batches} == {True, False}
+    inputs = DATA.preprocessing.normalise(DATA.images)
+    for planned, batch in zip(plan.batches, resident.batches(plan, 0), strict=True):
+        own = inputs[plan.order[planned.start : planned.stop]]
+        share = planned.share((3, 2, 2))
+        torch.testing.assert_close(batch.images, share * own + (1 - share) * own[planned.partners])
+        assert float(batch.weight) == pytest.approx(float(share.mean()))
+
+
+def test_cutmix_alone_leaves_the_other_batches_as_they_are():
+    resident = ResidentData(DATA, torch.device("cpu"), (), seed=0)
+    plan = plan_epoch(0, 0, 23, 4, cutmix_probability=0.5)
+    inputs = DATA.preprocessing.normalise(DATA.images)
+    whole = [(p, b) for p, b in zip(plan.batches, resident.batches(plan, 0), strict=True) if p.partners is None]
+    assert 0 < len(whole) < len(plan.batches)
+    for planned, batch in whole:
+        assert torch.equal(batch.images, inputs[plan.order[planned.start : planned.stop]])
+        assert float(batch.weight) == 1.0
+
+
+def test_blocks_make_no_difference(monkeypatch):
+    resident = ResidentData(DATA, torch.device("cpu"), (Flip(),), seed=0)
+    plan = plan_epoch(0, 0, 23, 4, mixup_alpha=0.4, cutmix_probability=0.5)
+    together = list(resident.batches(plan, 0))
+    monkeypatch.setattr("balpoe.data.loading.in_memory.BLOCK", 8)
+    for one, other in zip(together, resident.batches(plan, 0), strict=True):
+        assert all(torch.equal(a, b) for a, b in zip(one.tensors(), other.tensors(), strict=True))
+
+
+def test_processes_share_a_batch_without_overlap():
+    resident = ResidentData(DATA, torch.device("cpu"), (), seed=0)
+    plan = plan_epoch(0, 0, 23, 8, mixup_alpha=1.0, smallest_batch=6)
+    whole = list(resident.batches(plan, 0))
+    parts = [list(resident.batches(plan, 0, rank=rank, world=3)) for rank in range(3)]
+    for number, batch in enumerate(whole):
+        for rank in range(3):
+            for field in ("images", "targets", "partner_targets"):
+                assert torch.equal(getattr(parts[rank][number], field), getattr(batch, field)[rank::3])
+        assert abs(sum(parts[rank][number].part for rank in range(3)) - 1) < 1e-12
+
+
+def test_an_epoch_can_be_entered_in_the_middle():
+    resident = ResidentData(DATA, torch.device("cpu"), (Flip(),), seed=0)
+    plan = plan_epoch(0, 0, 23, 8)
+    late = list(resident.batches(plan, 0, first=2))
+    assert len(late) == 1
+    assert torch.equal(late[0].images, list(resident.batches(plan, 0))[2].images)

@@ -1,0 +1,59 @@
+import pytest
+import torch
+
+from balpoe import Predictions
+from balpoe.data.long_tail import long_tailed_counts, long_tailed_indices
+from balpoe.evaluation.shifted_tests import shifted_test_sets
+from gaussians import Gaussians
+
+CLASSES = 20
+COUNTS = torch.tensor(long_tailed_counts(CLASSES, 500, 100))
+
+
+def predictions_of(lambdas, seed=0):
+    """Exact experts of a Gaussian problem, on a balanced test set of 100 samples a class."""
+    problem = Gaussians(CLASSES, dimensions=8, separation=0.7, seed=seed)
+    labels = torch.arange(CLASSES * 100) % CLASSES
+    prior = (COUNTS / COUNTS.sum()).double()
+    logits = problem.log_likelihood(problem.sample_of(labels))
+    experts = torch.stack([logits + value * prior.log() for value in lambdas], dim=1)
+    return Predictions(experts, labels, COUNTS, torch.tensor(lambdas))
+
+
+def test_names_sizes_and_order():
+    found = shifted_test_sets(predictions_of([1.0, 0.0, -1.0]))
+    names = [scores.name for scores in found]
+    ratios = (50, 25, 10, 5, 2)
+    assert names == [f"forward-{r}" for r in ratios] + ["uniform"] + [f"backward-{r}" for r in reversed(ratios)]
+    assert [scores.samples for scores in found] == [scores.samples for scores in reversed(found)]
+    assert found[5].samples == CLASSES * 100
+
+
+def test_accuracies_against_the_subsets_written_out():
+    predictions = predictions_of([1.0, 0.0, -1.0])
+    forward = shifted_test_sets(predictions, ratios=(50,))[0]
+    counts = long_tailed_counts(CLASSES, 100, 50)
+    rows = long_tailed_indices(predictions.targets, counts)
+    logits, labels = predictions.expert_logits[rows].mean(dim=1), predictions.targets[rows]
+    assert forward.not_told == pytest.approx(float((logits.argmax(dim=1) == labels).double().mean()))
+    frequency = torch.tensor(counts) / sum(counts)
+    told = (logits + frequency.log()).argmax(dim=1)
+    assert forward.told == pytest.approx(float((told == labels).double().mean()))
+
+
+def test_a_cross_entropy_model_is_moved_from_the_training_prior():
+    """Told the prior, exact cross-entropy and exact balanced experts agree: both then know everything."""
+    biased, balanced = (shifted_test_sets(predictions_of(lambdas)) for lambdas in ([1.0], [1.0, 0.0, -1.0]))
+    for ours, theirs in zip(biased, balanced, strict=True):
+        assert ours.told == pytest.approx(theirs.told, abs=1e-3)
+    assert biased[-1].not_told < balanced[-1].not_told < balanced[-1].told
+    assert biased[-1].told - biased[-1].not_told > 0.1
+
+
+def test_small_and_unbalanced_test_sets():
+    few = predictions_of([0.0]).subset(torch.arange(CLASSES * 10))
+    assert [scores.name for scores in shifted_test_sets(few)] == [
+        "forward-10", "forward-5", "forward-2", "uniform", "backward-2", "backward-5", "backward-10",
+    ]  # fmt: skip
+    uneven = predictions_of([0.0]).subset(torch.arange(CLASSES * 10 + 3))
+    assert "test set" in [scores.name for scores in shifted_test_sets(uneven)]

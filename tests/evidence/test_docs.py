@@ -1,0 +1,116 @@
+"""What the documents say is there, and what they show runs."""
+
+import itertools
+import re
+import runpy
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import balpoe
+from pictures import picture_folder
+
+ROOT = Path(__file__).parents[2]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+BLOCKS = [
+    (f"{name} {number}", block)
+    for name in ("README.md", "docs/own-backbone.md", "docs/scikit-learn.md")
+    for number, block in enumerate(
+        re.findall(r"```python\n(.*?)```", (ROOT / name).read_text(encoding="utf-8"), flags=re.DOTALL)
+    )
+]
+# That of the weights is for a file of megabytes: tests/networks has the test of it.
+SCRIPTS = [path for path in sorted((ROOT / "examples").glob("*.py")) if not path.stem.endswith("_weights")]
+ARGUMENTS = {"own_pictures": ["trees", "--backbone=test_resnet", "--weights="]}
+
+
+@pytest.mark.parametrize(("name", "block"), BLOCKS, ids=[name for name, _ in BLOCKS])
+def test_the_examples_in_documents_run(name, block, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    exec(compile(block, name, "exec"), {})
+
+
+def test_the_readme_has_both_kinds_of_example():
+    blocks = [block for name, block in BLOCKS if name.startswith("README")]
+    assert any("balpoe.fit(" in block for block in blocks)
+    assert any("balpoe.mixed_loss(" in block for block in blocks)
+
+
+@pytest.mark.parametrize("path", SCRIPTS, ids=lambda path: path.name)
+@pytest.mark.filterwarnings("ignore:'pin_memory' argument is set as true")  # by the Trainer, without a GPU
+def test_the_scripts_run(path, tmp_path, monkeypatch, capsys):
+    if path.stem == "hugging_face_trainer":
+        compile(path.read_text(encoding="utf-8"), path, "exec")
+        pytest.importorskip("transformers")
+        pytest.importorskip("accelerate")
+    picture_folder(tmp_path / "trees", {"ash": 6, "birch": 3, "cedar": 1})
+    monkeypatch.setenv("BALPOE_CACHE", str(tmp_path / "cache"))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", [str(path), *ARGUMENTS.get(path.stem, [])])
+    runpy.run_path(str(path), run_name="__main__")
+    found = re.search(r"balanced accuracy:? ([01]\.\d{3})", capsys.readouterr().out)
+    assert found is not None
+    assert float(found[1]) >= 0.5
+
+
+def anchors(path):
+    """As GitHub makes them of headings."""
+    headings = re.findall(r"^#+ (.*)", path.read_text(encoding="utf-8"), flags=re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: path.name)
+def test_links_lead_somewhere(path):
+    for target in re.findall(r"\]\(([^)]+)\)", path.read_text(encoding="utf-8")):
+        if "://" not in target:
+            name, _, anchor = target.partition("#")
+            page = path.parent / name if name else path
+            assert page.exists(), target
+            assert not anchor or anchor in anchors(page), target
+
+
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: path.name)
+def test_no_text_is_glued_to_a_table(path):
+    """Which would make it a row of that table."""
+    lines = path.read_text(encoding="utf-8").splitlines()
+    for number, (before, line) in enumerate(itertools.pairwise(lines), start=2):
+        assert not (before.startswith("| ") and line and not line.startswith("|")), number
+
+
+def test_architecture_names_every_room_and_the_files_that_it_names_are_there():
+    text, source = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8"), ROOT / "src" / "balpoe"
+    for room in source.iterdir():
+        if room.is_dir() and not room.name.startswith("__"):
+            assert f"| `{room.name}/` |" in text, room.name
+        elif room.suffix == ".py" and not room.name.startswith("__"):
+            assert f"`{room.stem}`" in text, room.name
+    for name in re.findall(r"`([a-z]+/[\w/]+(?:\.py|/))`", text):
+        assert (source / name).exists() or (ROOT / name).exists(), name
+
+
+def test_commands_of_the_readme_are_known():
+    from balpoe.cli.main import COMMANDS
+
+    used = set(re.findall(r"^balpoe (\w+)", README, flags=re.MULTILINE))
+    assert used == set(COMMANDS)
+
+
+def test_the_version_is_in_the_changelog():
+    assert f"## {balpoe.__version__}" in (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+
+
+def test_what_ci_runs_is_make_test():
+    script = (ROOT / ".ci" / "run").read_text(encoding="utf-8")
+    assert script.rstrip().endswith("make test")
+    makefile = subprocess.run(["make", "-n", "test"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    assert "pytest" in makefile
+    assert "ruff check" in makefile
+    assert "mypy" in makefile
+
+
+@pytest.mark.parametrize("name", [name for name in balpoe.__all__ if not name.startswith("__")])
+def test_every_public_name_has_an_example(name):
+    assert ">>>" in getattr(balpoe, name).__doc__

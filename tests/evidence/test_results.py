@@ -1,0 +1,667 @@
+"""Every number of docs/results.md, computed again from the JSON files that the runs wrote."""
+
+import json
+import re
+import shutil
+from pathlib import Path
+from statistics import correlation, fmean, stdev
+
+import pytest
+
+from balpoe.data import load_data
+from balpoe.experiments.presets import cifar100_lt, preset
+from balpoe.experiments.recipe import FIELDS, Recipe, updated
+from balpoe.networks.fused import launch as launches
+from balpoe.paper.expected import CELLS, ITEMS, OVERVIEW, SEARCH
+from balpoe.paper.not_reproduced import ELSEWHERE
+from balpoe.paper.reproduce import SECONDS_A_STEP, missing_cells, write_tables
+from balpoe.paper.tables import records as records_of
+from balpoe.report.console import mean_and_deviation
+from balpoe.training.concurrent import TRAININGS_AT_ONCE
+from scripts import script
+
+ROOT = Path(__file__).parents[2]
+TEXT = (ROOT / "docs" / "results.md").read_text(encoding="utf-8")
+RESULTS = ROOT / "results" / "cifar100-lt"
+SCORES = ("accuracy", "many", "medium", "few", "ECE", "MCE")
+MEASURED = [cell for cell in CELLS.values() if records_of(cell, ROOT / "results")]
+
+
+def records(name, folder="cifar100-lt"):
+    return [json.loads(path.read_text()) for path in sorted((ROOT / "results" / folder / name).glob("seed-*.json"))]
+
+
+def text(values, scale=100):
+    return f"{scale * fmean(values):.1f} ± {scale * stdev(values):.1f}"
+
+
+def paper_rows():
+    """Our rows that have one of the paper below them."""
+    lines = TEXT.splitlines()
+    for number, line in enumerate(lines):
+        if line.startswith("| *paper* |"):
+            before = number - (2 if lines[number - 1].startswith("| *the same") else 1)
+            if "not measured" not in lines[before] and "not measured" not in line:
+                yield lines[before], line
+
+
+def test_every_table_is_made_from_the_records(tmp_path):
+    tables = sorted(path.name for path in (ROOT / "results" / "tables").iterdir())
+    shutil.copytree(ROOT / "results", tmp_path / "results")
+    shutil.rmtree(tmp_path / "results" / "tables")
+    write_tables(tmp_path / "results")
+    assert sorted(path.name for path in (tmp_path / "results" / "tables").iterdir()) == tables
+    for name in tables:
+        again = (tmp_path / "results" / "tables" / name).read_text(encoding="utf-8")
+        assert (ROOT / "results" / "tables" / name).read_text(encoding="utf-8") == again
+        assert again in TEXT, name
+
+
+def test_the_overview():
+    for cells in OVERVIEW.values():
+        for data, cell in cells.items():
+            if cell:
+                recipe = cell.recipe(1)
+                assert f"{recipe.dataset}-{recipe.imbalance_ratio:g}" == data
+    assert sum(cell is not None for cells in OVERVIEW.values() for cell in cells.values()) == 25
+    row = next(line for line in TEXT.splitlines() if line.startswith("| BalPoE, long schedule | "))
+    of_50, of_10 = (
+        text([record["evaluation"]["accuracy"] for record in records("balpoe-long", folder)])
+        for folder in ("cifar100-lt-50", "cifar10-lt-10")
+    )
+    assert row.split(" | ")[2] == f"{of_50} (60.1)"
+    assert row.split(" | ")[6] == f"{of_10} (91.9 ± 0.1) |"
+
+
+def test_every_figure_is_shown():
+    pages = TEXT + (ROOT / "docs" / "paper.md").read_text(encoding="utf-8")
+    for path in (ROOT / "results" / "figures").iterdir():
+        assert f"(../results/figures/{path.name})" in pages, path.name
+
+
+def test_every_record_belongs_to_a_cell():
+    folders = {path.parent.relative_to(ROOT / "results").as_posix() for path in ROOT.glob("results/*/*/seed-*.json")}
+    assert folders == {cell.folder for cell in MEASURED}
+
+
+def test_what_the_page_says_about_the_paper_s_numbers():
+    """No difference beyond twice the larger of the two deviations, but for those discussed under CIFAR-10-LT.
+
+    Without a deviation of the paper's, no accuracy is lower by over 0.7.
+    """
+    compared, beyond = {True: 0, False: 0}, set()
+    for ours, paper in paper_rows():
+        for place, (us, them) in enumerate(zip(ours.split("|")[3:-1], paper.split("|")[3:-1], strict=True)):
+            if us.strip() and them.strip() not in ("", "-"):
+                (a, deviation), (b, other) = (([float(x) for x in cell.split("±")] + [0])[:2] for cell in (us, them))
+                if not (abs(a - b) <= 2 * max(deviation, other) + 1e-9 if other else place or a >= b - 0.7):
+                    beyond.add((ours.split("`")[1].removeprefix("balpoe train "), SCORES[place]))
+                compared[bool(other)] += 1
+    assert beyond == {("cifar10-lt --imbalance-ratio 100.0", "ECE"), ("cifar10-lt-long --as-released", "accuracy")}
+    assert compared[True] >= 24
+    assert compared[False] >= 11
+
+
+def test_what_mixup_and_calibration_are_worth():
+    """The bars: an ECE of at most 6 %, and without mixup clearly worse."""
+    with_mixup, without = records("balpoe"), records("balpoe-no-mixup")
+    assert fmean(record["evaluation"]["ece"] for record in with_mixup) <= 0.06
+    assert min(record["evaluation"]["ece"] for record in without) > 0.15
+    worst = min(record["evaluation"]["accuracy"] for record in with_mixup)
+    assert max(record["evaluation"]["accuracy"] for record in without) < worst
+
+
+def test_what_the_page_says_of_sade_s_loss():
+    def mean(name, score="accuracy"):
+        return 100 * fmean(record["evaluation"][score] for record in records(name))
+
+    above = mean("sade-loss-no-mixup") - mean("balpoe-no-mixup")
+    assert f"is far from calibrated, too (ECE {mean('sade-loss-no-mixup', 'ece'):.1f})" in TEXT
+    assert f"but {above:.1f} points above BalPoE without mixup" in TEXT
+    assert f"BalPoE is {mean('balpoe') - mean('sade-loss'):.1f} points ahead" in TEXT
+
+
+def test_the_numbers_of_the_page_on_the_paper_are_made_from_the_records():
+    page = (ROOT / "docs" / "paper.md").read_text(encoding="utf-8")
+    tables = script("docs/tables.py")
+    assert len(tables.NUMBER.findall(page)) >= 60
+    assert tables.numbered(page, ROOT / "results") == page
+
+
+def test_what_is_still_missing():
+    missing = missing_cells(["all"], ROOT / "results")
+    minutes = sum(each.steps for each in missing) * SECONDS_A_STEP / TRAININGS_AT_ONCE / 60
+    assert (f"{len(missing)} trainings, about {minutes:.0f} minutes on one H200" in TEXT) == bool(missing)
+    assert ("`balpoe reproduce all` finds nothing to train" in TEXT) != bool(missing)
+
+
+@pytest.mark.parametrize("cell", MEASURED, ids=lambda cell: cell.folder)
+def test_each_record_is_of_its_cell_s_recipe(cell):
+    for seed in range(1, cell.seeds + 1):
+        path = ROOT / "results" / cell.folder / f"seed-{seed}.json"
+        if not path.exists():  # not trained yet
+            continue
+        record = json.loads(path.read_text())
+        values = {key: value for key, value in record["recipe"].items() if key in FIELDS}
+        # A record of before a setting was there was made by what is its default now.
+        assert updated(Recipe(), values).identity() == cell.recipe(seed).identity()
+        assert record["environment"]["gpu"] == "NVIDIA H200"
+        assert not record["recipe"]["data_root"]
+
+
+def test_the_shifted_test_sets():
+    """A row of the page, from the records alone; the rest of the table is made by the same code."""
+    found = records("balpoe")
+    rows = {row["name"]: row for row in found[0]["evaluation"]["shifted"]}
+    assert rows["backward-50"]["samples"] == 2486
+    numbers = [[r["evaluation"]["shifted"][10][key] for r in found] for key in ("not_told", "told")]
+    estimated = text([r["estimated"][10]["estimated"] for r in found])
+    not_told, told = map(text, numbers)
+    assert f"| backward-50 | 2,486 | {not_told} | 36.1 | {told} | 46.1 | {estimated} |" in TEXT
+
+
+def test_the_checks_of_the_experts():
+    for expert, lambda_ in enumerate((1, 0, -1)):
+        cells = []
+        for name in ("balpoe-eager", "balpoe-no-mixup"):
+            checks = [record["evaluation"]["expert_checks"][expert] for record in records(name)]
+            cells.append(f"{fmean(check['weighted_kl'] for check in checks):.3f}")
+            cells.append(f"{100 * fmean(check['weighted_ece'] for check in checks):.1f}")
+        assert f"| lambda = {lambda_} | {' | '.join(cells)} |" in TEXT
+
+
+def test_numbers_that_the_presets_quote():
+    from balpoe.experiments.presets import PRESETS
+
+    folders = {name: f"{name}/balpoe" for name in PRESETS if name.startswith("cifar100-lt")}
+    folders |= {"cifar10-lt": "cifar10-lt-100/balpoe", "cifar10-lt-long": "cifar10-lt-100/balpoe-long"}
+    for name, folder in folders.items():
+        ours = text([record["evaluation"]["accuracy"] for record in records(folder, "")])
+        assert f"ours {ours} %" in " ".join(PRESETS[name].__doc__.split())
+
+
+def test_what_experts_cost_on_a_cpu():
+    rows = json.loads((ROOT / "results" / "cpu_experts.json").read_text())["rows"]
+    for row in rows:
+        kind = {"training": "training step", "inference": "inference"}[row["kind"]]
+        line = f"| {kind} | {row['experts']} | {row['ours_over_loop']:.2f} | {row['ours_over_one_expert']:.2f} |"
+        assert (line in TEXT) == (row["experts"] > 1)
+    three = [row for row in rows if row["experts"] == 3]
+    assert all(row["ours_over_loop"] <= 1.05 for row in three)
+    assert next(row for row in three if row["kind"] == "inference")["ours_over_one_expert"] < 2.4
+
+
+def test_what_estimation_gains():
+    """Not below *not told* by more than 0.3 points without a shift, above it on average, half of the oracle's gain."""
+    measured = [record for record in records("balpoe") if "estimated" in record]
+    assert len(measured) >= 2
+    for record in measured:
+        rows = {row["name"]: row for row in record["evaluation"]["shifted"]}
+        estimated = {row["name"]: row["estimated"] for row in record["estimated"]}
+        assert estimated["uniform"] >= rows["uniform"]["not_told"] - 0.003
+        assert fmean(estimated.values()) > fmean(row["not_told"] for row in rows.values())
+        last = rows["backward-50"]
+        assert estimated["backward-50"] - last["not_told"] >= 0.5 * (last["told"] - last["not_told"])
+
+
+def test_what_the_page_says_of_trials_for_the_best_recipe():
+    changes, unmixed, means = trials()
+    for row in changes + unmixed:
+        before, after = row["evaluation"], row["tempered"]
+        scores = [f"{100 * before[name]:.1f}" for name in ("accuracy", "many", "medium", "few", "ece")]
+        scores += [f"{after['temperature']:.2f}", *(f"{100 * after[name]:.1f}" for name in ("accuracy", "ece"))]
+        assert f"| {row['change']} | {' | '.join(scores)} |" in TEXT
+    rates = {0: "zero", 0.1: "a tenth", 0.3: "three tenths", 0.5: "a half"}
+    for row in means:
+        title = rates[row["lr_floor"]] + (", another seed" if row["seed"] == 2 else "")
+        cells = [f"{100 * scores['accuracy']:.1f} ({scores['nll']:.2f})" for scores in row["weights"].values()]
+        assert f"\n| {title} | {' | '.join(cells)} |\n" in TEXT
+    last, mean = means[0]["weights"]["last"], means[0]["weights"]["0.4"]
+    assert f"likelihood ({last['nll']:.2f} to {mean['nll']:.2f})" in TEXT
+    assert f"calibration (ECE {100 * last['ece']:.1f} to {100 * mean['ece']:.1f})" in TEXT
+    accuracies = f"({100 * last['accuracy']:.1f} to {100 * mean['accuracy']:.1f}: "
+    assert f"{accuracies}{mean['gained']} pictures right that were not, {mean['lost']} the other way round" in TEXT
+    up = [scores for row in means[1:] for name, scores in row["weights"].items() if name != "last"]
+    bounds = [pick(scores[name] for scores in up) for name in ("nll", "accuracy") for pick in (min, max)]
+    low, high, worst, best = bounds
+    assert f"({low:.2f} to {high:.2f}) and are lower in accuracy ({100 * worst:.1f} to {100 * best:.1f})" in TEXT
+    every = [scores for row in means for scores in row["weights"].values()]
+    gains = [100 * (scores["mirrored_accuracy"] - scores["accuracy"]) for scores in every]
+    chosen = 100 * (mean["mirrored_accuracy"] - mean["accuracy"])
+    assert f"by {min(gains):.1f} to +{max(gains):.1f}, and by {chosen:.1f} for the mean that was chosen" in TEXT
+    # Of the second table a row is there twice; of the third one is another seed's.
+    third = len({(row["lr_floor"], name) for row in means for name in row["weights"]})
+    second = len(changes + unmixed) - 1
+    first = len(set(SEARCH) - {"800-epochs", "800-epochs-averaged"})
+    assert f"In all, {first + second + third} configurations were measured" in TEXT
+    assert f"{second} in the second table (one of them twice), {third} here, and {first} more of the first" in TEXT
+
+
+def scores_of_candidate(name):
+    (record,) = records(f"best-search/{name}", "")
+    return record["evaluation"]
+
+
+def test_what_the_page_says_of_candidates():
+    def gains(base, *names):
+        accuracies = [scores_of_candidate(name)["accuracy"] for name in (base, *names)]
+        return [f"{100 * (accuracy - accuracies[0]):+.1f}" for accuracy in accuracies[1:]]
+
+    twice, four_times = gains("half", "800-epochs", "1600-epochs")
+    assert f"{twice[1:]} points for twice as many and {four_times[1:]} for four times" in TEXT
+    worse = gains("half", "mixup", "cutmix", "alpha-1", "batch-256", "cutout")
+    phrase = "mixup alone ({}), CutMix alone ({}), alpha 1 ({}), batches of 256 ({}), Cutout ({})"
+    assert phrase.format(*worse) in TEXT
+    least, *_, most = sorted(gains("half", "decay-1e-3", "uniform", "scale-20"))
+    assert f"nothing ({least} to {most})" in TEXT
+    (steps,) = gains("multistep-mixup", "mixup")
+    assert f"with mixup alone it is {steps[1:]} below the steps of the paper" in TEXT
+    least, *_, most = sorted(gains("800-epochs", "800-epochs-uniform", "800-epochs-lower", "800-epochs-decay-1e-3"))
+    assert f"gain nothing, either ({least} to {most})" in TEXT
+
+
+def test_what_the_page_says_of_the_choice():
+    scores = scores_of_candidate
+    short, long = ((scores(f"{epochs}-epochs"), scores(f"{epochs}-epochs-averaged")) for epochs in (800, 1600))
+    text = " and ".join(f"{last['nll']:.2f} to {mean['nll']:.2f}" for last, mean in (short, long))
+    calibration = " and ".join(f"{100 * last['ece']:.1f} to {100 * mean['ece']:.1f}" for last, mean in (short, long))
+    assert f"({text}; ECE {calibration})" in TEXT
+    gains = " and ".join(f"{100 * (mean['accuracy'] - last['accuracy']):+.1f}" for last, mean in (short, long))
+    assert f"little or nothing ({gains})" in TEXT
+    fewer = round(2000 * (short[1]["accuracy"] - long[1]["accuracy"]))
+    assert f"({fewer} pictures fewer are right with them; likelihood and ECE are better)" in TEXT
+    assert long[1]["nll"] < short[1]["nll"]
+    assert long[1]["ece"] < short[1]["ece"]
+
+
+def trials():
+    """The rows of three series: changes of the recipe, ends without mixing, means of weights."""
+    return [part["rows"] for part in json.loads((ROOT / "results" / "best_trials.json").read_text())["series"]]
+
+
+def test_what_the_page_says_of_the_best_recipe():
+    best, long = records("cifar100-lt-best/balpoe", ""), records("cifar100-lt-long/balpoe", "")
+    before = records("cifar100-lt-best/last-weights", "")
+    assert all(f"{100 * record['evaluation']['ece']:.1f}" == "2.6" for record in best)
+    after = [f"{100 * record['calibrated']['ece']:.1f}" for record in best]
+    assert "and {}, {} and {} after one temperature".format(*after) in TEXT
+
+    def gain(ours, theirs, name):
+        ours, theirs = ([record["evaluation"][name] for record in several] for several in (ours, theirs))
+        return 100 * (fmean(ours) - fmean(theirs))
+
+    groups = [gain(best, long, name) for name in ("many", "medium", "few")]
+    assert "classes gain {:.1f} points, medium ones {:.1f}, few-shot ones {:.1f};".format(*groups) in TEXT
+    many, few = (gain(before, long, name) for name in ("many", "few"))
+    assert f"the many-shot ones gained {many:.1f}, and the few-shot ones lost {-few:.1f}" in TEXT
+    assert fmean(record["evaluation"]["accuracy"] for record in best) >= 0.58
+    over_long, over_last = gain(best, long, "accuracy"), gain(best, before, "accuracy")
+    assert f"{over_long:.1f} above the long schedule, and {over_last:.1f} above the same 1600 epochs" in TEXT
+    assert f"{over_last:.1f} points, each of the three seeds above all three without it" in TEXT
+    lowest, highest = (pick(r["evaluation"]["accuracy"] for r in of) for pick, of in ((min, best), (max, before)))
+    assert lowest > highest
+    estimated = fmean(row["estimated"] for r in best for row in r["estimated"] if row["name"] == "uniform")
+    assert f"give {100 * estimated:.1f} on the balanced test set" in TEXT
+
+
+def test_what_the_page_on_priors_says_of_temperatures():
+    text = (ROOT / "docs" / "priors.md").read_text(encoding="utf-8")
+    for row in json.loads((ROOT / "results" / "temperature.json").read_text())["rows"]:
+        both = [row[f"{name}_{when}"] for name in ("balanced_accuracy", "ece") for when in ("as_trained", "tempered")]
+        numbers = [f"{row['temperature']:.2f}", *(f"{100 * value:.1f}" for value in both)]
+        numbers += [f"{row[name]:.2f}" for name in ("nll_as_trained", "nll_tempered")]
+        assert f"| {row['mixup_alpha']:g} | {' | '.join(numbers)} |" in text
+    changes, unmixed, _ = trials()
+    sure = [changes[-1], *unmixed]
+    gains = [100 * (row["tempered"]["accuracy"] - row["evaluation"]["accuracy"]) for row in sure]
+    temperatures = [row["tempered"]["temperature"] for row in sure]
+    found = f"by temperatures of {min(temperatures):.2f} to {max(temperatures):.2f}"
+    assert f"gain {min(gains):.1f} to {max(gains):.1f} points on validation pictures {found}" in text
+    losses = [100 * (row["evaluation"]["accuracy"] - row["tempered"]["accuracy"]) for row in changes[:-1]]
+    assert f"lose {min(losses):.1f} to {max(losses):.1f} points" in text
+
+
+def test_what_the_page_on_performance_says():
+    text = (ROOT / "docs" / "performance.md").read_text(encoding="utf-8")
+    measured = json.loads((ROOT / "results" / "cifar_step.json").read_text())
+    for row in measured["rows"]:
+        line = f"| {row['kind']} | {row['experts']} | {row['batch']} | {row['ms_a_step']:.2f} | "
+        line += f"{row['images_per_second']:,.0f} | {max(row['preparation_s'], 0):.0f} | {row['peak_mib']:,.0f} |"
+        assert line in text
+        if (row["kind"], row["experts"], row["batch"]) == ("fused", 3, 128):
+            assert row["ms_a_step"] <= 1.9  # the goal
+    for kind in ("fused", "captured", "compiled"):
+        for name, microseconds, calls in measured[f"kernels_{kind}"]:
+            (line,) = [line for line in text.splitlines() if line.startswith(f"| {name} | ")]
+            assert f"| {microseconds:.0f} | {calls} |" in line
+    for at_once in (1, 5):
+        both = [row["ms_a_step_of_all"] for row in measured["together"] if row["at_once"] == at_once]
+        assert f"| {at_once} | " + " | ".join(f"{ms:.2f} | {ms / at_once:.2f}" for ms in both) + " |" in text
+    one, five = ([row["ms_a_step_of_all"] for row in measured["together"] if row["at_once"] == n] for n in (1, 5))
+    times = [f"{all_five / alone:.1f}" for alone, all_five in zip(one, five, strict=True)]
+    assert f"That is {' and '.join(times)} times one" in text
+    calls = [sum(row[2] for row in measured[f"kernels_{kind}"]) for kind in ("fused", "compiled", "captured")]
+    assert "launches {} kernels instead of {} (compiled) or {} (captured)".format(*calls) in text
+
+
+def test_what_the_page_says_of_our_own_kernels():
+    text = (ROOT / "docs" / "performance.md").read_text(encoding="utf-8")
+    measured = json.loads((ROOT / "results" / "kernel_launches.json").read_text())
+    rows = {
+        "convolution, with the sums for its normalisation": ("conv_forward", launches.FORWARD),
+        "normalisation, shortcut, rectifier": ("norm_forward", launches.ELEMENTWISE),
+        "gradient in front of a normalisation": ("norm_backward", launches.ELEMENTWISE),
+        "gradient of the input, with shortcut, rectifier and sums": ("input_gradient", launches.BACKWARD),
+        "gradient of the weights": ("weight_gradient", launches.WEIGHTS),
+    }
+    sums = {16: 512, 32: 128, 64: 128}  # that a convolution leaves to a normalisation
+    for title, (kernel, table) in rows.items():
+        times = []
+        for layer, (channels, launch) in zip(("s1", "s2", "s3"), table.items(), strict=True):
+            programs = sums[channels] if kernel.startswith("norm") else launch.programs
+            if (kernel, channels) == ("weight_gradient", 16):
+                programs = 264  # as the page says
+            way = [kernel, layer, launch.block, programs, launch.warps, launch.stages]
+            times += [f"{row[6]:.1f} / {row[7]:.1f}" for row in measured["rows"] if row[:6] == way]
+        assert f"| {title} | {' | '.join(times)} |" in text
+    one = dict(measured["at_once"]["rows"])[1]
+    for count, time in measured["at_once"]["rows"]:
+        assert f"| {count} | {time:.2f} | {time / count:.2f} | {time / one:.1f} |" in text
+    assert measured["steps"][-1][1:] == [one, dict(measured["at_once"]["rows"])[5]]
+    seconds = measured["all_told"]["preparation_s"]
+    assert f"in threads: {seconds:.0f} s in all with an empty cache" in text
+
+
+def test_what_the_page_on_performance_says_of_whole_trainings():
+    text = (ROOT / "docs" / "performance.md").read_text(encoding="utf-8")
+    rows = json.loads((ROOT / "results" / "whole_trainings.json").read_text())["rows"]
+    for row in rows:
+        seeds = f" --seeds {','.join(map(str, range(1, row['seeds'] + 1)))}" if row["seeds"] > 1 else ""
+        line = f"| `balpoe train {row['recipe']}{seeds}`{', cold' if row['cold'] else ''} | {row['seconds']:.0f} |"
+        assert f"{line} {row['epochs_seconds']:.0f} |" in text
+    _, one, five = (row["seconds"] for row in rows[:3])
+    assert f"Five seeds cost {five / one:.2f} times one" in text
+    assert five <= 4 * one
+    epochs = [row["epochs_seconds"] for row in rows[1:3]]
+    assert f"their epochs cost {epochs[1] / epochs[0]:.1f} times one's" in text
+    alone, together = (row["seconds"] - row["epochs_seconds"] for row in rows[1:3])
+    assert f"takes {alone:.0f} s for one seed and {together:.0f} s for five" in text
+    assert f"{one:.0f} s on one H200" in (cifar100_lt.__doc__ or "")
+    minutes, seconds = divmod(round(rows[3]["seconds"]), 60)
+    assert f"`cifar100-lt-best` takes {minutes} minutes and {seconds} seconds" in text
+    assert minutes < 5
+    short = f"takes {one:.0f} s, with five seeds {five:.0f} s, and `cifar100-lt-best` {minutes} minutes and {seconds} s"
+    assert short in text
+    steps = 200 * 85 * 5  # epochs, batches of 128 pictures, seeds
+    assert f"{1000 * rows[2]['epochs_seconds'] / steps:.2f} ms in the five seeds above" in text
+
+
+def test_rows_of_rounding_are_what_they_say():
+    """A record of before there were kinds of steps is an eager one; `auto` is bfloat16 on a GPU."""
+    for cell in ITEMS["rounding"].cells:
+        for record in records_of(cell, ROOT / "results"):
+            step = record["recipe"].get("step", "eager")
+            precision = record["recipe"]["precision"].replace("auto", "bf16-mixed")
+            assert (precision, step) == (cell.changes["precision"], cell.changes["step"])
+            assert record.get("steps", [step]) == [step]
+
+
+def test_rounding_makes_no_difference():
+    exact = [record["evaluation"]["accuracy"] for record in records("float32")]
+    for name in ("balpoe", "balpoe-eager", "balpoe-fused"):
+        found = [record["evaluation"]["accuracy"] for record in records(name)]
+        assert abs(fmean(found) - fmean(exact)) <= max(stdev(found), stdev(exact)), name
+
+
+def test_what_the_page_says_in_short():
+    rows = [line for line in (ROOT / "results" / "tables" / "differences.md").read_text().splitlines() if "/" in line]
+    # A lower ECE is better, a lower accuracy is not.
+    better = [line for line in rows if ("| +" in line) != (": ECE" in line)]
+    (count,) = [int(part) for part in re.findall(r"of (\d+) numbers\*", TEXT)]
+    assert f"of {count} numbers that the paper prints, {count - len(rows)} come out within two deviations" in TEXT
+    assert (len(rows), len(better)) == (15, 10)
+    assert "Of the 15 others ten are better than the paper's and five worse" in TEXT
+    assert not [line for line in rows if "cifar100" in line and "accuracy" in line and "| -" in line]
+    best = fmean(record["evaluation"]["accuracy"] for record in records("cifar100-lt-best/balpoe", ""))
+    assert f"has {100 * best:.1f} % with the same network, {100 * best - 55.9:.1f} points more than the paper's" in TEXT
+
+
+def test_what_the_page_on_performance_says_of_a_cpu():
+    text = (ROOT / "docs" / "performance.md").read_text(encoding="utf-8")
+    row = json.loads((ROOT / "results" / "cpu_training.json").read_text())["rows"][-1]
+    an_epoch = row["epochs_seconds"] / row["epochs"]
+    assert f"takes {an_epoch:.0f} s, {10_847 / an_epoch:.0f} pictures a second" in text
+    assert f"its 200 epochs would take {200 * an_epoch / 3600:.0f} hours" in text
+    assert (
+        f"the whole command for one epoch, the prediction of the test set included, takes {row['seconds']:.0f} s"
+        in text
+    )
+    rows = json.loads((ROOT / "results" / "cpu_experts.json").read_text())["rows"]
+    trains, predicts = (row["images_per_second"] for row in rows if row["experts"] == 3)
+    assert f"the network trains on {trains:.0f} and predicts {predicts:.0f} a second" in text
+
+
+def test_what_the_page_says_of_smaller_alphas():
+    def means(name, score):
+        return f"{100 * fmean(record['evaluation'][score] for record in records(name, '')):.1f}"
+
+    at_100, at_10 = "cifar10-lt-alpha/balpoe-100-0.4", "cifar10-lt-alpha/balpoe-10-0.2"
+    for name, than in ((at_100, "cifar10-lt-100/balpoe"), (at_10, "cifar10-lt-10/balpoe")):
+        assert f"({means(name, 'accuracy')} instead of {means(than, 'accuracy')}" in TEXT
+    assert f"({means(at_100, 'ece')} instead of {means('cifar10-lt-100/balpoe', 'ece')})" in TEXT
+    assert f"({means(at_10, 'ece')} instead of {means('cifar10-lt-10/balpoe', 'ece')})" in TEXT
+    ours, smaller = (f"cifar10-lt-{name}" for name in ("100/cross-entropy-mixup", "alpha/cross-entropy-100-0.4"))
+    assert f"of 0.8 (ours {means(ours, 'ece')}), not of 0.4 ({means(smaller, 'ece')})" in TEXT
+
+
+def overconfidence(evaluation):
+    bins = evaluation["reliability"]
+    return sum(s * (c - a) for s, c, a in zip(bins["share"], bins["confidence"], bins["accuracy"], strict=True))
+
+
+def test_what_the_page_says_of_calibration_on_cifar10_lt():
+    def eces(name):
+        return [record["evaluation"]["ece"] for record in records(name, "")]
+
+    balpoe = records("cifar10-lt-100/balpoe", "")
+    experts = [[100 * expert["ece"] for expert in record["evaluation"]["experts"]] for record in balpoe]
+    for several, record in zip(experts, balpoe, strict=True):
+        assert max(several) < 100 * record["evaluation"]["ece"]
+    assert f"a lower ECE ({min(map(min, experts)):.1f} to {max(map(max, experts)):.1f})" in TEXT
+    at_50, at_10 = (f"{100 * fmean(eces(f'cifar10-lt-{ratio}/balpoe')):.1f}" for ratio in (50, 10))
+    at_10_experts = [100 * expert["ece"] for record in records("cifar10-lt-10/balpoe", "") for expert in
+                     record["evaluation"]["experts"]]  # fmt: skip
+    assert f"{at_50} at ratio 50,\n{at_10} at ratio 10" in TEXT
+    assert f"where single experts have {min(at_10_experts):.1f} to {max(at_10_experts):.1f}" in TEXT
+    assert f"without mixup {100 * fmean(eces('cifar10-lt-10/cross-entropy')):.1f}. MCEs above 40 are of bins" in TEXT
+    for path in (ROOT / "results").glob("cifar10-lt-*/*/seed-*.json"):
+        bins = json.loads(path.read_text())["evaluation"]["reliability"]
+        for share, confidence, accuracy in zip(bins["share"], bins["confidence"], bins["accuracy"], strict=True):
+            assert share == 0 or abs(confidence - accuracy) <= 0.4 or round(10_000 * share) in range(1, 5), path
+
+
+def test_the_last_batches_decide_the_confidence():
+    """In the records, whose weights of mixup follow from seed and recipe alone."""
+    benchmark = script("benchmarks/last_batches.py")
+
+    def connection(*folders):
+        left, over = [], []
+        for folder in folders:
+            cell = CELLS[folder]
+            xs = [benchmark.variance_left(benchmark.own_weights(cell.recipe(1 + seed))) for seed in range(cell.seeds)]
+            ys = [overconfidence(record["evaluation"]) for record in records_of(cell, ROOT / "results")]
+            left += [x - fmean(xs) for x in xs]
+            over += [y - fmean(ys) for y in ys]
+        return len(left), f"{correlation(left, over):.2f}"
+
+    ratios = [f"{ratio}/{name}" for ratio in (50, 10) for name in ("balpoe", "balpoe-long")]
+    ten = connection("cifar10-lt-100/balpoe", "cifar10-lt-100/balpoe-long", *(f"cifar10-lt-{name}" for name in ratios))
+    strong = [f"cifar100-lt-{name}/balpoe-strong" for name in (50, 10)]
+    at_100 = [f"cifar100-lt{name}/balpoe" for name in ("", "-strong", "-long")]
+    hundred = connection(*at_100, *strong, *(f"cifar100-lt-{name}" for name in ratios))
+    assert f"In the {ten[0]} BalPoE runs of the three ratios" in TEXT
+    assert f"correlate with {ten[1]}; in the {hundred[0]} of CIFAR-100-LT" in TEXT
+    assert f"mixes less, with {hundred[1]}." in TEXT
+
+
+def test_the_released_code_s_weights_of_mixup():
+    benchmark = script("benchmarks/last_batches.py")
+    recipe = CELLS["cifar10-lt-100/balpoe"].recipe(1)
+    weights = benchmark.released_weights(recipe)
+    # As the released code drew them: the first of CIFAR-10-LT and of CIFAR-100-LT.
+    assert [round(weight, 4) for weight in weights[:5]] == [0.5024, 0.6482, 0.6946, 0.2360, 0.3774]
+    others = benchmark.released_weights(CELLS["cifar100-lt/balpoe"].recipe(1))
+    assert [round(weight, 4) for weight in others[:5]] == [0.0164, 0.9998, 0.9981, 0.0052, 0.9863]
+    ours = [benchmark.variance_left(benchmark.own_weights(updated(recipe, {"seed": seed}))) for seed in range(1, 6)]
+    assert (
+        f"its last batches keep {benchmark.variance_left(weights):.2f} of the variance, "
+        f"those of our five seeds {min(ours):.2f} to {max(ours):.2f} ({1.8 / 2.6:.2f} is expected)"
+    ) in TEXT
+    plan = benchmark.planned(weights)(7, 1, 12_406, 128, mixup_alpha=0.8)
+    assert [batch.weight for batch in plan.batches] == weights[97:194]
+
+
+def test_the_table_of_the_last_batches():
+    rows = json.loads((ROOT / "results" / "last_batches.json").read_text())["rows"]
+    names = {
+        ("own", "last batches"): "each seed's own, as above | at the end of training",
+        ("released", "last batches"): "the released code's | at the end of training",
+        ("own", "an epoch, mixed"): "each seed's own | of an epoch more, mixed",
+        ("released", "an epoch, mixed"): "the released code's | of an epoch more, mixed",
+        ("own", "an epoch, not mixed"): "each seed's own | of an epoch more, not mixed",
+        ("released", "an epoch, not mixed"): "the released code's | of an epoch more, not mixed",
+    }
+    for (draws, statistics), title in names.items():
+        cells = []
+        for cell in ("cifar10-lt-100/balpoe", "cifar10-lt-100/cross-entropy-mixup"):
+            found = [row for row in rows if (row["cell"], row["draws"], row["statistics"]) == (cell, draws, statistics)]
+            assert sorted(row["seed"] for row in found) == [1, 2, 3, 4, 5]
+            cells += [text([row[score] for row in found]) for score in ("accuracy", "ece")]
+        assert f"| {title} | {' | '.join(cells)} |" in TEXT
+    # Trained again, the runs of the tables come out the same.
+    for row in rows:
+        if (row["draws"], row["statistics"]) == ("own", "last batches"):
+            record = json.loads((ROOT / "results" / row["cell"] / f"seed-{row['seed']}.json").read_text())["evaluation"]
+            assert (row["accuracy"], row["ece"]) == pytest.approx((record["accuracy"], record["ece"]))
+
+
+@pytest.mark.parametrize("cell", ["cifar100-lt/balpoe", "cifar100-lt-best/balpoe"])
+def test_an_estimated_prior_is_worth_as_much_as_a_known_one(cell):
+    found = records(cell, "")
+    for place, row in enumerate(found[0]["evaluation"]["shifted"]):
+        told = fmean(record["evaluation"]["shifted"][place]["told"] for record in found)
+        assert fmean(record["estimated"][place]["estimated"] for record in found) >= told, row["name"]
+
+
+def test_duplicates_are_stated():
+    *first, last = (f"{100 * record['duplicates']['accuracy_without']:.1f}" for record in records("balpoe"))
+    assert all(record["duplicates"]["duplicates"] == 4 for record in records("balpoe"))
+    assert f"Without the four the BalPoE runs of the table have {', '.join(first)} and {last} %" in TEXT
+
+
+def pillow_differences():
+    saved = json.loads((ROOT / "results" / "pillow_differences.json").read_text())
+    rows = {}
+    for row in saved["rows"]:
+        rows.setdefault(row["operation"], []).append(row)
+    return saved, rows
+
+
+def test_what_the_page_on_recipes_says_of_pillow():
+    text = (ROOT / "docs" / "recipes.md").read_text(encoding="utf-8")
+    saved, rows = pillow_differences()
+    assert f"with Pillow {saved['pillow'][:4]} on {saved['pictures']} pictures" in text
+
+    def shares(*names):
+        found = [100 * row["differ"] for name in names for row in rows[name]]
+        return min(found), max(found)
+
+    low, high = shares("ShearX", "ShearY")
+    assert f"| {low:.0f} to {high:.0f} %, by 6 on average" in text
+    assert {round(row["by"]) for row in rows["ShearY"]} == {6}
+    low, high = shares("TranslateX", "TranslateY")
+    assert f"| {int(low)} to {high:.0f} %: one pixel less |" in text
+    most = [f"{shares(name)[1]:.0f}" for name in ("Brightness", "Color", "Contrast", "Sharpness")]
+    assert "up to {}, {}, {} and {} %, by 1 |".format(*most) in text
+    assert f"up to {shares('Solarize')[1]:.1f} %: grey 199 at one level, 170 at another" in text
+    assert f"| {shares('AutoContrast')[1]:.1f} %, by 1 |" in text
+    for name in ("Brightness", "Color", "Contrast", "Sharpness", "AutoContrast"):
+        assert max(row["most"] for row in rows[name]) == 1
+    assert shares("Posterize", "Equalize", "Invert", "Rotate")[1] == 0
+    assert f"black corners | {shares('rotation by up to 15 degrees')[1]:.2f} % |" in text
+
+
+@pytest.mark.data
+@pytest.mark.parametrize(("name", "level"), [("Contrast", 6), ("ShearY", 7), ("Solarize", 3)])
+def test_the_differences_from_pillow_are_found_again(cifar_root, name, level):
+    images = load_data("cifar100-lt", cifar_root)[0].images[::27]
+    found = script("benchmarks/pillow_differences.py").of_operation(name, level, images)
+    (row,) = [row for row in pillow_differences()[1][name] if row["level"] == level]
+    assert found.differ == pytest.approx(row["differ"], rel=1e-3)
+    assert found.by == pytest.approx(row["by"], rel=1e-3)
+
+
+def test_what_the_page_on_the_report_says():
+    text = (ROOT / "docs" / "report.md").read_text(encoding="utf-8")
+    rows = json.loads((ROOT / "results" / "report_page.json").read_text())["rows"]
+    for row in rows:
+        line = f"| {row['samples']:,} | {row['classes']:,} | {row['seconds']:.0f} | {row['mib']:.0f} |"
+        assert f"{line} {row['page_mb']:.1f} | {row['ms_a_move']:.0f} |" in text
+    large = next(row for row in rows if row["classes"] == 8142)
+    assert large["samples"] == 24000
+    assert large["seconds"] <= 120
+    assert large["mib"] <= 2048
+    assert max(row["ms_a_move"] for row in rows) <= 100
+    assert all(row["page_mb"] < 4 for row in rows)
+
+
+def test_what_the_page_on_priors_says():
+    text = (ROOT / "docs" / "priors.md").read_text(encoding="utf-8")
+    for row in json.loads((ROOT / "results" / "place_of_use.json").read_text())["rows"]:
+        used = "" if row["significant"] else " (not used)"
+        scores = f"{100 * row['not_told']:.1f} | {100 * row['estimated']:.1f} | {row['fit_p_value']:.3f}"
+        assert f"| {row['name']} | {row['samples']:,} | {row['lambda']:.2f}{used} | {scores} |" in text
+
+
+def test_what_the_page_on_performance_says_of_large_networks_and_the_input_pipeline():
+    text = (ROOT / "docs" / "performance.md").read_text(encoding="utf-8")
+    for row in json.loads((ROOT / "results" / "large_step.json").read_text())["rows"]:
+        name = {"resnet50": "ResNet-50", "resnext50_32x4d": "ResNeXt-50"}[row["network"]]
+        assert f"| {name} | {row['way']} | {row['batch']} | {row['images_per_second']:,.0f} |" in text
+    for row in json.loads((ROOT / "results" / "streamed_training.json").read_text())["rows"]:
+        rates = " | ".join(f"{row[name]:,.0f}" for name in ("loading", "steps", "both"))
+        assert f"| {rates} | {row['both_over_slower']:.2f} |" in text
+    for row in json.loads((ROOT / "results" / "input_pipeline.json").read_text())["rows"]:
+        if row["workers"] == 0:
+            rates = f"{row['torchvision_per_core']:.0f} | {row['ours_per_core']:.0f} | {row['ratio_per_core']:.2f}"
+            assert f"| {row['size']}, {row['kilobytes']:,.0f} kB | {rates} |" in text
+            assert row["ratio_per_core"] >= 1.5
+
+
+def test_gpu_hours_rest_on_rates_that_were_measured():
+    names = ("large_step", "streamed_training")
+    steps, files = (json.loads((ROOT / "results" / f"{name}.json").read_text())["rows"] for name in names)
+    captured = [row for row in steps if (row["way"], row["batch"]) == ("captured", 64)]
+    of_64 = {row["network"]: round(row["images_per_second"]) for row in captured}
+    for row in (*ELSEWHERE["imagenet-lt"], *ELSEWHERE["inaturalist"]):
+        recipe = preset(row.command.split()[0])
+        assert row.epochs == recipe.epochs
+        if recipe.batch_size == 64:
+            assert row.images_per_second == of_64[recipe.network]
+        else:
+            assert row.images_per_second in [round(each["both"]) for each in files]
+
+
+def test_what_the_pages_on_own_data_say():
+    data, backbone = ((ROOT / "docs" / name).read_text(encoding="utf-8") for name in ("own-data.md", "own-backbone.md"))
+    saved = json.loads((ROOT / "results" / "own_pictures.json").read_text())
+    for name, method in (("cross-entropy", "cross-entropy"), ("balpoe", "BalPoE")):
+        evaluations = [record["evaluation"] for record in saved[name]]
+        first, score = evaluations[0], 100 * evaluations[0]["balanced_accuracy"]
+        low, high = (f"{100 * bound:.1f}" for bound in first["intervals"]["balanced_accuracy"])
+        assert f"{method} {score:.1f} % ({low} to {high})" in data
+        for key in ("balanced_accuracy", "few"):
+            assert mean_and_deviation([each[key] for each in evaluations], per_cent=True) in data
+    for row in json.loads((ROOT / "results" / "heads.json").read_text())["rows"]:
+        numbers = (f"{100 * row[name]:.1f}" for name in ("balanced_accuracy", "many", "few", "ece"))
+        assert f"| {' | '.join(numbers)} |" in backbone

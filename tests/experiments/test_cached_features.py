@@ -1,0 +1,95 @@
+import pytest
+import torch
+
+from balpoe.data.dataset import Preprocessing
+from balpoe.data.user.load import load_own
+from balpoe.experiments.cached_features import feature_data, features_of
+from balpoe.networks import expert_network
+from pictures import picture, picture_folder
+
+SIZE = Preprocessing((3, 32, 32), (0.5, 0.5, 0.5), (0.5, 0.5, 0.5), 32)
+
+
+@pytest.fixture(autouse=True)
+def _own_cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("BALPOE_CACHE", str(tmp_path / "cache"))
+
+
+@pytest.fixture
+def data(tmp_path):
+    return load_own(picture_folder(tmp_path / "trees", {"ash": 9, "birch": 4, "cedar": 3}), SIZE).train
+
+
+@pytest.fixture(scope="module")
+def network():
+    torch.manual_seed(0)
+    network = expert_network("test_efficientnet", num_classes=3, num_experts=2, hidden=8, image_size=32)
+    network.freeze_trunk()
+    return network.eval()
+
+
+def test_a_head_on_features_is_the_network_on_pictures(network, data):
+    features = feature_data(network, data, workers=0)
+    pictures = SIZE.normalise(torch.stack([data[row][0] for row in range(len(data))]))
+    with torch.no_grad():
+        torch.testing.assert_close(network.head()(features.images), network(pictures))
+    assert torch.equal(features.targets, data.targets)
+
+
+def test_features_are_computed_once(network, data, monkeypatch):
+    seen = []
+    monkeypatch.setattr(
+        "balpoe.experiments.cached_features.features_of",
+        lambda *args, **kw: seen.append(len(args[1])) or features_of(*args, **kw),
+    )
+    first = feature_data(network, data, workers=0)
+    second = feature_data(network, data.subset(torch.tensor([3, 1])), workers=0)
+    assert seen == [len(data)]
+    assert torch.equal(second.images, first.images[[3, 1]])
+
+
+def test_new_pictures_alone_are_computed(network, tmp_path, monkeypatch):
+    root = picture_folder(tmp_path / "trees", {"ash": 9, "birch": 4, "cedar": 3})
+    feature_data(network, load_own(root, SIZE).train, workers=0)
+    feature_data(network, load_own(root, SIZE).test, workers=0)
+    picture(1, 77).save(root / "birch" / "new.png")
+    counted = []
+    monkeypatch.setattr(
+        "balpoe.experiments.cached_features.features_of",
+        lambda *args, **kw: counted.append(len(args[1])) or features_of(*args, **kw),
+    )
+    found = load_own(root, SIZE)
+    for part in (found.train, found.test):
+        feature_data(network, part, workers=0)
+    assert counted == [1]
+
+
+def test_another_trunk_or_size_has_features_of_its_own(network, data):
+    first = feature_data(network, data, workers=0).images
+    torch.manual_seed(1)
+    other = expert_network("test_efficientnet", num_classes=3, num_experts=2, hidden=8, image_size=32)
+    assert not torch.equal(feature_data(other, data, workers=0).images, first)
+
+
+def test_an_interrupt_loses_no_finished_block(network, data, monkeypatch):
+    monkeypatch.setattr("balpoe.experiments.cached_features.KEPT_TOGETHER", 4)
+    calls = []
+
+    def failing(*args, **settings):
+        calls.append(len(args[1]))
+        if len(calls) == 3:
+            raise KeyboardInterrupt
+        return features_of(*args, **settings)
+
+    monkeypatch.setattr("balpoe.experiments.cached_features.features_of", failing)
+    with pytest.raises(KeyboardInterrupt):
+        feature_data(network, data, workers=0)
+    feature_data(network, data, workers=0)
+    assert sum(calls) == len(data) + 4  # the interrupted block was begun twice
+
+
+def test_a_damaged_file_of_the_cache_is_as_good_as_none(network, data, tmp_path):
+    first = feature_data(network, data, workers=0).images
+    for path in (tmp_path / "cache" / "features").rglob("*.npz"):
+        path.write_bytes(path.read_bytes()[:100])
+    assert torch.equal(feature_data(network, data, workers=0).images, first)

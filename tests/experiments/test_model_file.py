@@ -1,0 +1,97 @@
+import json
+import re
+from pathlib import Path
+
+import pytest
+import torch
+
+from balpoe import UserError, load, load_data
+from balpoe.experiments.model_file import save_model
+from balpoe.experiments.presets import preset
+from balpoe.experiments.recipe import updated
+from balpoe.experiments.run_folder import train_run
+
+RECIPE = updated(preset("digits-lt"), {"epochs": 3, "width": (16,), "data_root": "secret"})
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    return train_run(RECIPE, tmp_path_factory.mktemp("runs") / "quick" / "seed-0", progress=False)
+
+
+def test_a_run_is_loaded_whole(run):
+    model = load(run.folder)
+    _, test = load_data("digits-lt", imbalance_ratio=50)
+    saved = run.predictions()
+    torch.testing.assert_close(model.predictions(test).expert_logits, saved.expert_logits)
+    torch.testing.assert_close(model.predict(test.images), saved.logits.softmax(dim=1))
+    assert model.class_names == tuple(map(str, range(10)))
+    assert model.class_counts.tolist() == [124, 80, 51, 33, 21, 14, 9, 5, 3, 2]
+    assert model.recipe == updated(RECIPE, {"data_root": ""})
+    torch.testing.assert_close(model.source_prior, torch.full((10,), 0.1))
+    assert not model.network.training
+
+
+def test_another_prior_at_the_place_of_use(run):
+    model, (_, test) = load(run.folder), load_data("digits-lt", imbalance_ratio=50)
+    target = torch.arange(1.0, 11) / 55
+    moved = model.predict(test.images, target_prior=target)
+    expected = model.predict(test.images) * target
+    torch.testing.assert_close(moved, expected / expected.sum(dim=1, keepdim=True))
+
+
+def test_half_precision_in_one_file(run, tmp_path):
+    model, (_, test) = load(run.folder), load_data("digits-lt", imbalance_ratio=50)
+    small = tmp_path / "small.safetensors"
+    save_model(small, model, half=True)
+    assert small.stat().st_size < 0.7 * (run.folder / "model.safetensors").stat().st_size
+    again = load(small)
+    assert all(tensor.dtype == torch.float32 for tensor in again.network.parameters())
+    difference = (again.predict(test.images) - model.predict(test.images)).abs().max()
+    assert 0 < float(difference) < 0.02
+    assert b"secret" not in small.read_bytes()
+
+
+def test_what_is_no_model(run, tmp_path):
+    with pytest.raises(UserError, match="there is no model"):
+        load(tmp_path)
+    broken = tmp_path / "broken.safetensors"
+    broken.write_bytes((run.folder / "model.safetensors").read_bytes()[:500])
+    with pytest.raises(UserError, match="is not a whole safetensors file"):
+        load(broken)
+    from safetensors.torch import save_file
+
+    save_file({"weight": torch.zeros(2)}, broken)
+    with pytest.raises(UserError, match="is not a model of balpoe"):
+        load(broken)
+
+
+@pytest.mark.data
+@pytest.mark.slow
+def test_the_published_model_gives_its_published_numbers(cifar_root, tmp_path):
+    from balpoe.experiments.run_folder import evaluate_model
+
+    root = Path(__file__).parents[2]
+    file = root / "models" / "cifar100-lt-100.safetensors"
+    assert file.stat().st_size < 3_000_000
+    measured = evaluate_model(file, tmp_path / "model" / "seed-0", str(cifar_root)).evaluation()
+    published = json.loads((root / "results" / "models" / "cifar100-lt-100.json").read_text())
+    text = (root / "docs" / "results.md").read_text(encoding="utf-8")
+    for name in ("accuracy", "many", "medium", "few", "ece"):
+        assert measured[name] == pytest.approx(published[name], abs=0.001), name
+        assert re.search(rf"{name}\s{100 * published[name]:.1f}", text, flags=re.IGNORECASE), name
+    assert measured["parameters"] == published["parameters"] == 1_362_064
+
+
+def test_a_file_is_evaluated_like_a_run(run, monkeypatch, capsys, tmp_path):
+    from balpoe.cli.main import main
+
+    monkeypatch.chdir(tmp_path)
+    assert main(["evaluate", str(run.folder)]) == 0
+    whole = capsys.readouterr().out.splitlines()
+    assert main(["evaluate", str(run.folder / "model.safetensors")]) == 0
+    again = capsys.readouterr().out.splitlines()
+    assert "predicting its test set" in again[0]
+    assert [line.partition(";")[0] for line in again[2:]] == [line.partition(";")[0] for line in whole[1:]]
+    assert "evaluation.json" not in "".join(again)  # there is no folder that would hold it
+    assert not list(tmp_path.iterdir())

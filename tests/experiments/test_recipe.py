@@ -1,0 +1,86 @@
+import dataclasses
+
+import pytest
+
+from balpoe import UserError, equidistant_lambdas
+from balpoe.experiments.recipe import FIELDS, MACHINE_FIELDS, TYPES, Recipe, parse, updated
+
+
+def test_every_field_has_a_doc_line_and_passes_its_own_checks():
+    for name, item in FIELDS.items():
+        assert item.metadata["doc"]
+        assert getattr(Recipe(), name) == item.default
+    assert 28 <= len(FIELDS) <= 48
+    assert set(FIELDS) >= MACHINE_FIELDS
+
+
+def test_lambdas_and_number_of_experts_decide_each_other():
+    assert Recipe().expert_lambdas == (1.0, 0.0, -1.0)
+    assert Recipe(num_experts=7).expert_lambdas == equidistant_lambdas(7)
+    assert Recipe(lambdas=(0,)).expert_lambdas == (0.0,)
+    assert Recipe(num_experts=1).expert_lambdas == (0.0,)
+    with pytest.raises(UserError, match="lambdas describes 2 experts but num_experts is 3"):
+        Recipe(lambdas=(1, -1), num_experts=3)
+
+
+def test_identity_is_about_results_not_machines_or_spelling():
+    assert Recipe().identity() == Recipe(lambdas=(1, 0, -1), num_experts=3, devices=2, device="cpu").identity()
+    assert Recipe().identity() != Recipe(seed=1).identity()
+    assert Recipe().identity() != Recipe(mixup_alpha=0).identity()
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "sentence"),
+    [
+        ("epochs", -1, "epochs must be at least 1, but is -1"),
+        ("epochs", 1.5, "epochs must be a whole number, but is 1.5"),
+        ("epochs", True, "epochs must be a whole number"),
+        ("lambdas", (1, float("nan")), "lambdas must be a finite number, but is nan"),
+        ("lambdas", ("a",), "lambdas must be numbers with commas between"),
+        ("imbalance_ratio", 0.01, r"imbalance_ratio must be at least 1, but is 0.01; did you mean 100\?"),
+        ("imbalance_ratio", float("inf"), "finite"),
+        ("cutmix_probability", 1.1, "at most 1"),
+        ("averaged_end", 1.1, "at most 1"),
+        ("momentum", 1.0, "below 1"),
+        ("lr", 0, "lr must be above 0, but is 0"),
+        ("milestones", (160, 180), "at most 1, but is 160"),
+        ("track", ("paper",), "unknown track 'paper'; known are csv, tensorboard, wandb"),
+        ("dataset", "cifar100", "unknown dataset 'cifar100'; did you mean"),
+        ("shot_groups", (20,), "shot_groups wants 2 numbers"),
+        ("shot_groups", (100, 20), "shot_groups must rise"),
+        ("nesterov", 1, "true or false"),
+        ("seed", -1, "at least 0"),
+        ("device", 3, "device must be text"),
+    ],
+)
+def test_wrong_values(field, value, sentence):
+    with pytest.raises(UserError, match=sentence):
+        updated(Recipe(), {field: value})
+
+
+def test_fields_that_must_agree():
+    with pytest.raises(UserError, match="nesterov needs a momentum"):
+        Recipe(momentum=0)
+    assert Recipe(momentum=0, nesterov=False).momentum == 0
+
+
+def test_unknown_fields_name_the_nearest():
+    with pytest.raises(UserError, match="did you mean 'imbalance_ratio'"):
+        updated(Recipe(), {"imbalance": 10})
+
+
+def test_text_of_the_command_line():
+    assert parse("lambdas", "-1,0,1") == (-1.0, 0.0, 1.0)
+    assert parse("width", "16,24,48") == (16, 24, 48)
+    assert parse("epochs", "20") == 20
+    assert parse("dataset", "digits-lt") == "digits-lt"
+    with pytest.raises(UserError, match=r"epochs must be a whole number, but is '2\.5'"):
+        parse("epochs", "2.5")
+    with pytest.raises(UserError, match="lambdas must be numbers with commas between, but is '1;0'"):
+        parse("lambdas", "1;0")
+    assert TYPES["nesterov"] is bool
+
+
+def test_it_cannot_be_changed_in_place():
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        Recipe().epochs = 3

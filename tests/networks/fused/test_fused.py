@@ -1,0 +1,483 @@
+"""Our own kernels against torch: layer by layer, as a whole network, and in a training."""
+
+import copy
+import gc
+import importlib.util
+import itertools
+import json
+import os
+import subprocess
+import sys
+import threading
+import weakref
+from collections import defaultdict
+from pathlib import Path
+
+import pytest
+import torch
+
+import balpoe
+from balpoe.data.augment.operations import AUGMENTATIONS
+from balpoe.data.loading.in_memory import Batch
+from balpoe.networks import CosineClassifier, ExpertNetwork, resnet_cifar
+from balpoe.networks.fused import forward as fused
+from balpoe.networks.fused import launch as launches
+from balpoe.networks.fused import self_check as kernel_check
+from balpoe.networks.fused.forward import FusedForward, can_be_fused
+from balpoe.networks.fused.self_check import kernel_error
+from balpoe.training.concurrent import complete, side_by_side
+from balpoe.training.distributed import launch
+from balpoe.training.fit import fit_and_predict_by_step
+from balpoe.training.interrupts import Interrupt
+from balpoe.training.step import _State, training_step
+from trainings import losses_of_steps, tiny_data, train
+
+pytestmark = pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="needs Triton")
+cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs CUDA")
+CPU = torch.device("cpu")
+
+
+def resnet(num_experts=3, **settings):
+    torch.manual_seed(0)
+    return balpoe.expert_network("resnet32", num_classes=4, num_experts=num_experts, **settings)
+
+
+in_threads = importlib.util.find_spec("triton") is not None and fused._compile_mode() is not None
+needs_threads = pytest.mark.skipif(not in_threads, reason="needs Triton 3.6")
+in_interpreter = pytest.mark.skipif("TRITON_INTERPRET" not in os.environ, reason="run by the first test")
+
+
+@pytest.mark.skipif("TRITON_INTERPRET" in os.environ, reason="is what runs the others")
+def test_in_tritons_interpreter():
+    """It runs the kernels on a CPU; in a process of its own, for it is chosen where Triton is imported."""
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-m", "not gpu", str(Path(__file__))]
+    environment = {**os.environ, "TRITON_INTERPRET": "1", "PYTEST_ADDOPTS": ""}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, cwd=Path(__file__).parents[3])
+    assert done.returncode == 0, done.stdout
+    assert f"{12 if in_threads else 10} passed" in done.stdout
+
+
+@pytest.fixture
+def small(monkeypatch):
+    """Short stages and blocks: the interpreter is slow, and several programs are to have several turns."""
+    monkeypatch.setattr(resnet_cifar, "BLOCKS_PER_STAGE", 1)
+    monkeypatch.setattr(launches, "SUMMED", 8192)
+    monkeypatch.setattr(launches, "SUMMED_AT_ONCE", 4)
+    for table in (
+        launches.FORWARD,
+        launches.BACKWARD,
+        launches.BACKWARD_STRIDED,
+        launches.WEIGHTS,
+        launches.ELEMENTWISE,
+    ):
+        for channels in table:
+            monkeypatch.setitem(table, channels, launches.Launch(block=128, programs=2))
+
+
+SHAPES = [
+    {"num_experts": 2, "width": 16, "size": (3, 3, 8, 8)},
+    {"num_experts": 1, "width": (16, 16, 32), "size": (2, 1, 9, 6)},  # odd sides
+    {"num_experts": 2, "width": (16, 16, 16), "split": 0, "size": (2, 3, 6, 6)},  # the experts share the stem alone
+    {"num_experts": 2, "width": (16, 32, 32), "split": 2, "size": (2, 3, 8, 8)},
+    {"num_experts": 2, "width": (16, 16, 16), "split": 3, "size": (2, 3, 6, 6)},  # a classifier for each, no more
+]
+
+
+@in_interpreter
+@pytest.mark.parametrize("settings", SHAPES)
+def test_kernels_and_network_give_the_numbers_of_torch(small, settings):
+    *_, size = settings.values()
+    network = resnet(in_channels=size[1], **{name: value for name, value in settings.items() if name != "size"})
+    plain, images, targets = copy.deepcopy(network), torch.randn(size), torch.arange(size[0])
+    loss = balpoe.BalPoELoss([4, 3, 2, 1], [0.0] * network.num_experts)
+    forward = FusedForward(network, torch.float32)
+    ours, theirs = loss(forward(images), targets), loss(plain(images), targets)
+    assert ours.item() == pytest.approx(theirs.item(), rel=1e-5)
+    ours.backward()
+    theirs.backward()
+    for (name, parameter), reference in zip(network.named_parameters(), plain.parameters(), strict=True):
+        assert float((parameter.grad - reference.grad).norm()) <= 1e-4 * float(reference.grad.norm()) + 1e-9, name
+        assert parameter.grad.stride() == parameter.stride() or parameter.grad.is_contiguous(
+            memory_format=torch.channels_last
+        )
+    for (name, buffer), reference in zip(network.named_buffers(), plain.named_buffers(), strict=True):
+        torch.testing.assert_close(buffer, reference[1], rtol=1e-4, atol=1e-6, msg=name)
+    if "split" not in settings:
+        assert kernel_error(forward, images) < 1e-5
+
+
+class Watched:
+    """Stands for the kernels; keeps what each is told, then launches it."""
+
+    def __init__(self):
+        self.told = set()
+
+    def __getattr__(self, name):
+        kernel, told = getattr(fused._kernels(), name), self.told
+
+        class Launched:
+            def __getitem__(self, grid):
+                def launch(*arguments, **settings):
+                    told.add((name, *(kind(each) for each in arguments), *settings.items()))
+                    kernel[grid](*arguments, **settings)
+
+                return launch
+
+        return Launched()
+
+
+def kind(argument):
+    """What a kernel is compiled for."""
+    return argument.dtype if isinstance(argument, torch.Tensor) else type(argument)
+
+
+@in_interpreter
+@needs_threads
+@pytest.mark.parametrize("num_experts", [1, 2])
+def test_all_that_is_launched_was_compiled_before(small, monkeypatch, num_experts):
+    network = resnet(num_experts, width=(16, 16, 32))
+    forward, images, compiled = FusedForward(network, torch.float32), torch.randn(2, 3, 8, 8), set()
+    before = copy.deepcopy(network.state_dict())
+
+    def warmup(kernel, *arguments, grid, **settings):
+        compiled.add((kernel.__name__, *(kind(each) for each in arguments), *settings.items()))
+
+    monkeypatch.setattr(type(fused._kernels().conv_forward), "warmup", warmup)
+    fused.compile_kernels(forward, images)
+    assert all(torch.equal(tensor, before[name]) for name, tensor in network.state_dict().items())
+    watched = Watched()
+    passed = fused.fused_forward(forward, images, watched)
+    fused.fused_backward(forward, passed, torch.ones_like(passed.features), watched)
+    assert compiled == watched.told
+    assert len(compiled) > 10
+
+
+@in_interpreter
+def test_a_wrong_kernel_is_noticed(small, monkeypatch):
+    forward = FusedForward(resnet(1, width=(16, 16, 16)), torch.float32)
+    right = launches.Sizes.__init__
+
+    def wrong(self, *arguments):
+        right(self, *arguments)
+        self.weights.settings["W"] -= 1  # the last column of pixels is not seen
+
+    monkeypatch.setattr(launches.Sizes, "__init__", wrong)
+    assert kernel_error(forward, torch.randn(2, 3, 8, 8)) > 0.01
+
+
+@in_interpreter
+def test_nothing_waits_for_the_garbage_collector(small, monkeypatch):
+    forward, alive, made = FusedForward(resnet(1, width=(16, 16, 16)), torch.float32), [], fused.fused_forward
+
+    def watched(*arguments):
+        passed = made(*arguments)
+        alive.append(weakref.ref(passed.inputs[1]))
+        return passed
+
+    monkeypatch.setattr(fused, "fused_forward", watched)
+    gc.disable()
+    try:
+        forward(torch.randn(2, 3, 4, 4)).sum().backward()
+        assert [each() for each in alive] == [None]
+    finally:
+        gc.enable()
+
+
+@in_interpreter
+def test_wrong_running_statistics_are_noticed(small, monkeypatch):
+    forward = FusedForward(resnet(1, width=(16, 16, 16)), torch.float32)
+    made = kernel_check.fused_forward
+
+    def wrong(*arguments):
+        passed = made(*arguments)
+        forward.layers[2].norm.running_var.mul_(1.1)
+        return passed
+
+    monkeypatch.setattr(kernel_check, "fused_forward", wrong)
+    assert kernel_error(forward, torch.randn(2, 3, 8, 8)) > 0.01
+
+
+def test_batches_that_are_too_large_are_refused():
+    layers = list(launches.layers_of(resnet()))
+    with pytest.raises(ValueError, match="more numbers of a batch than the kernels can count"):
+        launches.Plan(layers, torch.empty(4096, 3, 256, 256, device="meta"))
+
+
+def test_which_networks_can_be_fused():
+    assert can_be_fused(resnet(), CPU)
+    assert can_be_fused(resnet(width=(16, 32, 32), split=2), CPU)
+    frozen = resnet()
+    frozen.freeze_trunk()
+    others = [frozen, resnet(width=8), resnet(width=(16, 24, 48)), resnet(in_channels=17), torch.nn.Linear(2, 2)]
+    others.append(balpoe.expert_network("mlp", num_classes=4, num_experts=3, num_features=8))
+    hooked = resnet()
+    hooked.trunk.register_forward_hook(print)
+    averaging = resnet()
+    averaging.trunk[0].norm.norm.momentum = None
+    others += [hooked, averaging, ExpertNetwork(torch.nn.Sequential(), [], CosineClassifier(4, 2))]
+    assert not any(can_be_fused(network, CPU) for network in others)
+
+
+def compiled(kernel, settings, **types):
+    """What is made of a kernel for an H200; the compiler does not need one."""
+    import triton
+    from triton.backends.compiler import GPUTarget
+    from triton.compiler import ASTSource
+
+    settings = dict(settings)
+    options = {name: settings.pop(name) for name in ("num_warps", "num_stages")}
+    kinds = {name: "constexpr" if name in settings else types.get(name, "i32") for name in kernel.arg_names}
+    aligned = {(place,): [["tt.divisibility", 16]] for place, kind in enumerate(kinds.values()) if kind.startswith("*")}
+    source = ASTSource(kernel, kinds, settings, aligned)
+    return triton.compile(source, target=GPUTarget("cuda", 90, 32), options=options)
+
+
+@pytest.mark.skipif("TRITON_INTERPRET" in os.environ, reason="nothing is compiled then")
+@needs_threads
+def test_kernels_are_compiled_in_threads(small, monkeypatch, tmp_path):
+    """For an H200 that Triton believes to be here; a second time there is nothing left to compile."""
+    import triton
+    from triton.backends.compiler import GPUTarget
+    from triton.runtime import driver
+
+    class Device:
+        def get_current_target(self):
+            return GPUTarget("cuda", 90, 32)
+
+        def get_current_device(self):
+            return 0
+
+        def get_current_stream(self, device):
+            return 0
+
+    threads, errors = [], []
+
+    def compiled(*arguments, **settings):
+        threads.append(threading.get_ident())
+        try:
+            return made(*arguments, **settings)
+        except Exception as error:
+            errors.append(error)
+            raise
+
+    made = triton.compile
+    monkeypatch.setattr(driver, "_active", Device())
+    for name in fused._kernels().__all__:  # with nothing of a GPU that may be here, before and after
+        kernel = getattr(fused._kernels(), name)
+        monkeypatch.setattr(kernel, "device_caches", defaultdict(kernel.create_binder))
+        monkeypatch.setattr(kernel, "compile", None, raising=False)
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
+    monkeypatch.setattr("triton.compiler.compile", compiled)
+    forward = FusedForward(resnet(1, width=(16, 16, 16)))
+    for _ in range(2):
+        fused.compile_kernels(forward, torch.randn(2, 3, 8, 8))
+        assert errors == []  # which are left to the launch, and would say nothing
+        assert len(threads) == len(list(tmp_path.rglob("*.cubin"))) == 28
+    assert threading.get_ident() not in threads
+    assert len(set(threads)) > 1
+
+
+@pytest.mark.skipif("TRITON_INTERPRET" in os.environ, reason="nothing is compiled then")
+@pytest.mark.parametrize("num_experts", [1, 3])
+def test_what_a_copy_writes_is_fenced_before_tensor_cores_read_it(num_experts):
+    """`wgmma` reads shared memory through another proxy than `cp.async` writes it: PTX wants a fence between them."""
+    from balpoe.networks.fused import kernels
+
+    half = dict.fromkeys(["x", "weight", "y", "dy", "residual", "activation", "dz"], "*bf16")
+    whole = dict.fromkeys(["sums", "stats", "partial"], "*fp32")
+    layers, made = list(launches.layers_of(resnet(num_experts))), {}
+    for layer, size in zip(layers, launches.Plan(layers, torch.empty(128, 3, 32, 32)).sizes, strict=True):
+        types = {**half, **whole, "x": "*fp32" if layer.in_channels == 3 else "*bf16"}
+        programs = {"conv_forward": size.forward.settings, "weight_gradient": size.weights.settings}
+        if layer.in_channels > 3:
+            programs["input_gradient"] = {**size.backward.settings, "RESIDUAL": False, "BEFORE": 0}
+        for name, settings in programs.items():
+            key = name, *settings.items()
+            made[key] = made.get(key) or compiled(getattr(kernels, name), settings, **types)
+    assert len(made) == 17
+    assert any("wgmma" in kernel.asm["ptx"] for kernel in made.values())
+    for key, kernel in made.items():
+        ptx = kernel.asm["ptx"]
+        assert "wgmma" not in ptx or ("fence.proxy.async" in ptx and "cp.async" not in ptx), key
+        assert kernel.metadata.shared <= 99 * 1024, key  # what GPUs of desktops have
+
+
+@pytest.mark.gpu
+@cuda
+@pytest.mark.parametrize("num_experts", [1, 3])
+@pytest.mark.parametrize("batch", [128, 95])
+def test_every_kernel_on_a_gpu(num_experts, batch):
+    network = resnet(num_experts).cuda().to(memory_format=torch.channels_last)
+    assert kernel_error(FusedForward(network), torch.randn(batch, 3, 32, 32, device="cuda")) < 0.005
+
+
+@pytest.mark.gpu
+@cuda
+def test_fused_gradients_are_as_near_to_float32_as_those_of_autocast():
+    network = resnet().cuda().to(memory_format=torch.channels_last)
+    images, targets = torch.randn(128, 3, 32, 32, device="cuda"), torch.arange(128, device="cuda") % 4
+    loss = balpoe.BalPoELoss([4, 3, 2, 1]).cuda()
+    copies = {name: copy.deepcopy(network) for name in ("fused", "autocast", "float32")}
+    for name, each in copies.items():
+        with torch.autocast("cuda", torch.bfloat16, enabled=name == "autocast"):
+            value = loss((FusedForward(each) if name == "fused" else each)(images), targets)
+        value.backward()
+
+    def distance(name):
+        pairs = zip(copies[name].parameters(), copies["float32"].parameters(), strict=True)
+        errors = [float((ours.grad - exact.grad).norm() / exact.grad.norm()) for ours, exact in pairs]
+        return sum(errors) / len(errors)
+
+    assert distance("fused") <= 1.1 * distance("autocast")
+
+
+@pytest.mark.gpu
+@cuda
+@pytest.mark.parametrize("num_experts", [1, 2])
+def test_fused_and_eager_give_the_same_losses(monkeypatch, recwarn, num_experts):
+    """A small network amplifies rounding with each step: at a low rate there is nothing to amplify."""
+    data, losses = tiny_data(), []
+    for kind in ("eager", "fused"):
+        settings = {"batch_size": 16, "lr": 1e-5, "device": "cuda", "precision": "bf16-mixed", "step": kind}
+        with monkeypatch.context() as patch:
+            found = losses_of_steps(patch)
+            train(data, resnet(num_experts, width=16), epochs=5, cutmix_probability=0.5, **settings)
+            losses.append([float(loss) for loss in found])
+    assert len(losses[0]) == len(losses[1]) == 20
+    assert losses[1] == pytest.approx(losses[0], rel=1e-2)
+    assert not [warning for warning in recwarn if "captured" in str(warning.message)]
+
+
+@pytest.mark.gpu
+@cuda
+def test_garbage_is_not_collected_while_a_step_is_recorded(recwarn):
+    """A graph that is freed in the middle of a recording would break it."""
+    x = torch.ones(4, device="cuda")
+    forgotten = [torch.cuda.CUDAGraph()]
+    with torch.cuda.graph(forgotten[0]):
+        x.mul(2)
+    gc.disable()
+    forgotten.append(forgotten)
+    del forgotten
+    before = gc.get_threshold()
+    gc.set_threshold(1)
+    gc.enable()
+    try:
+        train(tiny_data(), resnet(2, width=16), epochs=1, batch_size=16, device="cuda", step="fused")
+    finally:
+        gc.set_threshold(*before)
+    assert not [warning for warning in recwarn if "captured" in str(warning.message)]
+
+
+@pytest.mark.gpu
+@cuda
+def test_fused_training_is_the_same_to_the_bit_and_auto():
+    data, states = tiny_data(), []
+    for kind in ("fused", "auto"):
+        network = resnet(2, width=16)
+        train(data, network, epochs=2, batch_size=16, device="cuda", precision="bf16-mixed", step=kind)
+        states.append(network.state_dict())
+    for name, tensor in states[0].items():
+        assert torch.equal(tensor, states[1][name]), name
+
+
+@pytest.mark.gpu
+@cuda
+def test_a_fused_run_is_resumed_to_the_same_bits(monkeypatch, tmp_path):
+    """Stopped by an interrupt in the middle of an epoch, then recorded anew."""
+    data, networks = tiny_data(), [resnet(2, width=16) for _ in range(3)]
+    settings = {"epochs": 3, "batch_size": 16, "device": "cuda", "precision": "bf16-mixed", "step": "fused"}
+    settings["cutmix_probability"] = 0.5
+    train(data, networks[0], **settings)
+    asked = itertools.count(1)
+    with monkeypatch.context() as patch:
+        stop = property(lambda self: next(asked) >= 8, lambda self, value: None)
+        patch.setattr(Interrupt, "requested", stop, raising=False)
+        with pytest.raises(KeyboardInterrupt):
+            train(data, networks[1], run=tmp_path, **settings)
+    train(data, networks[2], run=tmp_path, **settings)
+    for (name, whole), resumed in zip(networks[0].state_dict().items(), networks[2].state_dict().values(), strict=True):
+        assert torch.equal(whole, resumed), name
+
+
+@pytest.mark.gpu
+@cuda
+@pytest.mark.parametrize("num_experts", [1, 3])
+def test_side_by_side_they_are_those_alone(recwarn, tmp_path, num_experts):
+    """A GPU full of trainings, of different lengths, so that graphs are recorded and freed beside others; to the bit.
+
+    With 100 classes and batches of 128, for which cuBLAS wants a workspace, a last batch that is smaller, rotations,
+    which are computed by cuBLAS as well, and checkpoints.
+    """
+
+    def work(seed, folder):
+        torch.manual_seed(seed)
+        network = balpoe.expert_network("resnet32", num_classes=100, num_experts=num_experts)
+        settings = {"epochs": 2 + seed % 5, "device": "cuda", "progress": False, "step": "fused", "seed": seed}
+        settings |= {"augmentation": AUGMENTATIONS["standard"], "mixup_alpha": 0.4 if num_experts > 1 else 0.0}
+        settings |= {"run": tmp_path / folder / str(seed), "checkpoint_seconds": 0.2}
+        loss = balpoe.BalPoELoss(data.class_counts, balpoe.equidistant_lambdas(num_experts))
+        return network, fit_and_predict_by_step(network, loss, data, few, Interrupt(), **settings)
+
+    images, targets = torch.randint(256, (1375, 3, 32, 32), dtype=torch.uint8), torch.arange(1375) % 100
+    data, few = (balpoe.Dataset(images[:count], targets[:count]) for count in (1375, 100))
+    together, alone = ([work(seed, folder) for seed in range(6)] for folder in ("together", "alone"))
+    list(side_by_side([each for _, each in together], at_once=5))
+    for (first, _), (second, training) in zip(together, alone, strict=True):
+        complete(training)
+        for ours, theirs in zip(first.state_dict().values(), second.state_dict().values(), strict=True):
+            assert torch.equal(ours, theirs)
+    assert not [warning for warning in recwarn if "captured" in str(warning.message)]
+
+
+@pytest.mark.gpu
+@cuda
+@pytest.mark.parametrize("kind", ["fused", "captured"])
+def test_a_recorded_step_owns_all_its_memory(kind):
+    """Also the workspaces of cuBLAS: what torch forgets and frees is not what a replay computes with."""
+
+    def work(fabric, network):
+        optimizer = torch.optim.SGD(network.parameters(), lr=0.1, momentum=0.9, fused=True)
+        network.to(memory_format=torch.channels_last)
+        step = training_step(fabric, network, balpoe.BalPoELoss([1] * 100, (0.0,)).cuda(), optimizer, kind)
+        generator = torch.Generator("cuda").manual_seed(0)
+        images = torch.randn(128, 3, 32, 32, device="cuda", generator=generator).contiguous(
+            memory_format=torch.channels_last
+        )
+        batch = Batch(images, torch.arange(128, device="cuda") % 100)
+        step(batch, 0.0, 0.0)  # recorded
+        losses = []
+        for lr in (0.1, 0.1):
+            state = _State(network, optimizer)
+            losses.append([float(step(batch, lr, 0.0)) for _ in range(4)])
+            state.restore()
+            torch._C._cuda_clearCublasWorkspaces()
+            torch.cuda.empty_cache()
+            other = torch.full((2**26,), float("nan"), device="cuda")  # lies where something was freed
+            del other
+        return losses
+
+    torch.manual_seed(0)
+    network = balpoe.expert_network("resnet32", num_classes=100, num_experts=1)
+    first, second = launch(work, network, device="cuda", devices=1, precision="bf16-mixed")
+    assert first == second
+
+
+@pytest.mark.gpu
+@cuda
+def test_what_is_not_a_number_stays_none():
+    network = resnet(2, width=16).cuda()
+    images = torch.randn(8, 3, 8, 8, device="cuda")
+    images[0, 0, 3, 3] = float("nan")
+    assert not torch.isfinite(FusedForward(network)(images)).any()
+
+
+@pytest.mark.gpu
+@cuda
+def test_a_fault_is_told_and_torch_takes_over(monkeypatch, tmp_path):
+    monkeypatch.setattr("balpoe.training.step.kernel_error", lambda forward, images: 0.3)
+    network = resnet(2, width=16)
+    settings = {"epochs": 1, "batch_size": 16, "device": "cuda", "precision": "bf16-mixed", "step": "auto"}
+    with pytest.warns(UserWarning, match="replaced by the captured one: its kernels differ from torch's by 0.3"):
+        train(tiny_data(), network, run=tmp_path, **settings)
+    assert json.loads((tmp_path / "timing.jsonl").read_text())["step"] == "captured"

@@ -1,0 +1,73 @@
+"""Figures from records: those of this repository, and made-up ones where nothing is measured yet."""
+
+import json
+import math
+from pathlib import Path
+
+import pytest
+
+from balpoe.paper import figures
+from balpoe.paper.expected import ITEMS
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture
+def results(tmp_path):
+    """A record for every cell of the ablations, whose accuracy tells which cell it is."""
+    record = json.loads((ROOT / "results" / "cifar100-lt" / "balpoe" / "seed-1.json").read_text())
+    for item in ("experts", "mean-lambda", "alpha", "cifar100-lt", "cifar10-lt-calibration"):
+        for number, cell in enumerate(ITEMS[item].cells):
+            path = tmp_path / cell.folder / "seed-1.json"
+            if path.exists():
+                continue
+            record["evaluation"]["accuracy"] = number / 100
+            path.parent.mkdir(parents=True)
+            path.write_text(json.dumps(record))
+    # Of an early version, without the ensemble's check.
+    early = tmp_path / "cifar100-lt" / "balpoe-no-mixup" / "seed-1.json"
+    early.write_text((ROOT / "results" / "cifar100-lt" / "balpoe-no-mixup" / "seed-2.json").read_text())
+    return tmp_path
+
+
+def test_every_figure_is_drawn(results):
+    figures.write_figures(results)
+    names = {path.name for path in (results / "figures").iterdir()}
+    ablations = {"experts.png", "mean-lambda.png", "alpha.png"}
+    diagrams = {"reliability-cifar100-lt.png", "reliability-cifar10-lt-100.png"}
+    others = {"figure2.png", "cost-cifar100-lt.png", "marginals-cifar100-lt.png"}
+    assert names == {*others, *diagrams, *ablations}
+    for path in (results / "figures").iterdir():
+        assert path.read_bytes().startswith(b"\x89PNG")
+
+
+def test_average_predictions_lie_beside_their_priors(results, monkeypatch):
+    drawn = []
+    monkeypatch.setattr(figures, "plot_marginal", lambda prior, marginal, axes: drawn.append((prior, marginal)))
+    figures.write_figures(results)
+    evaluation = json.loads((results / "cifar100-lt" / "balpoe" / "seed-1.json").read_text())["evaluation"]
+    checks = [evaluation["check"], *evaluation["expert_checks"]]
+    for (prior, marginal), check in zip(drawn, checks, strict=True):
+        assert marginal == pytest.approx(check["marginal"])
+        divergence = sum(m * math.log(m / p) for m, p in zip(marginal, prior, strict=True))
+        assert divergence == pytest.approx(check["marginal_kl"], rel=1e-3)
+
+
+def test_curves_hold_the_cells_they_should(results, monkeypatch):
+    drawn = []
+    monkeypatch.setattr(figures, "plot_curves", lambda curves, axes, x, y, **_: drawn.append((x, y, curves)))
+    figures.write_figures(results)
+    by_label = {(x, y): curves for x, y, curves in drawn}
+    experts = by_label["experts", "accuracy, all, %"]["all"]
+    assert sorted(count for count, _ in experts) == [1, 2, 3, 4, 5, 6, 7]
+    error = by_label["mean of the lambdas", "error, %"]
+    assert set(error) == {"alpha 0", "alpha 0.2", "alpha 0.4"}
+    assert all(sorted(mean for mean, _ in points) == [-1, -0.5, -0.25, 0, 0.25, 0.5, 1] for points in error.values())
+    grid = [cell.recipe(1) for cell in ITEMS["mean-lambda"].cells]
+    number = next(n for n, r in enumerate(grid) if r.expert_lambdas[1] == 0.5 and r.mixup_alpha == 0.2)
+    assert dict(error["alpha 0.2"])[0.5] == pytest.approx(100 - number)
+    alphas = by_label["alpha", "accuracy, all, %"]["ensemble"]
+    assert sorted(alpha for alpha, _ in alphas) == [0, 0.1, 0.2, 0.4, 0.6, 0.8, 1]
+    divergences = by_label["alpha", "KL of average prediction and prior"]
+    assert sorted(alpha for alpha, _ in divergences["ensemble"]) == [0.1, 0.2, 0.4, 0.6, 0.8, 1]
+    assert len(divergences["lambda -1"]) == 7

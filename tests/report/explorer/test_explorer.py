@@ -1,0 +1,420 @@
+"""The prior explorer, without a browser and in one: what it shows is what `evaluate` computes."""
+
+import base64
+import io
+import json
+import re
+import time
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from balpoe.errors import UserError
+from balpoe.evaluation.deployment_prior import target_prior
+from balpoe.evaluation.evaluate import evaluate
+from balpoe.evaluation.predictions import Predictions
+from balpoe.report.explorer.pack import MEASURED, explorer, explorer_assets
+from made_predictions import HOSTILE, make
+
+METRICS = ("accuracy", "many", "medium", "few", "balanced", "ece", "mce")
+
+
+def page_of(*explorers):
+    """A page as a report makes it: nothing from outside, nothing evaluated."""
+    css, js = explorer_assets()
+    fragments = "".join(each.html for each in explorers)
+    policy = "default-src 'none'; img-src data:; style-src 'unsafe-inline'; script-src 'unsafe-inline'"
+    return f"""<!DOCTYPE html><html lang="en"><head><meta charset="utf-8"><title>Page</title>
+<meta http-equiv="Content-Security-Policy" content="{policy}">
+<meta name="viewport" content="width=device-width, initial-scale=1"><style>{css}</style></head>
+<body><main>{fragments}</main><script>{js}</script></body></html>"""
+
+
+def expected(evaluation):
+    values = {name: getattr(evaluation, name) for name in METRICS if name != "balanced"}
+    return values | {"balanced": evaluation.balanced_accuracy}
+
+
+class Opened:
+    """A page in a browser, and the controls of its first explorer."""
+
+    def __init__(self, browser, tmp_path, html, **context):
+        path = tmp_path / "page.html"
+        path.write_text(html, encoding="utf-8")
+        self.context = browser.new_context(**context)
+        self.page = self.context.new_page()
+        self.complaints = []
+        self.page.on("console", lambda message: self.complaints.append(message.text))
+        self.page.on("pageerror", lambda error: self.complaints.append(str(error)))
+        self.page.on("request", lambda request: self.complaints.append(request.url))
+        self.page.goto(path.as_uri())
+        self.complaints.remove(path.as_uri())
+        self.wait(lambda: self.state("moves") > 0)
+
+    def state(self, name):
+        return self.page.evaluate(f"window.balpoeExplorer.{name}")
+
+    def wait(self, condition):
+        deadline = time.monotonic() + 10
+        while not condition():
+            assert time.monotonic() < deadline
+            time.sleep(0.005)
+
+    def move(self, action):
+        """Do something that changes the prior, and wait until the numbers have followed."""
+        moves = self.state("moves")
+        action()
+        self.wait(lambda: self.state("moves") > moves)
+        return self
+
+    def text(self, selector):
+        return self.page.locator(selector).first.inner_text()
+
+    def slide_to(self, name):
+        slider = self.page.locator("input[type=range]")
+        slider.focus()
+        self.page.keyboard.press("Home")
+        for _ in range(41):
+            self.wait(lambda: self.text(".explorer-prior") == self.slider_words())
+            if self.state("result.prior") == name:
+                return self
+            self.move(lambda: self.page.keyboard.press("ArrowRight"))
+        raise AssertionError(f"{name} cannot be reached")
+
+    def slider_words(self):
+        words = self.page.locator("input[type=range]").get_attribute("aria-valuetext")
+        return words[0].upper() + words[1:]
+
+    def paste(self, text):
+        if self.page.locator("textarea").is_hidden():
+            self.page.locator(".explorer-own summary").click()
+        self.page.locator("textarea").fill(text)
+        self.page.get_by_role("button", name="Use these weights").click()
+
+    def mistake(self, text):
+        self.paste(text)
+        return re.sub("[\u2068\u2069]", "", self.text(".explorer-mistake"))
+
+    def shown(self):
+        """The numbers of the table: {"told": {metric: text}, "notTold": {...}}."""
+        rows = {name: self.page.locator(f'[data-metric="{name}"] td').all_inner_texts() for name in METRICS}
+        return {
+            kind: {name: row[place] for name, row in rows.items()} for place, kind in enumerate(("notTold", "told"))
+        }
+
+
+@pytest.fixture
+def opened(browser, tmp_path):
+    pages = []
+
+    def open_page(html, **context):
+        pages.append(Opened(browser, tmp_path, html, **context))
+        return pages[-1]
+
+    yield open_page
+    for each in pages:
+        each.context.close()
+        assert each.complaints == []
+
+
+def agree(page, predictions, prior):
+    """The page's numbers are `evaluate`'s: to the last digit for what the page holds, and near for the predictions."""
+    result, shown, held = page.state("result"), page.shown(), page_holds(explorer(predictions), predictions)
+    for kind, told in (("told", True), ("notTold", False)):
+        exact = expected(evaluate(predictions, prior, told=told, num_resamples=0))
+        for name, value in expected(evaluate(held, prior, told=told, num_resamples=0)).items():
+            if value is None:
+                assert shown[kind][name] == "-"
+                continue
+            assert result[kind][name] == pytest.approx(value, abs=1e-9), (kind, name)
+            assert abs(float(shown[kind][name]) - 100 * result[kind][name]) <= 0.05 + 1e-9
+            # One sample that rounding carries into a bin of few changes the largest gap of all bins.
+            assert name == "mce" or abs(100 * (result[kind][name] - exact[name])) <= 0.3, (kind, name)
+    effective = evaluate(predictions, prior, num_resamples=0).effective_samples
+    assert result["effective"] == pytest.approx(effective, rel=1e-6)
+    assert f"worth {round(effective):,} equally" in page.text(".explorer-effective")
+
+
+def data_of(made):
+    return json.loads(re.search(r'class="explorer-data">(.*?)</script>', made.html, re.DOTALL)[1])
+
+
+def page_holds(made, predictions):
+    """The predictions as a page holds them, one expert with the prior of the ensemble."""
+    data = data_of(made)
+    codes = np.frombuffer(base64.b64decode(data["codes"]), np.uint8 if data["levels"] == 255 else np.uint16)
+    logits = torch.from_numpy(-20 * (codes / data["levels"]) ** 2).view(len(predictions), 1, -1)
+    return replace(predictions, expert_logits=logits, lambdas=predictions.lambdas.mean(dim=0, keepdim=True))
+
+
+# ---- without a browser ----
+
+
+def test_the_data_are_held_whole_and_near():
+    predictions = make()
+    made = explorer(predictions)
+    assert (made.approximate, made.rows) == (False, 3000)
+    assert made.error <= 0.3
+    assert len(data_of(made)["codes"]) == 2 * 4 * 3000 * 20 / 3  # a small set in 16 bits
+    assert "Accuracy agrees with <code>balpoe evaluate</code>" in made.html
+
+
+@pytest.mark.parametrize("lambdas", [(1, 0, -1), (1,), (0.5, -1)])
+@pytest.mark.parametrize("samples", [500, 30_000])
+def test_the_stated_error_is_that_of_the_pages_arithmetic(lambdas, samples):
+    """The codes of a page, in 16 or 8 bits, decoded here by the formula, against `evaluate`."""
+    predictions = make(samples, lambdas=lambdas)
+    made = explorer(predictions)
+    held = page_holds(made, predictions)
+    worst = 0.0
+    for word in MEASURED:
+        prior = target_prior(word, predictions)
+        for told in (True, False):
+            page, exact = (evaluate(each, prior, told=told, num_resamples=0) for each in (held, predictions))
+            worst = max(worst, 100 * abs(page.accuracy - exact.accuracy))
+    assert made.error == pytest.approx(worst, abs=1e-9)
+    assert made.error <= 0.3
+
+
+def test_the_size_of_a_cifar_page():
+    made = explorer(make(10_000, 100))
+    assert not made.approximate
+    assert len(made.html.encode()) < 1_600_000
+    assert len("".join(explorer_assets())) < 40_000
+
+
+def test_a_large_table_is_read_in_blocks(tmp_path, monkeypatch):
+    predictions = make(3000, 1000, noise=0.1)
+    predictions.save(tmp_path)
+    mapped = Predictions.load(tmp_path)
+    monkeypatch.setattr("balpoe.evaluation.predictions.BLOCK_VALUES", 300_000)
+    largest = []
+
+    def watched(expert_logits):
+        largest.append(len(expert_logits))
+        return expert_logits.mean(dim=1)
+
+    monkeypatch.setattr("balpoe.report.explorer.pack.product_of_experts", watched)
+    made = explorer(mapped)
+    assert max(largest) == 100
+    assert sum(largest) == 3000
+    assert made.approximate
+    assert made.rows == 3000
+    assert "<strong>Approximate:</strong> computed from 3,000 of 3,000 test samples and the 20 most" in made.html
+    assert len(made.html) < 500_000
+
+
+def test_a_part_of_many_samples_has_all_classes(monkeypatch):
+    monkeypatch.setattr("balpoe.report.explorer.pack.MOST_ROWS", 50)
+    monkeypatch.setattr("balpoe.report.explorer.pack.MOST_VALUES", 100)
+    targets = torch.tensor([0] * 300 + [1] * 30 + [2] * 3)
+    logits = torch.nn.functional.one_hot(targets, 3)[:, None] * 4.0
+    made = explorer(Predictions(logits, targets, torch.tensor([90, 10, 1]), torch.tensor([0.0])))
+    assert (made.rows, made.error) == (50, pytest.approx(0))
+    kept = np.frombuffer(base64.b64decode(data_of(made)["targets"]), np.uint16)
+    assert np.bincount(kept).tolist() == [24, 23, 3]
+
+
+def test_class_names_cannot_leave_the_data():
+    made = explorer(replace(make(100, 5), class_names=HOSTILE))
+    assert made.html.count("</script>") == 1
+    assert "<img" not in made.html
+    assert made.html.isascii()
+
+
+def test_mistakes_have_a_sentence():
+    predictions = make(40, 4)
+    with pytest.raises(UserError, match="no test sample to explore"):
+        explorer(predictions.subset(torch.zeros(0, dtype=torch.long)))
+    with pytest.raises(UserError, match="shot groups want thresholds"):
+        explorer(predictions, shot_groups=(100, 20))
+    predictions.expert_logits[7, 1, 2] = torch.nan
+    with pytest.raises(UserError, match="logits of sample 7 are not numbers"):
+        explorer(predictions)
+
+
+def test_a_class_without_test_samples_and_an_excluded_one():
+    logits = torch.tensor([[[3.0, 0.0, -torch.inf]], [[0.0, 2.0, -torch.inf]]])
+    predictions = Predictions(logits, torch.tensor([0, 1]), torch.tensor([50, 10, 5]), torch.tensor([0.0]))
+    assert explorer(predictions).error == pytest.approx(0)
+
+
+# ---- in a browser ----
+
+
+def test_the_numbers_are_those_of_evaluate(opened):
+    predictions = make(6000, 20)
+    page = opened(page_of(explorer(predictions)))
+    assert page.state("result.prior") == "forward-10"
+    agree(page, predictions, target_prior("forward-10", predictions))
+    for word in ("forward-50", "forward-2", "uniform", "backward-25", "backward-100"):
+        page.slide_to(word)
+        agree(page, predictions, target_prior(word, predictions))
+        assert f"Under {word}, accuracy is {page.shown()['told']['accuracy']} % told" in page.text(".explorer-summary")
+    page.move(lambda: page.page.get_by_role("button", name="Training prior").click())
+    agree(page, predictions, target_prior("train", predictions))
+    page.move(lambda: page.page.get_by_role("button", name="Uniform").click())
+    agree(page, predictions, target_prior("uniform", predictions))
+    assert page.page.get_by_role("button", name="Uniform").get_attribute("aria-pressed") == "true"
+
+
+def test_every_ratio_of_the_field_is_on_the_slider(opened):
+    page = opened(page_of(explorer(make(200, 5))))
+    page.slide_to("forward-100")
+    steps = (page.move(lambda: page.page.keyboard.press("ArrowRight")) for _ in range(40))
+    reached = [page.state("result.prior"), *(step.state("result.prior") for step in steps)]
+    assert {f"{side}-{ratio}" for side in ("forward", "backward") for ratio in (2, 5, 10, 25, 50, 100)} < set(reached)
+    assert reached[20] == "uniform"
+    assert page.slider_words() == (
+        "Backward-100: the rarest training class is 100 times as frequent as the most common"
+    )
+
+
+def test_weights_of_ones_own(opened):
+    names = ("ant", "bee", "cat", "dog", "cow, the")
+    predictions = replace(make(4000, 5), class_names=names)
+    page = opened(page_of(explorer(predictions)))
+    weights = (5, 1, 0, 2.5, 1e-1)
+    lines = [f"{name}, {weight}" for name, weight in zip(names, weights, strict=True)]
+    quoted = ["class,weight", *lines[:4], '"cow, the",0.1']
+    texts = ["\n".join(reversed(lines)), "\n".join(line.replace(", ", "\t") for line in lines[:4]) + "\ncow, the\t.1"]
+    texts += ["\r\n".join(map(str, weights)) + "\n\n", "\n".join(quoted)]
+    for text in texts:
+        page.move(lambda: page.page.get_by_role("button", name="Uniform").click())
+        page.move(lambda text=text: page.paste(text))
+        assert page.text(".explorer-mistake") == ""
+        assert page.text(".explorer-prior") == "Your own weights"
+        agree(page, predictions, target_prior(weights, predictions))
+    before = page.state("result.told.accuracy")
+    page.page.get_by_role("button", name="Write the current ones here").click()
+    page.move(lambda: page.page.get_by_role("button", name="Use these weights").click())
+    assert page.state("result.told.accuracy") == pytest.approx(before, abs=1e-5)
+
+
+def test_mistakes_in_the_box(opened):
+    predictions = replace(make(200, 5), class_names=("ant", "bee", "cat", "dog", "<b>elk"))
+    page = opened(page_of(explorer(predictions)))
+    moves = page.state("moves")
+    good = "ant,1\nbee,1\ncat,1\ndog,1\n<b>elk,"
+    assert page.mistake("") == "The box is empty; give a weight for each class."
+    assert page.mistake("1\n2") == "There are 2 numbers for 5 classes; give one for each, in order."
+    assert page.mistake("ant,1\nbea,2") == "Line 2: no class is called “bea”."
+    assert page.mistake("ant,1\nbee") == "Line 2 has no comma or tab; write a name, a comma and a weight."
+    assert page.mistake("ant,1\nant,2") == "Line 2: the class “ant” has a weight already."
+    assert page.mistake("ant,1\ndog,2") == "No weight for “bee”, “cat”, “<b>elk”; give 0 to leave a class out."
+    assert page.mistake("ant,1") == "No weight for “bee”, “cat”, “dog” and 1 more; give 0 to leave a class out."
+    assert page.mistake(good + "-1") == "Line 5: the weight -1 is negative; give 0 or more."
+    assert page.mistake(good + "0x10") == "Line 5: “0x10” is not a number; write a weight such as 0.25."
+    assert page.mistake(good + "1e999") == "Line 5: the weight 1e999 is too large; weights need not sum to 1."
+    assert page.mistake("alert(1)\n" * 5).startswith("Line 1: “alert(1)” is not a number")
+    assert page.mistake("0\n" * 5) == "All weights are 0; give at least one class more."
+    assert page.state("moves") == moves
+    page.move(lambda: page.paste("1e308\n" * 5))
+    assert page.text(".explorer-mistake") == ""
+    assert page.shown()["told"]["accuracy"] != "-"
+
+
+def test_classes_of_the_same_name_want_numbers(opened):
+    page = opened(page_of(explorer(replace(make(100, 3), class_names=("a", "a", "b")))))
+    assert page.mistake("a,1\na,2\nb,3") == "Several classes are called “a”; give one number for each class, in order."
+
+
+def test_hostile_names_are_text(opened):
+    page = opened(page_of(explorer(replace(make(1000, 5, separation=0.3), class_names=HOSTILE))))
+    page.slide_to("backward-100")
+    shown = page.page.locator(".explorer-changes tbody bdi").all_text_contents()
+    assert sorted(shown) == sorted(HOSTILE)
+    page.page.locator(".explorer-own summary").click()
+    page.page.get_by_role("button", name="Write the current ones here").click()
+    assert page.mistake(f"{HOSTILE[1]}, x").startswith("Line 1: “x” is not a number")
+    assert page.page.evaluate("window.broken") is None
+    assert page.page.locator("img").count() == 0
+
+
+def test_a_class_without_test_samples(opened):
+    predictions = make(4000, 5)
+    predictions = predictions.subset(predictions.targets != 3)
+    page = opened(page_of(explorer(replace(predictions, class_names=("a", "b", "c", "<i>", "e")))))
+    problem = re.sub("[\u2068\u2069]", "", page.text(".explorer-problem"))
+    assert problem == "Without a test sample, and left out here: “<i>”."
+    prior = target_prior("forward-10", predictions) * torch.tensor([1, 1, 1, 0, 1])
+    agree(page, predictions, prior / prior.sum())
+    page.move(lambda: page.paste("2\n1\n1\n1\n1"))
+    problem = re.sub("[\u2068\u2069]", "", page.text(".explorer-problem"))
+    assert problem == "The test set has no sample of “<i>”, so nothing can be said about this prior."
+    assert set(page.shown()["told"].values()) == {"-"}
+    page.move(lambda: page.paste("2\n1\n1\n0\n1"))
+    prior = target_prior((2, 1, 1, 0, 1), predictions)
+    agree(page, predictions, prior)
+
+
+def test_an_approximate_page_is_marked_and_near(opened):
+    predictions = make(3000, 1000, noise=0.1)
+    made = explorer(predictions)
+    page = opened(page_of(made))
+    assert page.text(".explorer-note").startswith("Approximate: computed from 3,000 of 3,000 test samples")
+    for word in ("forward-50", "uniform", "backward-10"):
+        page.slide_to(word)
+        evaluation = evaluate(predictions, target_prior(word, predictions), num_resamples=0)
+        told = page.state("result.told")
+        assert abs(100 * (told["accuracy"] - evaluation.accuracy)) <= made.error + 1e-6
+        assert abs(100 * (told["ece"] - evaluation.ece)) <= 1.0
+        assert page.state("result.effective") == pytest.approx(evaluation.effective_samples)
+
+
+def test_two_explorers_share_a_page(opened):
+    page = opened(page_of(explorer(make(200, 5)), explorer(make(200, 5, seed=1))))
+    summaries = page.page.locator(".explorer-summary").all_inner_texts()
+    assert len(set(summaries)) == 2
+    page.slide = page.page.locator("input[type=range]").nth(1)
+    page.slide.focus()
+    page.move(lambda: page.page.keyboard.press("End"))
+    assert page.page.locator(".explorer-prior").first.inner_text().startswith("Forward-10")
+    assert page.page.locator(".explorer-prior").nth(1).inner_text().startswith("Backward-100")
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [360, 1100])
+def test_it_can_be_seen(opened, scheme, width):
+    names = tuple(f"a class with a rather long name, number {label}" for label in range(20))
+    made = explorer(replace(make(1000, 20), class_names=names))
+    page = opened(page_of(made), color_scheme=scheme, viewport={"width": width, "height": 740})
+    page.page.locator(".explorer-own summary").click()
+    page.page.locator("figure summary").click()
+    assert page.page.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
+    picture = Image.open(io.BytesIO(page.page.locator(".explorer").screenshot())).convert("RGB")
+    colours = picture.getcolors(maxcolors=1_000_000)
+    assert len(colours) > 50
+    background = max(colours)[1]
+    assert (sum(background) > 600) == (scheme == "light")
+    bars = page.page.locator('[data-diagram="told"] rect').count()
+    assert bars >= 10
+    assert page.page.locator(".explorer-bins tbody tr").count() == 15
+
+
+def test_in_print_the_numbers_stay(opened):
+    page = opened(page_of(explorer(make(200, 5))))
+    page.page.emulate_media(media="print")
+    assert page.page.locator("input[type=range]").is_hidden()
+    assert page.page.locator(".explorer-results").is_visible()
+
+
+def test_without_javascript_a_sentence(browser, tmp_path):
+    path = tmp_path / "page.html"
+    path.write_text(page_of(explorer(make(200, 5))), encoding="utf-8")
+    context = browser.new_context(java_script_enabled=False)
+    page = context.new_page()
+    page.goto(path.as_uri())
+    assert "needs JavaScript" in page.locator(".explorer").inner_text()
+    assert page.locator("input").is_hidden()
+    context.close()
+
+
+def test_a_move_takes_less_than_a_tenth_of_a_second(opened):
+    page = opened(page_of(explorer(make(10_000, 100))))
+    page.page.locator("input[type=range]").focus()
+    times = [page.move(lambda: page.page.keyboard.press("ArrowLeft")).state("lastMilliseconds") for _ in range(8)]
+    assert sorted(times)[4] < 100

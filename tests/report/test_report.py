@@ -1,0 +1,387 @@
+"""The report: its numbers are those of the runs, it needs nothing but itself, and nothing in it is executed."""
+
+import itertools
+import json
+import os
+import re
+import shutil
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from balpoe import Predictions, evaluate, load_predictions
+from balpoe.cli.main import main
+from balpoe.data.long_tail import long_tailed_counts
+from balpoe.evaluation.shifted_tests import full_evaluation
+from balpoe.experiments.presets import preset
+from balpoe.experiments.recipe import updated
+from balpoe.experiments.run_folder import train_run
+from balpoe.report.calibration import CALIBRATED, TOO_FEW, experts_part
+from balpoe.report.confusions import confused_pairs
+from balpoe.report.inputs import Subject, read_subjects
+from balpoe.report.render import Figure, Part, Table, html_page, markdown_page
+from balpoe.report.write import report_parts
+from gaussians import Gaussians
+from made_predictions import HOSTILE, make
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory):
+    """Two seeds of BalPoE and one of cross-entropy on the digits, a few epochs each."""
+    root = tmp_path_factory.mktemp("runs")
+    base = updated(preset("digits-lt"), {"epochs": 3, "device": "cpu"})
+    for name, changes in (("ours", {}), ("plain", {"lambdas": (1,), "mixup_alpha": 0.0})):
+        for seed in (0, 1) if name == "ours" else (0,):
+            recipe = updated(base, {**changes, "seed": seed})
+            train_run(recipe, root / name / f"seed-{seed}", progress=False)
+    return root
+
+
+@pytest.fixture(scope="module")
+def page(runs):
+    """A page about both seeds, with the baseline."""
+    out = runs / "report.html"
+    arguments = [str(runs / "ours"), "--baseline", str(runs / "plain"), "--out", str(out)]
+    assert main(["report", *arguments]) == 0
+    return out
+
+
+def save_npz(path, predictions, **changes):
+    arrays = {
+        "logits": predictions.expert_logits.numpy(),
+        "targets": predictions.targets.numpy(),
+        "class_counts": predictions.class_counts.numpy(),
+        "lambdas": predictions.lambdas.numpy(),
+        "class_names": np.array(predictions.class_names),
+        **changes,
+    }
+    np.savez(path, **arrays)
+    return str(path)
+
+
+def opened(browser, path, **settings):
+    """A tab with the page, what it complained about, and what it asked for."""
+    context = browser.new_context(**settings)
+    tab, complaints, requests = context.new_page(), [], []
+    tab.on("console", lambda message: complaints.append(message.text))
+    tab.on("pageerror", lambda error: complaints.append(str(error)))
+    tab.on("dialog", lambda dialog: (complaints.append(dialog.message), dialog.dismiss()))
+    tab.on("request", lambda request: requests.append(request.url))
+    tab.goto(Path(path).as_uri())
+    return tab, complaints, requests
+
+
+def colours(picture):
+    import io
+
+    from PIL import Image
+
+    return len(Image.open(io.BytesIO(picture)).convert("RGB").getcolors(1 << 24))
+
+
+def test_numbers_are_those_of_the_runs(page, runs):
+    text = page.read_text(encoding="utf-8")
+    evaluations = [json.loads((runs / "ours" / f"seed-{seed}" / "evaluation.json").read_text()) for seed in (0, 1)]
+    mean = sum(100 * evaluation["accuracy"] for evaluation in evaluations) / 2
+    assert f"{mean:.1f} ±" in text
+    low, high = (100 * bound for bound in evaluations[0]["intervals"]["accuracy"])
+    assert f"95 % interval (seed-0) {low:.1f} to {high:.1f}" in text
+    for evaluation in evaluations:
+        assert f"{100 * evaluation['few']:.1f}</bdi>" in text
+    assert "61,696" in text  # parameters
+    assert "124 and 2" in text  # the largest and the smallest class
+    assert "dataset = &quot;digits-lt&quot;" in text
+
+
+def test_the_parts_come_in_order(page):
+    titles = re.findall(r"<h2>(.*?)</h2>", page.read_text(encoding="utf-8"))
+    assert titles == [
+        "What was trained on what",
+        "The result",
+        "How the training samples are spread",
+        "Frequent and rare classes",
+        "Class by class",
+        "Can its confidence be trusted?",
+        "Are the experts what the theory needs?",
+        "What rare classes are taken for",
+        "Where other classes are common",
+        "Try another place of use",
+        "Seed by seed",
+        "How to do it again",
+    ]
+
+
+def test_every_figure_is_saved_and_has_its_words_and_numbers(page):
+    subjects = read_subjects([str(page.parent / "ours"), str(page.parent / "plain")])
+    figures = [block for part in report_parts(*subjects[:1]) for block in part.blocks if isinstance(block, Figure)]
+    assert len(figures) == 6
+    for figure in figures:
+        folder = page.with_name("report_figures")
+        assert (folder / f"{figure.name}.png").read_bytes().startswith(b"\x89PNG")
+        assert b"<svg" in (folder / f"{figure.name}.svg").read_bytes()
+        assert len(figure.alt) > 30
+        assert len(figure.table.rows) >= 1
+
+
+def test_gains_and_losses_against_the_baseline(page, runs):
+    ours = [json.loads((runs / "ours" / f"seed-{seed}" / "evaluation.json").read_text()) for seed in (0, 1)]
+    theirs = json.loads((runs / "plain" / "seed-0" / "evaluation.json").read_text())
+    change = [
+        100 * ((a + b) / 2 - c)
+        for a, b, c in zip(ours[0]["per_class"], ours[1]["per_class"], theirs["per_class"], strict=True)
+    ]
+    best = max(change)
+    assert f"<bdi>{best:+.1f}</bdi>" in page.read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [360, 1100])
+def test_the_page_in_a_browser(page, browser, scheme, width):
+    tab, complaints, requests = opened(
+        browser, page, color_scheme=scheme, viewport={"width": width, "height": 800}, offline=True
+    )
+    assert tab.evaluate("document.documentElement.scrollWidth") <= width
+    assert colours(tab.screenshot()) > 20
+    tab.locator("#part-9").scroll_into_view_if_needed()
+    assert colours(tab.screenshot()) > 20
+    assert tab.locator(".explorer").inner_text().count("%") > 3
+    assert complaints == []
+    assert requests == [page.as_uri()]
+    images = tab.locator("img").evaluate_all("images => images.map(i => [i.naturalWidth, i.alt])")
+    assert images
+    assert all(size == 8 and "taken for" in alt for size, alt in images)
+    tab.context.close()
+
+
+def test_in_print(page, browser):
+    """On a sheet of A4: nothing is cut off, and what can only be clicked is left out."""
+    tab, _, _ = opened(browser, page, viewport={"width": 794, "height": 1123})
+    tab.emulate_media(media="print")
+    assert tab.evaluate("document.documentElement.scrollWidth") <= 794
+    assert not tab.locator("button.copy").first.is_visible()
+    assert tab.pdf(format="A4").startswith(b"%PDF")
+    tab.context.close()
+
+
+def test_with_a_keyboard_and_a_screen_reader(page, browser):
+    tab, _, _ = opened(browser, page)
+    tab.keyboard.press("Tab")
+    assert tab.evaluate("document.activeElement.className") == "skip"
+    # Every drawing says what it shows, every table has headings, every control has a name.
+    assert tab.locator("[role=img]").count() >= 6
+    assert all(tab.locator("[role=img]").evaluate_all("all => all.map(e => e.getAttribute('aria-label').length > 30)"))
+    assert tab.locator("table:not(:has(th[scope=col]))").count() == 0
+    names = "all => all.map(e => (e.labels && e.labels.length) || e.ariaLabel || e.textContent.trim().length > 0)"
+    assert all(tab.locator("input, textarea, button").evaluate_all(names))
+    levels = tab.locator("h1, h2, h3, h4").evaluate_all("all => all.map(e => Number(e.tagName[1]))")
+    assert levels[0] == 1
+    assert all(after - before <= 1 for before, after in itertools.pairwise(levels))
+    button = tab.locator("button.copy").first
+    button.click()
+    tab.wait_for_timeout(200)
+    assert button.inner_text() != "Copy"
+    tab.context.close()
+
+
+def test_hostile_class_names_are_text(browser, tmp_path, capsys):
+    predictions = make(300, 10)
+    names = (*HOSTILE, *predictions.class_names[len(HOSTILE) :])
+    arrays = {"class_names": np.array(names)}
+    path = save_npz(tmp_path / "other's <b>predictions.npz", predictions, **arrays)
+    assert main(["report", path, "--out", str(tmp_path / "page.html")]) == 0
+    tab, complaints, _ = opened(browser, tmp_path / "page.html")
+    assert complaints == []
+    assert tab.evaluate("window.broken") is None
+    tab.locator("details").evaluate_all("all => all.forEach(e => { e.open = true; })")
+    text = tab.locator("main").inner_text()
+    for name in HOSTILE:
+        assert " ".join(name.replace("\u2028", " ").split()) in " ".join(text.replace("\u2028", " ").split())
+    tab.context.close()
+    assert main(["report", path, "--format", "md", "--out", str(tmp_path / "page.md")]) == 0
+    markdown = (tmp_path / "page.md").read_text(encoding="utf-8")
+    assert "<script>" not in markdown.replace("\\<", "")
+    assert "\\<img src=x" in markdown
+
+
+def test_anybody_s_classifier(tmp_path):
+    """Logits of a plain classifier: the page says what moving them would give, which evaluate confirms."""
+    predictions = make(2000, 10, lambdas=(1,), noise=0.1)
+    path = save_npz(tmp_path / "plain.npz", predictions, logits=predictions.expert_logits[:, 0].numpy())
+    assert main(["report", path, "--out", str(tmp_path / "plain.html")]) == 0
+    text = (tmp_path / "plain.html").read_text(encoding="utf-8")
+    before, after = (evaluate(predictions, prior, num_resamples=0).balanced_accuracy for prior in (None, "uniform"))
+    assert after > before + 0.01
+    assert f"balanced accuracy {100 * after:.1f} % instead of {100 * before:.1f} %" in text
+    assert "the class frequencies of the training set" in text
+    assert "Is it calibrated for its own class frequencies?" in text
+    assert 'class="explorer"' in text
+    log_probabilities = predictions.expert_logits[:, 0].log_softmax(dim=1).numpy()
+    arrays = dict(np.load(path))
+    del arrays["logits"]
+    np.savez(tmp_path / "log.npz", log_probabilities=log_probabilities, **arrays)
+    assert main(["report", str(tmp_path / "log.npz"), "--format", "md", "--out", str(tmp_path / "log.md")]) == 0
+    assert f"{100 * after:.1f} % instead of {100 * before:.1f} %" in (tmp_path / "log.md").read_text(encoding="utf-8")
+
+
+def test_two_of_one_name_are_told_apart(tmp_path):
+    """Each with its own numbers, and the difference between the two."""
+    scores = []
+    for folder, noise in (("a", 0.1), ("b", 3.0)):
+        (tmp_path / folder).mkdir()
+        predictions = make(1000, 10, noise=noise)
+        save_npz(tmp_path / folder / "p.npz", predictions)
+        scores.append(100 * evaluate(predictions, num_resamples=0).accuracy)
+    paths = [str(tmp_path / folder / "p.npz") for folder in "ab"]
+    arguments = ["--baseline", paths[1], "--format", "md", "--out", str(tmp_path / "r.md")]
+    assert main(["report", paths[0], *arguments]) == 0
+    text = (tmp_path / "r.md").read_text(encoding="utf-8")
+    for folder, score in zip("ab", scores, strict=True):
+        assert f"| {folder}/p.npz | {score:.1f} |" in text
+    assert f"all classes {scores[0] - scores[1]:+.1f} (" in text
+
+
+def test_experts_with_one_lambda_and_a_class_without_test_samples(tmp_path, browser):
+    predictions = make(1000, 10, lambdas=(1, 1))
+    predictions = predictions.subset(predictions.targets != 9)
+    path = save_npz(tmp_path / "p.npz", predictions)
+    assert main(["report", path, "--out", str(tmp_path / "p.html")]) == 0
+    text = (tmp_path / "p.html").read_text(encoding="utf-8")
+    assert "expert 1, lambda 1" in text
+    assert "expert 2, lambda 1" in text
+    assert "over the classes that have a test sample" in text
+    assert "cannot be told: a class has no test sample" in text
+    tab, complaints, _ = opened(browser, tmp_path / "p.html")
+    assert complaints == []
+    assert "Under forward-10, accuracy is" in tab.locator(".explorer").inner_text()
+    tab.context.close()
+
+
+@pytest.mark.parametrize("experts", [1, 3])
+def test_exact_experts_are_called_calibrated_also_on_few_samples(experts):
+    """The check knows what chance does: exact posteriors, a few hundred test samples."""
+    lambdas = (1, 0, -1)[:experts]
+    for samples, seed in ((500, 0), (500, 1), (4000, 2)):
+        problem = Gaussians(10, separation=0.7, seed=seed)
+        targets = torch.arange(samples) % 10
+        counts = torch.as_tensor(long_tailed_counts(10, 500, 50))
+        likelihood = problem.log_likelihood(problem.sample_of(targets))
+        log_prior = (counts / counts.sum()).double().log()
+        logits = torch.stack([likelihood + value * log_prior for value in lambdas], dim=1)
+        exact = Predictions(logits, targets, counts, torch.tensor(lambdas, dtype=torch.float64))
+        wrong = Predictions(3 * logits, targets, counts, torch.tensor(lambdas, dtype=torch.float64))
+        for predictions, calibrated in ((exact, True), (wrong, False)):
+            evaluation = full_evaluation(predictions, (20, 100))
+            part = experts_part(Subject("x", (predictions,), (evaluation,), (20, 100)))
+            verdicts = [row[-1] for row in part.blocks[1].rows]
+            assert all(verdict in (CALIBRATED, TOO_FEW) for verdict in verdicts) == calibrated, verdicts
+
+
+def test_seeds_that_do_not_belong_together(runs, tmp_path, capsys):
+    for seed, name in enumerate(("ours", "plain")):
+        shutil.copytree(runs / name / "seed-0", tmp_path / "mixed" / f"seed-{seed}")
+    assert main(["report", str(tmp_path / "mixed"), "--out", str(tmp_path / "r.html")]) == 2
+    assert "has other classes or experts than" in capsys.readouterr().err
+
+
+def test_half_a_character_in_a_name(tmp_path):
+    predictions = make(200, 5)
+    names = np.array(["a\ud800", "b", "c", "d", "e"])
+    path = save_npz(tmp_path / "p.npz", predictions, class_names=names)
+    assert main(["report", path, "--out", str(tmp_path / "p.html")]) == 0
+    assert "a?" in (tmp_path / "p.html").read_text(encoding="utf-8")
+
+
+def test_the_prior_of_the_place_of_use(runs, tmp_path):
+    run = runs / "ours" / "seed-0"
+    arguments = ["--prior", "backward-50", "--format", "md", "--out", str(tmp_path / "r.md")]
+    assert main(["report", str(run), *arguments]) == 0
+    text = (tmp_path / "r.md").read_text(encoding="utf-8")
+    predictions = load_predictions(run)
+    for name, told in (("not told", False), ("told", True)):
+        scores = evaluate(predictions, "backward-50", told=told, shot_groups=(10, 50), num_resamples=0)
+        assert f"| {name} | {100 * scores.accuracy:.1f} | {100 * scores.balanced_accuracy:.1f} |" in text
+    assert f"samples are worth {scores.effective_samples:,.0f}" in text
+
+
+def test_markdown_has_the_tables(runs, tmp_path):
+    assert main(["report", str(runs / "ours" / "seed-0"), "--out", str(tmp_path / "r.md")]) == 0
+    text = (tmp_path / "r.md").read_text(encoding="utf-8")
+    assert text.startswith("# Report on ours/seed-0\n")
+    assert "| class | training samples | group |" in text
+    assert not (tmp_path / "r_figures").exists()
+    rows = [line for line in text.splitlines() if line.startswith("|")]
+    blocks = re.split(r"\n\n", text)
+    for block in blocks:
+        lines = [line for line in block.splitlines() if line.startswith("|")]
+        assert len({len(re.findall(r"(?<!\\)\|", line)) for line in lines}) <= 1
+    assert len(rows) > 50
+
+
+@given(st.integers(0, 1000))
+def test_confused_pairs_against_a_loop(seed):
+    generator = torch.Generator().manual_seed(seed)
+    logits = torch.randn(60, 2, 5, generator=generator)
+    targets = torch.randint(5, (60,), generator=generator)
+    predictions = Predictions(logits, targets, torch.tensor([9, 8, 3, 2, 1]), torch.tensor([0.0, 0.0]))
+    rare = predictions.class_counts < 5
+    answers = logits.mean(dim=1).argmax(dim=1).tolist()
+    counted = Counter(
+        (true, answer) for true, answer in zip(targets.tolist(), answers, strict=True) if true != answer and rare[true]
+    )
+    found = confused_pairs(predictions, rare, most=100)
+    assert {(true, answer): len(rows) for true, answer, rows in found} == counted
+    assert [len(rows) for _, _, rows in found] == sorted(counted.values(), reverse=True)
+    for true, answer, rows in found:
+        assert all(targets[row] == true and answers[row] == answer for row in rows.tolist())
+
+
+def test_a_long_table_is_cut_and_says_so():
+    table = Table(["a", "b"], [[str(row), "x"] for row in range(1000)])
+    text = html_page("long", [Part("all", ["words"], [table])])
+    assert "And 700 more rows" in text
+    assert markdown_page("long", [Part("all", [], [table])]).count("| x |") == 1000
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["{runs}/nowhere"], "is neither a run nor a folder with runs"),
+        (["{runs}/unfinished/seed-0"], "is a run that is not finished"),
+        (["{runs}/ours/seed-0", "{tmp}/other.npz"], "tell different classes apart"),
+        (["{runs}/ours/seed-0", "--out", "{tmp}/file/report.html"], "cannot write"),
+        (["{tmp}/garbage.npz"], "garbage.npz"),
+        (["{tmp}/other.npz", "--out", "."], "is a folder"),
+        (["{tmp}/other.npz", "--out", "{tmp}/report.pdf"], "end it with .html or .md"),
+        (["{tmp}/other.html", "--out", "{tmp}/other.html"], "is also read, and would be lost"),
+        (["{tmp}/other.npz", "--out", "{tmp}/page.html"], "but that is a file"),
+        (["{tmp}/other.npz", "--out", "{tmp}/pipe"], "is not an ordinary file"),
+        (["{runs}/ours/seed-0", "--prior", "estimate"], "give --validation"),
+        (["{runs}/ours/seed-0", "--prior", "{tmp}/prior.csv"], "prior.csv"),
+        ([], "required"),
+    ],
+)
+def test_bad_input_is_one_sentence(runs, tmp_path, capsys, arguments, sentence):
+    unfinished = runs / "unfinished" / "seed-0"
+    unfinished.mkdir(parents=True, exist_ok=True)
+    (unfinished / "recipe.toml").write_text((runs / "ours" / "seed-0" / "recipe.toml").read_text())
+    save_npz(tmp_path / "other.npz", make(100, 5))
+    (tmp_path / "file").write_text("a file, not a folder")
+    (tmp_path / "garbage.npz").write_bytes(b"garbage")
+    (tmp_path / "other.html").write_text("not predictions, but somebody's")
+    (tmp_path / "page_figures").write_text("a file")
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "prior.csv").write_text("0,1\nnobody,2\n")
+    capsys.readouterr()
+    texts = [argument.format(runs=runs, tmp=tmp_path) for argument in arguments]
+    out = [] if "--out" in texts else ["--out", str(tmp_path / "report.html")]
+    assert main(["report", *texts, *out]) == 2
+    error = capsys.readouterr().err
+    assert sentence in error
+    assert error.count("\n") == 1
+    assert not (tmp_path / "report.html").exists()
+    assert not list(tmp_path.rglob(".*.part"))

@@ -1,0 +1,194 @@
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+
+import pytest
+import torch
+
+from balpoe import UserError
+from balpoe.training.distributed import check_devices, gathered_rows, launch, led_by_first
+
+QUICK = ["train", "digits-lt", "--epochs", "2", "--threads", "1", "--device", "cpu", "--runs"]
+
+
+def network():
+    torch.manual_seed(0)
+    return torch.nn.Linear(3, 2)
+
+
+def together(work, devices):
+    return launch(work, network(), device="cpu", precision="32-true", devices=devices)
+
+
+class Gather:
+    """Each process brings its rows of tables of several lengths, and of more than a pipe holds."""
+
+    def __init__(self, lengths):
+        self.lengths = lengths
+
+    def __call__(self, fabric, network):
+        network.bias.data.fill_(float(1 + fabric.global_rank))
+        found = []
+        for length in self.lengths:
+            whole = torch.arange(2.0 * length).view(length, 2)
+            found.append(gathered_rows(fabric, whole[fabric.global_rank :: fabric.world_size], length))
+        return {"rank": fabric.global_rank, "tables": found}
+
+
+@pytest.mark.slow
+def test_rows_of_three_processes_come_back_in_order_and_once():
+    lengths, ours = (100_000, 7, 3, 2, 1), network()
+    result = launch(Gather(lengths), ours, device="cpu", precision="32-true", devices=3)
+    assert result["rank"] == 0
+    for length, table in zip(lengths, result["tables"], strict=True):
+        assert torch.equal(table, torch.arange(2.0 * length).view(length, 2))
+    assert ours.bias.tolist() == [1.0, 1.0]  # the first one's weights
+
+
+def test_one_process_gathers_nothing_and_works_on_the_network_itself():
+    ours = network()
+    result = launch(Gather((3,)), ours, device="cpu", precision="32-true")
+    assert torch.equal(result["tables"][0], torch.arange(6.0).view(3, 2))
+    assert ours.bias.tolist() == [1.0, 1.0]
+
+
+class Fail:
+    """The second process fails while the first one waits for it."""
+
+    def __init__(self, how):
+        self.how = how
+
+    def __call__(self, fabric, network):
+        if fabric.global_rank == 1:
+            if self.how == "mistake":
+                raise UserError("row 7 is not a picture; look at it")
+            if self.how == "bug":
+                raise ZeroDivisionError("a bug of ours")
+            os.kill(os.getpid(), signal.SIGKILL)
+        fabric.barrier()
+        return "never"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("how", "error", "sentence"),
+    [
+        ("mistake", UserError, "^row 7 is not a picture; look at it$"),
+        ("bug", Exception, r"(?s)Traceback.*ZeroDivisionError: a bug of ours"),
+        ("killed", UserError, "ended from outside .process 1 terminated with signal SIGKILL.; run the same command"),
+    ],
+)
+def test_a_process_that_dies_ends_all_and_its_error_is_shown(how, error, sentence):
+    started = time.monotonic()
+    with pytest.raises(error, match=sentence):
+        together(Fail(how), devices=2)
+    assert time.monotonic() - started < 120
+
+
+def test_what_cannot_be_had():
+    for arguments, sentence in (
+        (("cpu", 0), "devices must be at least 1"),
+        (("cpu", 1, 0), "num_nodes must be at least 1"),
+        (("cpu", 2, 2), "torchrun --nnodes 2 --nproc-per-node 2"),
+        (("cpu", 2, 1, True), "sync_batchnorm works between GPUs alone, but there are none"),
+    ):
+        with pytest.raises(UserError, match=sentence):
+            check_devices(*arguments)
+
+
+def test_without_a_launcher_a_command_is_called_as_it_is():
+    assert led_by_first(lambda: 7, device="cpu") == 7
+
+
+def evaluation(runs):
+    return json.loads((runs / "digits-lt-epochs-2" / "seed-0" / "evaluation.json").read_text())
+
+
+@pytest.fixture(scope="module")
+def alone(tmp_path_factory):
+    """What one process gives."""
+    from balpoe.cli.main import main
+
+    runs = tmp_path_factory.mktemp("alone")
+    assert main([*QUICK, str(runs)]) == 0
+    return runs
+
+
+def same_run(runs, alone):
+    """The same files, each written once, with the same numbers up to the order of sums."""
+    for folder in (runs, alone):
+        assert [path.name for path in folder.iterdir()] == ["digits-lt-epochs-2"]
+    ours, theirs = ({path.name for path in (r / "digits-lt-epochs-2" / "seed-0").iterdir()} for r in (runs, alone))
+    assert ours == theirs
+    assert evaluation(runs)["accuracy"] == pytest.approx(evaluation(alone)["accuracy"], abs=0.01)
+    assert evaluation(runs)["nll"] == pytest.approx(evaluation(alone)["nll"], abs=1e-3)
+
+
+@pytest.mark.slow
+def test_torchrun(tmp_path, alone):
+    """Two processes, one table; the same command again finds the run finished."""
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m", "balpoe"]
+    result = subprocess.run([*command, *QUICK, str(tmp_path)], capture_output=True, text=True, timeout=300, check=True)
+    assert result.stdout.count("Next: ") == 1
+    assert result.stdout.count("seed-0 │") == 1
+    same_run(tmp_path, alone)
+    again = subprocess.run([*command, *QUICK, str(tmp_path)], capture_output=True, text=True, timeout=300, check=True)
+    assert "is finished already" in again.stdout
+    assert again.stdout.count("Next: ") == 1
+
+
+def srun(arguments, tasks):
+    """Start what srun would start on one machine."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    same = {
+        "SLURM_JOB_ID": "1", "SLURM_JOB_NAME": "test", "SLURM_NODELIST": "localhost", "SLURM_NNODES": "1",
+        "SLURM_NODEID": "0", "SLURM_NTASKS": str(tasks), "SLURM_STEP_NUM_TASKS": str(tasks),
+        "SLURM_NTASKS_PER_NODE": str(tasks), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port),
+    }  # fmt: skip
+    return [
+        subprocess.Popen(
+            [sys.executable, "-m", "balpoe", *arguments],
+            env={**os.environ, **same, "SLURM_PROCID": str(rank), "SLURM_LOCALID": str(rank)},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for rank in range(tasks)
+    ]
+
+
+@pytest.mark.slow
+def test_srun(tmp_path, alone):
+    """Three processes: the first one speaks and writes, the others end quietly, with exit code 0."""
+    processes = srun([*QUICK, str(tmp_path)], 3)
+    outputs = [process.communicate(timeout=300) for process in processes]
+    assert [process.returncode for process in processes] == [0, 0, 0], outputs
+    assert outputs[0][0].count("Next: ") == 1
+    for stdout, stderr in outputs[1:]:
+        assert all(line.startswith("[Gloo]") for line in stdout.splitlines())  # torch's own
+        assert not stderr
+    same_run(tmp_path, alone)
+
+
+@pytest.mark.slow
+def test_a_task_of_srun_that_is_killed_ends_the_others(tmp_path):
+    processes = srun([*QUICK[:3], "100000", *QUICK[4:], str(tmp_path), "--checkpoint-seconds", "0"], 2)
+    try:
+        while not (tmp_path / "digits-lt-epochs-100000" / "seed-0" / "checkpoint.pt").exists():
+            assert all(process.poll() is None for process in processes)
+            time.sleep(0.05)
+        processes[1].kill()
+        _, stderr = processes[0].communicate(timeout=120)
+        assert processes[0].returncode == 2
+        assert "balpoe: process 0 of the training has lost the others" in stderr
+        assert "Traceback" not in stderr
+    finally:
+        for process in processes:
+            process.kill()
+            process.communicate()

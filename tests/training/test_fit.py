@@ -1,0 +1,459 @@
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+import torch
+
+from balpoe import BalPoELoss, Dataset, UserError, expert_network, fit, load_data, predict
+from balpoe.data.augment.operations import AUGMENTATIONS, Rotate
+from balpoe.training.checkpoints import load_checkpoint, save_checkpoint
+from balpoe.training.fit import fit_and_predict, fit_and_predict_by_step
+from balpoe.training.interrupts import Interrupt
+from balpoe.training.loop import Trainer
+from balpoe.training.schedules import Constant, Cosine
+from trainings import Stop, features, mlp, resnet, same_weights, tiny_data, train
+
+
+def test_golden_losses_of_ten_steps():
+    """Recorded once; a change that is not meant to alter results leaves them."""
+    data = features()
+    history = train(data, mlp(data), epochs=10, batch_size=80, lr=0.01)
+    expected = [8.1493, 4.8334, 3.1642, 2.332, 2.0862, 1.3899, 1.1555, 1.5758, 1.2599, 1.298]
+    assert [entry["loss"] for entry in history] == pytest.approx(expected, abs=1e-3)
+    # In double precision: in single, ways to convolve that differ between processors are apart by this much in step 2.
+    # Nor a rotation, of which rounding decides at some pixels.
+    pictures, exact = tiny_data(), [each for each in AUGMENTATIONS["standard"] if not isinstance(each, Rotate)]
+    settings = {"epochs": 10, "batch_size": 60, "lr": 0.01, "augmentation": exact, "precision": "64-true"}
+    history = train(pictures, resnet(pictures), **settings)
+    expected = [9.2334, 6.8371, 4.3383, 3.5706, 3.5554, 2.5393, 2.1755, 2.1217, 2.1335, 1.8505]
+    assert [entry["loss"] for entry in history] == pytest.approx(expected, abs=1e-3)
+
+
+def test_against_a_loop_written_out():
+    """SGD with Nesterov momentum and decay, mixup and schedule, step by step, without any of fit's machinery."""
+    from balpoe.data.loading.epoch_plan import plan_epoch
+
+    data, network, other = features(), mlp(features()), mlp(features())
+    train(data, network, epochs=3, mixup_alpha=0.3, seed=4, weight_decay=1e-3)
+    loss = BalPoELoss(data.class_counts, (1, 0, -1))
+    inputs = data.preprocessing.normalise(data.images)
+    momentum = [torch.zeros_like(p) for p in other.parameters()]
+    for epoch in range(3):
+        plan = plan_epoch(4, epoch, len(data), 16, mixup_alpha=0.3)
+        for batch in plan.batches:
+            rows = plan.order[batch.start : batch.stop]
+            partners, w = rows[batch.partners], batch.weight
+            logits = other(w * inputs[rows] + (1 - w) * inputs[partners])
+            value = w * loss(logits, data.targets[rows]) + (1 - w) * loss(logits, data.targets[partners])
+            gradients = torch.autograd.grad(value, list(other.parameters()))
+            with torch.no_grad():
+                for parameter, gradient, velocity in zip(other.parameters(), gradients, momentum, strict=True):
+                    gradient = gradient + 1e-3 * parameter
+                    velocity.mul_(0.9).add_(gradient)
+                    parameter -= 0.05 * Cosine()(epoch, 3) * (gradient + 0.9 * velocity)
+    for ours, theirs in zip(network.parameters(), other.parameters(), strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-5)
+
+
+def test_the_same_seed_gives_the_same_bits_and_another_does_not():
+    data = tiny_data()
+    networks = [resnet(data) for _ in range(3)]
+    settings = {"augmentation": AUGMENTATIONS["standard"], "cutmix_probability": 0.5, "epochs": 2}
+    histories = [train(data, n, seed=seed, **settings) for n, seed in zip(networks, (0, 0, 1), strict=True)]
+    assert histories[0] == histories[1]
+    assert same_weights(networks[0], networks[1])
+    assert not same_weights(networks[0], networks[2])
+
+
+def test_a_network_that_is_ready_for_evaluation_is_trained_like_any_other():
+    data = tiny_data()
+    first, second = resnet(data), resnet(data).eval()
+    assert train(data, first, epochs=1) == train(data, second, epochs=1)
+    assert same_weights(first, second)
+
+
+def test_what_torch_draws_is_seeded_and_the_caller_s_generator_is_left_alone():
+    class WithDropout(torch.nn.Module):
+        num_experts = 1
+
+        def __init__(self):
+            super().__init__()
+            torch.manual_seed(0)
+            self.layers = torch.nn.Sequential(torch.nn.Linear(6, 8), torch.nn.Dropout(0.5), torch.nn.Linear(8, 3))
+
+        def forward(self, x):
+            return self.layers(x)[:, None]
+
+    first, second = WithDropout(), WithDropout()
+    torch.manual_seed(7)
+    train(features(), first)
+    after = torch.rand(1)
+    torch.manual_seed(7)
+    assert torch.equal(after, torch.rand(1))
+    train(features(), second)
+    assert same_weights(first, second)
+
+
+def test_an_epoch_begins_before_the_losses_of_the_one_before_are_read(monkeypatch):
+    order, begin, read = [], Trainer._begin, Trainer._read
+    monkeypatch.setattr(
+        Trainer, "_begin", lambda self, epoch, first=0: order.append(epoch) or begin(self, epoch, first)
+    )
+    monkeypatch.setattr(Trainer, "_read", lambda self, *losses: order.append("read") or read(self, *losses))
+    data = features()
+    train(data, mlp(data), epochs=3)
+    assert order == [0, 1, "read", 2, "read", "read"]
+
+
+def test_no_file_is_written_unless_asked(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    data = features()
+    history = train(data, mlp(data))
+    assert [entry["epoch"] for entry in history] == [0, 1, 2, 3]
+    assert [entry["lr"] for entry in history] == pytest.approx([0.05 * Cosine()(e, 4) for e in range(4)])
+    assert not list(tmp_path.iterdir())
+
+
+def test_files_of_a_run(tmp_path):
+    data = features()
+    history = train(data, mlp(data), run=tmp_path)
+    lines = (tmp_path / "history.jsonl").read_text().splitlines()
+    assert [json.loads(line) for line in lines] == history
+    timing = [json.loads(line) for line in (tmp_path / "timing.jsonl").read_text().splitlines()]
+    assert len(timing) == 4
+    assert all(entry["seconds"] > 0 and entry["images_per_second"] > 0 for entry in timing)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["checkpoint.pt", "history.jsonl", "timing.jsonl"]
+
+
+class Crash(BaseException):
+    """The process is gone: nothing may catch this."""
+
+
+def crash_at(monkeypatch, name, number):
+    """Make the `number`-th call of os.NAME the last thing that happens; after it for a rename, before it otherwise."""
+    real, calls = getattr(os, name), []
+
+    def dying(*arguments):
+        calls.append(arguments)
+        if len(calls) < number:
+            return real(*arguments)
+        if name == "replace":
+            real(*arguments)
+        raise Crash
+
+    monkeypatch.setattr(os, name, dying)
+
+
+@pytest.mark.parametrize("name", ["fsync", "replace"])
+def test_a_crash_at_any_file_operation_resumes_to_the_same_bits(tmp_path, monkeypatch, name):
+    data, straight = features(), mlp(features())
+    settings = {"checkpoint_seconds": 0, "epochs": 3, "averaged_end": 0.7}
+    expected = train(data, straight, run=tmp_path / "straight", **settings)
+    crashes = 0
+    for number in range(1, 40):
+        folder = tmp_path / str(number)
+        with monkeypatch.context() as patch:
+            crash_at(patch, name, number)
+            try:
+                train(data, mlp(data), run=folder, **settings)
+            except Crash:
+                crashes += 1
+        network = mlp(data)
+        assert train(data, network, run=folder, **settings) == expected
+        assert same_weights(network, straight)
+        assert (folder / "history.jsonl").read_bytes() == (tmp_path / "straight" / "history.jsonl").read_bytes()
+        if crashes < number:
+            break  # this one was never reached: all operations have been tried
+    assert crashes > 6
+
+
+KILLED = """
+import os, signal, sys
+name, number, folder = sys.argv[1], int(sys.argv[2]), sys.argv[3]
+real, calls = getattr(os, name), []
+def dying(*arguments):
+    calls.append(arguments)
+    result = real(*arguments)
+    if len(calls) == number:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return result
+setattr(os, name, dying)
+from balpoe.cli.main import main
+command = ["train", "digits-lt", "--epochs", "12", "--checkpoint-seconds", "0", "--threads", "1", "--runs", folder]
+sys.exit(main(command))
+"""
+
+
+@pytest.mark.slow
+def test_sigkill_at_several_moments(tmp_path):
+    """The command of the user, killed for good while it writes, between files, and while it trains."""
+    from balpoe.cli.main import main
+
+    command = ["train", "digits-lt", "--epochs", "12", "--checkpoint-seconds", "0", "--threads", "1", "--runs"]
+    assert main([*command, str(tmp_path / "straight")]) == 0
+    run = Path("digits-lt-epochs-12", "seed-0")
+    straight = tmp_path / "straight" / run
+    for moment in (("fsync", 9), ("replace", 12), ("replace", 41), "later"):
+        folder = tmp_path / "-".join(map(str, moment))
+        if moment == "later":
+            process = subprocess.Popen([sys.executable, "-m", "balpoe", *command, str(folder)])
+            while not (folder / run / "checkpoint.pt").exists():
+                time.sleep(0.01)
+            process.kill()
+            assert process.wait() == -signal.SIGKILL
+        else:
+            arguments = [sys.executable, "-c", KILLED, moment[0], str(moment[1]), str(folder)]
+            assert subprocess.run(arguments, check=False).returncode == -signal.SIGKILL
+        assert not (folder / run / "evaluation.json").exists()
+        assert main([*command, str(folder)]) == 0
+        for name in ("model.safetensors", "history.jsonl", "predictions/expert_logits.npy", "evaluation.json"):
+            assert (folder / run / name).read_bytes() == (straight / name).read_bytes(), (moment, name)
+
+
+@pytest.mark.parametrize("at", [1, 7, 10, 13])
+def test_ctrl_c_stops_cleanly_after_any_step_and_resumes_to_the_same_bits(tmp_path, at):
+    data, straight = features(), mlp(features())
+    expected = train(data, straight, averaged_end=0.5)
+    network, loss = mlp(data), BalPoELoss(data.class_counts, (1, 0, -1))
+    settings = {"epochs": 4, "batch_size": 16, "lr": 0.05, "schedule": Cosine(), "device": "cpu", "progress": False}
+    settings["averaged_end"] = 0.5
+    with pytest.raises(KeyboardInterrupt, match="of 4"):
+        fit(network, Stop(loss, 2 * at), data, run=tmp_path, **settings)
+    loss = Stop(loss, 0)  # the same kind of loss, which does not press it again
+    assert load_checkpoint(tmp_path / "checkpoint.pt")["epoch"] == at // 5
+    again = mlp(data)
+    assert fit(again, loss, data, run=tmp_path, **settings) == expected
+    assert same_weights(again, straight)
+
+
+def test_fit_works_in_a_thread_where_signals_cannot_be_caught():
+    data, results = features(), []
+    thread = threading.Thread(target=lambda: results.append(train(data, mlp(data))))
+    thread.start()
+    thread.join()
+    assert len(results[0]) == 4
+
+
+def test_a_loss_that_is_not_finite_names_the_step_and_keeps_the_last_good_checkpoint(tmp_path):
+    data, network = features(), mlp(features())
+
+    class Diverging(BalPoELoss):
+        def forward(self, expert_logits, targets, progress=None):
+            value = super().forward(expert_logits, targets)
+            return value * float("nan") if progress >= 0.5 + 0.25 * 2 / 5 else value
+
+    loss = Diverging(data.class_counts, (1, 0, -1))
+    settings = {"epochs": 4, "batch_size": 16, "lr": 0.05, "device": "cpu", "progress": False}
+    with pytest.raises(UserError, match=r"the loss became nan in epoch 3 of 4, step 3 of 5: lower the learning rate"):
+        fit(network, loss, data, run=tmp_path, checkpoint_seconds=0, **settings)
+    state = load_checkpoint(tmp_path / "checkpoint.pt")
+    assert state["epoch"] == 2
+    assert all(torch.isfinite(tensor).all() for tensor in state["network"].values())
+
+
+def test_a_checkpoint_of_other_settings_is_refused(tmp_path):
+    data = features()
+    train(data, mlp(data), run=tmp_path)
+    with pytest.raises(UserError, match=r"belongs to a training with lr=0.05 \(now 0.1\); choose another folder"):
+        train(data, mlp(data), run=tmp_path, lr=0.1)
+    loss = BalPoELoss(data.class_counts, (0, 0, 0))
+    with pytest.raises(UserError, match="belongs to a training with loss=BalPoELoss-"):
+        fit(mlp(data), loss, data, run=tmp_path, epochs=4, batch_size=16, lr=0.05, schedule=Cosine(), progress=False)
+    other = Dataset(data.images + 1, data.targets)
+    with pytest.raises(UserError, match="belongs to a training with data=Dataset-"):
+        train(other, mlp(data), run=tmp_path)
+    wide = expert_network("mlp", num_classes=3, num_experts=3, num_features=6, width=9)
+    with pytest.raises(UserError, match="does not fit this network"):
+        train(data, wide, run=tmp_path)
+
+
+class Evil:
+    def __init__(self, path):
+        self.path = path
+
+    def __reduce__(self):
+        return os.system, (f"touch {self.path}",)
+
+
+def test_checkpoints_that_are_broken_foreign_or_malicious(tmp_path):
+    data, path = features(), tmp_path / "checkpoint.pt"
+    train(data, mlp(data), run=tmp_path)
+    whole = path.read_bytes()
+    for content in (whole[: len(whole) // 2], b"", b"not a checkpoint", whole[100:]):
+        path.write_bytes(content)
+        with pytest.raises(UserError, match="cannot be read as a checkpoint"):
+            train(data, mlp(data), run=tmp_path)
+    torch.save({"version": 1, "evil": Evil(tmp_path / "pwned")}, path)
+    with pytest.raises(UserError, match="cannot be read as a checkpoint"):
+        train(data, mlp(data), run=tmp_path)
+    assert not (tmp_path / "pwned").exists()
+    torch.save({"weights": torch.zeros(2)}, path)
+    with pytest.raises(UserError, match="not a checkpoint of balpoe"):
+        train(data, mlp(data), run=tmp_path)
+    save_checkpoint(path, {"version": 99})
+    with pytest.raises(UserError, match="format 99, but this balpoe reads format 2"):
+        train(data, mlp(data), run=tmp_path)
+
+
+def test_wrong_settings():
+    data = features()
+    for settings, sentence in (
+        ({"epochs": 0}, "epochs must be a whole number from 1"),
+        ({"batch_size": 0}, "batch_size must be a whole number from 1"),
+        ({"epochs": 1.5}, "epochs must be a whole number from 1"),
+        ({"seed": -1}, "seed must be a whole number from 0"),
+        ({"lr": float("nan")}, "lr must be above 0"),
+        ({"weight_decay": -1.0}, "weight_decay be at least 0"),
+        ({"precision": "foo"}, "precision 'foo' is not known; use auto"),
+        ({"devices": 2, "batch_size": 1}, "leaves nothing for some of 2 processes"),
+        ({"devices": 100, "batch_size": 100}, "a training set of 80 leaves nothing for some of 100 processes"),
+        ({"num_nodes": 2}, "type on each: torchrun --nnodes 2"),
+        ({"sync_batchnorm": True}, "sync_batchnorm works between GPUs alone"),
+        ({"step": "captured"}, "needs one CUDA device"),
+        ({"mixup_alpha": -1}, "mixup_alpha must be at least 0"),
+        ({"averaged_end": 10}, r"averaged_end must lie in \[0, 1\], a part of the epochs, but is 10"),
+        ({"device": "gpu0"}, "unknown device 'gpu0'"),
+        ({"devices": 0}, "devices must be at least 1"),
+    ):
+        with pytest.raises(UserError, match=sentence):
+            train(data, mlp(data), **settings)
+    if not torch.cuda.is_available():
+        with pytest.raises(UserError, match="torch sees no GPU"):
+            train(data, mlp(data), device="cuda")
+    with pytest.raises(UserError, match="CutMix wants pictures"):
+        train(data, mlp(data), cutmix_probability=1.0)
+
+
+@pytest.mark.slow
+def test_two_processes_train_as_one(tmp_path):
+    """Without batch normalisation and augmentation: ten losses and the weights, mixup included."""
+    data, alone, together = features(), mlp(features()), mlp(features())
+    settings = {"epochs": 10, "batch_size": 80, "schedule": Constant(), "mixup_alpha": 0.4, "averaged_end": 0.3}
+    expected = [entry["loss"] for entry in train(data, alone, **settings)]
+    found = [entry["loss"] for entry in train(data, together, devices=2, run=tmp_path, **settings)]
+    assert found == pytest.approx(expected, abs=1e-5)
+    for ours, theirs in zip(together.parameters(), alone.parameters(), strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-5)
+    assert len((tmp_path / "history.jsonl").read_text().splitlines()) == 10
+    with pytest.raises(UserError, match="belongs to a training with"):  # a sentence from another process
+        train(data, mlp(data), devices=2, run=tmp_path, **{**settings, "lr": 0.3})
+
+
+@pytest.mark.slow
+def test_an_epoch_begun_alone_is_ended_by_two_processes(tmp_path):
+    """Losses that are already known count once, not once for each process."""
+    data = features()
+    settings = {"epochs": 2, "batch_size": 16, "schedule": Constant()}
+    whole = train(data, mlp(data), **settings)
+    loss, interrupt = BalPoELoss(data.class_counts, (1, 0, -1)), Interrupt()
+    given = {"lr": 0.05, "device": "cpu", "progress": False, "run": tmp_path, **settings}
+    steps = fit_and_predict_by_step(mlp(data), loss, data, data, interrupt, **given)
+    for _ in range(3):
+        next(steps)
+    interrupt.request()
+    with pytest.raises(KeyboardInterrupt, match="epoch 1 of 2"):
+        list(steps)
+    rest = train(data, mlp(data), run=tmp_path, devices=2, **settings)
+    assert [entry["loss"] for entry in rest] == pytest.approx([entry["loss"] for entry in whole], abs=1e-5)
+
+
+def test_prediction_after_training_is_that_of_the_trained_network():
+    data, network = features(), mlp(features())
+    loss = BalPoELoss(data.class_counts, (1, 0, -1))
+    settings = {"epochs": 2, "batch_size": 16, "lr": 0.05, "device": "cpu", "progress": False}
+    history, logits = fit_and_predict(network, loss, data, data, **settings)
+    assert [entry["epoch"] for entry in history] == [0, 1]
+    with pytest.raises(UserError, match="unknown setting 'epoch'; did you mean 'epochs'"):
+        fit_and_predict(network, loss, data, data, epoch=2)
+    about = {"class_counts": data.class_counts, "lambdas": (1, 0, -1)}
+    assert torch.equal(logits, predict(network, data, **about).expert_logits)
+
+
+@pytest.mark.slow
+def test_a_run_continues_with_another_number_of_processes_and_says_so(tmp_path, capfd):
+    """One process, then two, then three, which also predict; with a mixed epoch in between."""
+    data, network = features(), mlp(features())
+    loss = BalPoELoss(data.class_counts, (1, 0, -1))
+    settings = {
+        "epochs": 6, "batch_size": 16, "lr": 0.05, "schedule": Constant(), "mixup_alpha": 0.0, "device": "cpu",
+        "progress": False,
+    }  # fmt: skip
+    expected = fit(mlp(data), loss, data, **settings)
+    settings.update(run=tmp_path, track=("csv",))
+    with pytest.raises(KeyboardInterrupt, match="epoch 2 of 6"):
+        fit(mlp(data), Stop(loss, 7), data, **settings)
+    with pytest.raises(KeyboardInterrupt, match="epoch 4 of 6"):
+        fit(mlp(data), Stop(loss, 5), data, devices=2, **settings)
+    assert "continues with 2 processes where 1 began: not bit for bit what 1 would have given" in capfd.readouterr().err
+    test = data.subset(torch.arange(7))
+    history, logits = fit_and_predict(network, Stop(loss, 0), data, test, devices=3, **settings)
+    assert "continues with 3 processes where 2 began" in capfd.readouterr().err
+    assert [entry["epoch"] for entry in history] == [0, 1, 2, 3, 4, 5]
+    losses = [[entry["loss"] for entry in entries] for entries in (history, expected)]
+    assert losses[0] == pytest.approx(losses[1], abs=1e-4)
+    assert load_checkpoint(tmp_path / "checkpoint.pt")["processes"] == 3
+    assert len((tmp_path / "history.csv").read_text().splitlines()) == 1 + 6
+    found = predict(network, test, class_counts=data.class_counts, lambdas=(1, 0, -1)).expert_logits
+    torch.testing.assert_close(logits, found)  # in order, and the weights came back
+    state = load_checkpoint(tmp_path / "checkpoint.pt")
+    unfinished = {**state, "epoch": 5, "history": state["history"][:5], "timing": state["timing"][:5]}
+    save_checkpoint(tmp_path / "checkpoint.pt", unfinished)
+    with pytest.warns(UserWarning, match="continues with 1 process where 3 began"):
+        fit(mlp(data), Stop(loss, 0), data, **settings)
+
+
+@pytest.mark.slow
+def test_two_processes_with_batch_normalisation_and_augmentation_end_within_noise():
+    train_set, test_set = load_data("digits-lt", imbalance_ratio=10)
+    data = train_set.subset(torch.arange(len(train_set))[::2])
+    accuracies = {}
+    for devices in (1, 2):
+        torch.manual_seed(0)
+        network = expert_network("resnet32", num_classes=10, num_experts=2, width=4, in_channels=1)
+        train(data, network, epochs=8, batch_size=32, lr=0.1, devices=devices, augmentation=(Rotate(10.0),))
+        network.eval()
+        with torch.no_grad():
+            logits = network(test_set.preprocessing.normalise(test_set.images)).mean(dim=1)
+        accuracies[devices] = float((logits.argmax(dim=1) == test_set.targets).float().mean())
+    assert accuracies[1] > 0.5
+    assert accuracies[2] == pytest.approx(accuracies[1], abs=0.15)
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs CUDA")
+def test_on_a_gpu():
+    """In float32 as on the CPU, through grouped convolutions; in bfloat16 it learns as well."""
+    data, losses = tiny_data(), {}
+    for device, precision in (("cpu", "32-true"), ("cuda", "32-true"), ("cuda", "auto")):
+        network = resnet(data)
+        history = train(data, network, device=device, precision=precision, epochs=4, lr=0.002)
+        losses[device, precision] = [entry["loss"] for entry in history]
+        assert next(network.parameters()).device.type == device
+    # So small a network amplifies rounding tenfold a step: later epochs are compared loosely.
+    assert losses["cuda", "32-true"][:2] == pytest.approx(losses["cpu", "32-true"][:2], rel=0.02)
+    assert losses["cuda", "32-true"] == pytest.approx(losses["cpu", "32-true"], rel=0.25)
+    assert losses["cuda", "auto"] == pytest.approx(losses["cpu", "32-true"], rel=0.25)
+    assert losses["cuda", "auto"] != losses["cuda", "32-true"]
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two GPUs")
+def test_synchronised_batch_normalisation_on_two_gpus_trains_as_one():
+    """With each GPU's own statistics the losses differ; with those of both together they are one GPU's."""
+    data, losses, states = tiny_data(), {}, {}
+    for devices, sync in ((1, True), (2, True), (2, False)):
+        network = resnet(data)
+        settings = {"device": "cuda", "precision": "32-true", "epochs": 3, "lr": 0.002, "step": "eager"}
+        history = train(data, network, devices=devices, sync_batchnorm=sync, **settings)
+        losses[devices, sync] = [entry["loss"] for entry in history]
+        states[devices, sync] = {name: tensor.cpu() for name, tensor in network.state_dict().items()}
+        assert not any(isinstance(module, torch.nn.SyncBatchNorm) for module in network.modules())
+    assert losses[2, True] == pytest.approx(losses[1, True], rel=0.01)
+    assert losses[2, False] != pytest.approx(losses[1, True], rel=0.01)
+    resnet(data).load_state_dict(states[2, True])

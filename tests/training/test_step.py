@@ -1,0 +1,248 @@
+"""The step in its kinds: the same numbers, whichever way it is launched."""
+
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
+
+import pytest
+import torch
+from lightning_fabric import Fabric
+
+from balpoe import BalPoELoss, UserError, expert_network
+from balpoe.data.augment.operations import AUGMENTATIONS
+from balpoe.data.loading.in_memory import Batch
+from balpoe.training.step import CapturedStep, EagerStep, _State, training_step
+from compilations import distances_of_compiled_gradients, number_of_compilations
+from trainings import features, losses_of_steps, resnet, tiny_data, train
+
+cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs CUDA")
+
+
+def parts(data):
+    network = resnet(data)
+    optimizer = torch.optim.SGD(network.parameters(), lr=0.1, momentum=0.9, nesterov=True)
+    return network, BalPoELoss(data.class_counts, (1, -1)), optimizer
+
+
+def test_kinds_on_a_cpu():
+    data, fabric = tiny_data(), Fabric(accelerator="cpu")
+    assert isinstance(training_step(fabric, *parts(data), kind="auto"), EagerStep)
+    with pytest.raises(UserError, match="needs one CUDA device"):
+        training_step(fabric, *parts(data), kind="captured")
+    with pytest.raises(UserError, match="did you mean 'eager'"):
+        training_step(fabric, *parts(data), kind="eagre")
+
+
+@pytest.mark.parametrize("failures", [1, 2])
+@pytest.mark.filterwarnings("ignore:the training step cannot be captured")
+def test_a_recording_that_broke_is_made_once_more(monkeypatch, recwarn, failures):
+    data, seen = tiny_data(), []
+    network, loss, optimizer = parts(data)
+    weight = next(network.parameters())
+
+    def record(step, inputs):
+        seen.append(weight.detach().clone())
+        with torch.no_grad():
+            weight.add_(1)  # as the steps that warm up do
+        if len(seen) <= failures:
+            raise RuntimeError("broken by another")
+        return "recording"
+
+    monkeypatch.setattr(CapturedStep, "_record", record)
+    step = CapturedStep(Fabric(accelerator="cpu"), network, loss, optimizer)
+    step.preparation(Batch(torch.zeros(2, 3, 8, 8), torch.zeros(2, dtype=torch.long)))()
+    assert len(seen) == 2
+    assert torch.equal(seen[0], seen[1])
+    assert torch.equal(seen[0], weight)
+    assert list(step.recordings.values()) == ["recording"] * (failures == 1)
+    assert step.kind == ("captured" if failures == 1 else "eager")
+    assert len(recwarn) == (failures == 2)
+
+
+def in_a_new_process(function):
+    """Torch's compiler has state of the whole process, which other tests may have touched."""
+    with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
+        return pool.submit(function).result()
+
+
+def test_many_networks_can_be_compiled_in_one_process():
+    """Torch's own limit is eight; beyond it a step would silently run as it is."""
+    assert in_a_new_process(number_of_compilations) == 12
+
+
+def test_compiled_gradients_of_a_float32_classifier_are_float32():
+    """By default torch's compiler would compute them in bfloat16, as the network in front of it."""
+    assert max(in_a_new_process(distances_of_compiled_gradients)) < 1e-5
+
+
+def test_what_a_step_changes_can_be_undone():
+    data, fabric = tiny_data(), Fabric(accelerator="cpu")
+    network, loss, optimizer = parts(data)
+    step = EagerStep(fabric, network, loss, optimizer)
+    batch = Batch(data.preprocessing.normalise(data.images), data.targets)
+
+    def losses():
+        return [float(step(batch, 0.05, 0.0)) for _ in range(3)]
+
+    fresh = _State(network, optimizer)
+    first = losses()
+    fresh.restore()
+    assert losses() == first  # momentum that did not exist before is zero after
+    later = _State(network, optimizer)
+    second = losses()
+    later.restore()
+    assert losses() == second != first
+
+
+def test_the_losses_of_steps_are_noted(monkeypatch):
+    """What the comparisons of steps rest on; an epoch's loss is the mean over its samples."""
+    data, losses = tiny_data(), losses_of_steps(monkeypatch)
+    history = train(data, resnet(data), epochs=2, batch_size=16)
+    assert len(losses) == 8
+    sizes = torch.tensor([16.0, 16, 16, 12])
+    means = torch.stack(losses).view(2, 4) @ sizes / 60
+    assert means.tolist() == pytest.approx([entry["loss"] for entry in history], rel=1e-5)
+
+
+@pytest.mark.gpu
+@cuda
+@pytest.mark.parametrize("precision", ["32-true", "bf16-mixed"])
+def test_captured_and_eager_give_the_same_losses(monkeypatch, precision):
+    """Twenty steps, of two shapes of batch, with mixup and CutMix, learning rates that change."""
+    data, losses = tiny_data(), {}
+    for name in ("eager", "captured"):
+        with monkeypatch.context() as patch:
+            losses[name] = losses_of_steps(patch)
+            train(
+                data, resnet(data), epochs=5, batch_size=16, lr=0.02, device="cuda", precision=precision, step=name,
+                augmentation=AUGMENTATIONS["standard"], cutmix_probability=0.5,
+            )  # fmt: skip
+    eager, captured = ([float(loss) for loss in losses[name]] for name in ("eager", "captured"))
+    assert len(eager) == len(captured) == 20
+    assert captured == pytest.approx(eager, rel=1e-3 if precision == "32-true" else 2e-2)
+
+
+@pytest.mark.gpu
+@cuda
+def test_compiled_and_eager_give_the_same_losses_and_updates():
+    """A small network amplifies rounding tenfold with each step: at a low rate there is nothing to amplify."""
+    data, losses, updates = tiny_data(), [], []
+    with torch.backends.cudnn.flags(enabled=True, allow_tf32=False):
+        for kind in ("eager", "compiled"):
+            settings = {"batch_size": 16, "lr": 1e-5, "device": "cuda", "precision": "32-true", "step": kind}
+            losses.append([e["loss"] for e in train(data, resnet(data), epochs=5, cutmix_probability=0.5, **settings)])
+            network, before = resnet(data), resnet(data)
+            train(data, network, epochs=1, **{**settings, "batch_size": 60})  # one step
+            pairs = zip(network.parameters(), before.parameters(), strict=True)
+            updates.append([after.detach().cpu() - first.detach() for after, first in pairs])
+    assert losses[1] == pytest.approx(losses[0], rel=1e-3)
+    for ours, theirs in zip(*updates, strict=True):
+        assert float((ours - theirs).norm()) <= 0.02 * float(theirs.norm()) + 1e-9
+
+
+@pytest.mark.gpu
+@cuda
+@pytest.mark.parametrize("kind", ["eager", "captured"])
+def test_a_captured_run_is_resumed(kind, tmp_path, monkeypatch):
+    """Stopped by an interrupt in the middle of an epoch, then taken up by either kind of step."""
+    from balpoe.training.interrupts import Interrupt
+
+    data = tiny_data()
+    whole = train(data, resnet(data), device="cuda", precision="32-true", step="captured")
+    count = 0
+
+    def stop_after_six(self):
+        nonlocal count
+        count += 1
+        return count >= 8
+
+    network = resnet(data)
+    with monkeypatch.context() as patch:
+        patch.setattr(Interrupt, "requested", property(stop_after_six, lambda self, value: None), raising=False)
+        with pytest.raises(KeyboardInterrupt):
+            train(data, network, device="cuda", precision="32-true", step="captured", run=tmp_path)
+    rest = train(data, resnet(data), device="cuda", precision="32-true", step=kind, run=tmp_path)
+    assert [e["loss"] for e in rest] == pytest.approx([e["loss"] for e in whole], rel=2e-3)
+
+
+@pytest.mark.gpu
+@cuda
+def test_what_cannot_be_captured_runs_eagerly():
+    class Curious(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.network = expert_network("mlp", num_classes=3, num_experts=3, num_features=6, width=8)
+            self.num_experts = 3
+
+        def forward(self, x):
+            return self.network(x) + 0 * float(x.sum())  # reads from the device
+
+    data, losses = features(), []
+    for kind in ("eager", "captured"):
+        torch.manual_seed(0)
+        network = Curious()
+        if kind == "captured":
+            with pytest.warns(UserWarning, match="cannot be captured and runs eagerly"):
+                history = train(data, network, device="cuda", precision="32-true", step=kind)
+        else:
+            history = train(data, network, device="cuda", precision="32-true", step=kind)
+        losses.append([entry["loss"] for entry in history])
+    assert losses[1] == pytest.approx(losses[0], rel=1e-4)
+    assert torch.rand(2, device="cuda").isfinite().all()  # chance is no longer recorded
+
+
+@pytest.mark.gpu
+@cuda
+@pytest.mark.parametrize("broken", [4, 8])  # of each shape of batches three steps warm up, and the next is recorded
+def test_what_breaks_a_recording_once_is_recorded_after_all(broken):
+    class CuriousOnce(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.network = expert_network("mlp", num_classes=3, num_experts=3, num_features=6, width=8)
+            self.num_experts, self.calls = 3, 0
+
+        def forward(self, x):
+            self.calls += 1
+            return self.network(x) + (0 * float(x.sum()) if self.calls == broken else 0)
+
+    losses = []
+    for kind in ("eager", "captured"):
+        torch.manual_seed(0)
+        network = CuriousOnce()
+        history = train(features(88), network, device="cuda", precision="32-true", step=kind)
+        losses.append([entry["loss"] for entry in history])
+    assert losses[1] == pytest.approx(losses[0], rel=1e-4)
+    assert network.calls == 12  # Python sees none of the replays
+
+
+@pytest.mark.gpu
+@cuda
+@pytest.mark.filterwarnings("ignore:Synchronization debug mode is a prototype feature")
+@pytest.mark.parametrize("step", ["captured", "fused"])
+def test_nothing_is_read_from_the_device_within_an_epoch(monkeypatch, step):
+    """Torch raises where the CPU would wait for the GPU, except where losses are read and checkpoints made."""
+    from balpoe.training.loop import Trainer
+
+    reads = []
+
+    def allowed(function):
+        def reads_from_the_device(*args):
+            reads.append(function.__name__)
+            torch.cuda.set_sync_debug_mode("default")
+            function(*args)
+            torch.cuda.set_sync_debug_mode("error")
+
+        return reads_from_the_device
+
+    for name in ("_read", "save"):
+        monkeypatch.setattr(Trainer, name, allowed(getattr(Trainer, name)))
+    augmentation = AUGMENTATIONS["autoaugment-cutout"]
+    settings = {"device": "cuda", "epochs": 3, "augmentation": augmentation, "cutmix_probability": 0.5}
+    settings["checkpoint_seconds"] = 1e9  # none but the last, however long the GPU takes to prepare
+    try:
+        network = expert_network("resnet32", num_classes=4, num_experts=2, width=16)
+        train(tiny_data(), network, step=step, **settings)
+        with pytest.raises(RuntimeError):
+            torch.zeros(1, device="cuda").item()
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+    assert reads == ["_read", "_read", "_read", "save"]  # the first epoch also prepares, and is not watched
