@@ -23,10 +23,12 @@ from balpoe.data.loading.epoch_plan import plan_epoch
 from balpoe.data.loading.in_memory import ResidentData
 from balpoe.data.long_tail import long_tailed_counts
 from balpoe.training.concurrent import Work, side_by_side
-from balpoe.training.distributed import launch
+from balpoe.training.distributed import chosen_precision, launch
 from balpoe.training.fit import fit_and_predict_by_step
 from balpoe.training.interrupts import Interrupt
-from balpoe.training.step import training_step
+from balpoe.training.optimizers import make_optimizer
+from balpoe.training.settings import FitSettings
+from balpoe.training.step import Learner, training_step
 
 Row = dict[str, object]
 WARM_UP = 2  # epochs that each of several trains before it waits for the others
@@ -81,8 +83,11 @@ def together(data: balpoe.Dataset, at_once: int, augment: str, epochs: int = 24)
     def training(seed: int) -> Work[None]:
         work = fit_and_predict_by_step(
             balpoe.expert_network("resnet32", num_classes=100, num_experts=3), balpoe.BalPoELoss(data.class_counts),
-            data, few, Interrupt(), epochs=epochs, augmentation=AUGMENTATIONS[augment], seed=seed, device="cuda",
-            progress=False,
+            data, few,
+            FitSettings(
+                epochs=epochs, augmentation=AUGMENTATIONS[augment], seed=seed, device="cuda", progress=False
+            ),
+            Interrupt(),
         )  # fmt: skip
         try:
             for turn, aside in enumerate(work):
@@ -135,10 +140,10 @@ def kernels(data: balpoe.Dataset, kind: str) -> list[tuple[str, float, int]]:
     network = balpoe.expert_network("resnet32", num_classes=100, num_experts=3)
     loss = balpoe.BalPoELoss(data.class_counts).cuda()
     network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-    optimizer = torch.optim.SGD(network.parameters(), lr=0.1, momentum=0.9, nesterov=True, fused=True)
 
     def work(fabric, network):  # type: ignore[no-untyped-def]
-        step = training_step(fabric, network, loss, optimizer, kind)
+        learner = Learner(network, loss, make_optimizer(network, FitSettings(weight_decay=0.0), fabric.device))
+        step = training_step(fabric, learner, kind, chosen_precision("cuda", "auto"))
         resident = ResidentData(data, fabric.device, (), seed=0)
         batches = list(resident.batches(plan_epoch(0, 0, len(data), 128, mixup_alpha=0.4), 0))[:20]
         for batch in batches[:4]:

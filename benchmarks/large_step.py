@@ -32,7 +32,9 @@ import balpoe
 from balpoe.data.loading.in_memory import Batch
 from balpoe.data.long_tail import long_tailed_counts
 from balpoe.training.distributed import launch
-from balpoe.training.step import training_step
+from balpoe.training.optimizers import make_optimizer
+from balpoe.training.settings import FitSettings
+from balpoe.training.step import Learner, training_step
 
 CLASSES, LAMBDAS, SHARED_STAGES = 1000, (1, 0, -1), 2
 COUNTS = long_tailed_counts(CLASSES, 1280, 256)  # the largest and the smallest class of ImageNet-LT
@@ -130,10 +132,10 @@ def our_step(network: nn.Module, batch: Batch, way: Way, setting: Setting) -> St
     network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     batch = batch._replace(images=batch.images.contiguous(memory_format=torch.channels_last))
     loss = balpoe.BalPoELoss(COUNTS, LAMBDAS).to(setting.device)
-    optimizer = SGD(network.parameters(), fused=True)
+    optimizer = make_optimizer(network, FitSettings(lr=0.025), torch.device(setting.device))
 
     def work(fabric: Fabric, network: nn.Module) -> Step:
-        step = training_step(fabric, network, loss, optimizer, way.kind)
+        step = training_step(fabric, Learner(network, loss, optimizer), way.kind, "bf16-mixed")
         return lambda: step(batch, 0.025, 0.0)
 
     return launch(work, network, device=setting.device, devices=1, precision="bf16-mixed")

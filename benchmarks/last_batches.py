@@ -110,17 +110,17 @@ def measured(cell: str, draws: str, recipe: Recipe, interrupt: Interrupt) -> "Wo
     weights = own_weights(recipe) if draws == "own" else released_weights(recipe)
     alpha = recipe.mixup_alpha
     # A rate of 0 leaves the weights, and so does the mean of one epoch; what is new are the statistics after it.
-    again = {"epochs": 1, "schedule": lambda epoch, epochs: 0.0, "averaged_end": 1.0, "step": "eager"}
-    kinds = {
+    again = {"epochs": 1, "schedule": lambda epoch, epochs: 0.0, "weight_average_fraction": 1.0, "step": "eager"}
+    kinds: dict[str, tuple[dict[str, Any], float]] = {
         "last batches": ({}, variance_left(weights)),
         "an epoch, mixed": (again, (alpha + 1) / (2 * alpha + 1)),  # the mean of w^2 + (1 - w)^2
         "an epoch, not mixed": ({**again, "mixup_alpha": 0.0}, 1.0),
     }
     rows = []
     for statistics, (changes, left) in kinds.items():
-        settings = {**parts.fit_settings, "progress": False, **changes}
+        settings = replace(parts.settings, progress=False, **changes)
         samples = parts.train, parts.test
-        _, logits = yield from fit_and_predict_by_step(parts.trained, parts.loss, *samples, interrupt, **settings)
+        _, logits = yield from fit_and_predict_by_step(parts.trained, parts.loss, *samples, settings, interrupt)
         assert logits is not None
         predictions = Predictions(logits.cpu(), parts.test.targets, parts.train.class_counts, parts.lambdas)
         scores = evaluate(predictions, num_resamples=0)

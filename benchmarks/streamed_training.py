@@ -30,8 +30,10 @@ from balpoe.data.loading.epoch_plan import plan_epoch
 from balpoe.data.loading.image_files import PictureFiles
 from balpoe.data.loading.in_memory import Batch
 from balpoe.data.loading.streaming import batch_source
-from balpoe.training.distributed import launch
-from balpoe.training.step import Step, training_step
+from balpoe.training.distributed import chosen_precision, launch
+from balpoe.training.optimizers import make_optimizer
+from balpoe.training.settings import FitSettings
+from balpoe.training.step import Learner, Step, training_step
 
 CLASSES, DISTINCT = 1000, 512
 
@@ -79,8 +81,9 @@ def measure(name: str, files: PictureFiles, batch_size: int, workers: int, devic
 
     def work(fabric: Fabric, network: nn.Module) -> dict[str, float]:
         network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-        optimizer = torch.optim.SGD(network.parameters(), lr=0.025, momentum=0.9, fused=device == "cuda")
-        step = training_step(fabric, network, loss, optimizer, kind)
+        settings = FitSettings(lr=0.025, nesterov=False, weight_decay=0.0, device=device)
+        learner = Learner(network, loss, make_optimizer(network, settings, fabric.device))
+        step = training_step(fabric, learner, kind, chosen_precision(device, "auto"))
         full = [next(iter(source.batches(plan, 0)))] * (len(files) // batch_size)
         return {
             "loading": rate(source.batches(plan, 0), None, device),

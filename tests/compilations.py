@@ -5,7 +5,8 @@ import torch
 from balpoe import BalPoELoss
 from balpoe.data.loading.in_memory import Batch
 from balpoe.networks import CosineClassifier
-from balpoe.training.step import _batch_loss, _compiling
+from balpoe.private_apis import compiling
+from balpoe.training.step import _batch_loss
 
 
 def number_of_compilations():
@@ -19,7 +20,7 @@ def number_of_compilations():
         return x * 2
 
     function = torch.compile(work, dynamic=False, backend=backend)
-    with _compiling():
+    with compiling():
         for size in range(2, 14):
             function(torch.zeros(size))
     return len(compiled)
@@ -31,7 +32,7 @@ def distances_of_compiled_gradients():
     features, gradients = torch.randn(8, 1, 16, requires_grad=True), []
     for function in (_batch_loss, torch.compile(_batch_loss, dynamic=False, backend="aot_eager", fullgraph=True)):
         features.grad = classifier.weight.grad = None
-        with _compiling(), torch.autocast("cpu", torch.bfloat16):
+        with compiling(), torch.autocast("cpu", torch.bfloat16):
             value = function(classifier, loss, Batch(features, torch.arange(8) % 5), 0.0)
         value.backward()
         gradients.append((features.grad, classifier.weight.grad))

@@ -17,6 +17,10 @@ SOURCE = Path(balpoe.__file__).parent
 ROOMS = (  # lower ones first
     "errors",
     "old_names",
+    "private_apis",
+    "settings",
+    "private_apis",
+    "settings",
     "files",
     "progress",
     "method",

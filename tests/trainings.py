@@ -33,8 +33,8 @@ def mlp(data):
     return expert_network("mlp", num_classes=len(data.class_names), num_experts=3, num_features=6, width=8)
 
 
-def train(data, network, **settings):
-    loss = BalPoELoss(data.class_counts, torch.linspace(1, -1, network.num_experts))
+def train(data, network, loss=None, **settings):
+    loss = loss or BalPoELoss(data.class_counts, torch.linspace(1, -1, network.num_experts))
     defaults = {"epochs": 4, "batch_size": 16, "lr": 0.05, "schedule": Cosine(), "device": "cpu", "progress": False}
     return fit(network, loss, data, **{**defaults, **settings})
 

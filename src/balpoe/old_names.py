@@ -6,7 +6,7 @@ from typing import Any, ParamSpec, TypeVar
 
 from balpoe.errors import UserError
 
-__all__ = ["OLD_NAMES", "current_names", "reads_old_names"]
+__all__ = ["OLD_NAMES", "current_names", "current_recipe", "reads_old_names"]
 
 OLD_NAMES: dict[str, dict[str, str]] = {
     "recipe": {"averaged_end": "weight_average_fraction"},  # and the flags made from it
@@ -32,6 +32,18 @@ def current_names(kind: str, values: Mapping[str, Any]) -> dict[str, Any]:
         if new in found or (new != name and new in values):
             raise UserError(f"{name} is the old name of {new}, and both are given; leave {name} out")
         found[new] = value
+    return found
+
+
+def current_recipe(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a recipe's fields under the names that they have now; SADE's loss was a field before it was a method.
+
+    >>> current_recipe({"epochs": 20, "backward_tau": 2.0})
+    {'epochs': 20, 'method': 'sade', 'method_settings': {'backward_tau': 2.0}}
+    """
+    found = current_names("recipe", values)
+    if tau := found.pop("backward_tau", 0.0):
+        found = {**found, "method": "sade", "method_settings": {"backward_tau": tau}}
     return found
 
 

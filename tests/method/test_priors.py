@@ -7,7 +7,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from balpoe import UserError, class_counts, class_prior, equidistant_lambdas, logit_offsets, tempered_prior
-from balpoe.method.priors import backward_lambdas
 
 positive = st.lists(st.floats(1e-8, 1.0), min_size=2, max_size=8)
 lambda_ = st.floats(-3, 3)
@@ -136,16 +135,3 @@ def test_equidistant_lambdas_are_the_papers():
     assert equidistant_lambdas(3, spread=2) == (2.0, 0.0, -2.0)  # iNaturalist
     with pytest.raises(UserError, match="at least 1"):
         equidistant_lambdas(0)
-
-
-def test_backward_lambdas_give_the_loss_of_sade_s_third_expert():
-    generator = torch.Generator().manual_seed(0)
-    prior = class_prior(torch.rand(7, generator=generator, dtype=torch.float64) + 0.01)
-    ranked = prior.argsort(descending=True)
-    backward = torch.empty_like(prior)
-    for rank, label in enumerate(ranked):
-        backward[label] = prior[ranked[len(ranked) - 1 - rank]]
-    lambdas = torch.stack([torch.ones(7).double(), torch.zeros(7).double(), backward_lambdas(prior, 2.0)])
-    offsets = logit_offsets(prior, lambdas)
-    expected = torch.stack([torch.zeros(7).double(), prior.log(), prior.log() - 2 * backward.log()])
-    torch.testing.assert_close(offsets, expected, atol=1e-12, rtol=0)

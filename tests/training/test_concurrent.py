@@ -7,6 +7,7 @@ from balpoe import BalPoELoss, Dataset, expert_network, fit
 from balpoe.training.concurrent import complete, side_by_side
 from balpoe.training.fit import fit_and_predict_by_step
 from balpoe.training.interrupts import Interrupt
+from balpoe.training.settings import FitSettings
 
 
 def counting(name, steps, log):
@@ -106,7 +107,9 @@ def test_an_interrupt_ends_all_of_them_in_order(tmp_path):
         loss = CountedLoss([17, 17, 16])
         loss.seed = seed
         folder = tmp_path / str(seed)
-        return fit_and_predict_by_step(network, loss, data, data, interrupt, seed=seed, run=folder, **settings)
+        return fit_and_predict_by_step(
+            network, loss, data, data, FitSettings(seed=seed, run=folder, **settings), interrupt
+        )
 
     def stopping(interrupt):
         while max(steps) < 6:
@@ -138,7 +141,8 @@ def test_trainings_side_by_side_are_those_alone():
         alone.append((fit(network, loss, data, seed=seed, **settings), network))
     networks = [parts(seed) for seed in range(3)]
     works = [
-        fit_and_predict_by_step(*networks[seed], data, data, Interrupt(), seed=seed, **settings) for seed in range(3)
+        fit_and_predict_by_step(*networks[seed], data, data, FitSettings(seed=seed, **settings), Interrupt())
+        for seed in range(3)
     ]
     together = [history for history, _ in side_by_side(works, at_once=3)]
     assert sorted(history[-1]["loss"] for history in together) == sorted(history[-1]["loss"] for history, _ in alone)

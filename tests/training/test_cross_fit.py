@@ -6,9 +6,17 @@ from hypothesis import strategies as st
 from balpoe import BalPoEClassifier, BalPoELoss, Dataset, UserError, fit
 from balpoe.data import Preprocessing
 from balpoe.method.calibration import fit_scale
-from balpoe.method.priors import class_prior, logit_offsets
-from balpoe.training.cross_fit import CrossLoss, cross_fit, dealt, expert_means, feature_experts
+from balpoe.method.ensemble import source_prior
+from balpoe.training.cross_fit import (
+    CrossLoss,
+    cross_fit,
+    expert_means,
+    feature_experts,
+    split_folds,
+    weighted_prior,
+)
 from balpoe.training.schedules import Cosine
+from balpoe.training.settings import FitSettings
 
 
 def generator(seed=0):
@@ -16,19 +24,19 @@ def generator(seed=0):
 
 
 @given(st.lists(st.integers(1, 9), min_size=2, max_size=6), st.sampled_from([(5, 5), (3, 3), (1, 10), (2, 4)]))
-def test_every_network_sees_every_class_and_not_its_part(counts, sizes):
+def test_every_network_sees_every_class_and_not_its_fold(counts, sizes):
     targets = torch.arange(len(counts)).repeat_interleave(torch.tensor(counts))
-    networks, parts = sizes
-    part, rows = dealt(targets, networks, parts, generator())
+    networks, folds = sizes
+    fold, rows = split_folds(targets, networks, folds, generator())
     assert rows.shape[1] == networks
     for network in range(networks):
         seen = set(rows[:, network].tolist())
-        assert seen == set((part != network).nonzero().squeeze(1).tolist())
+        assert seen == set((fold != network).nonzero().squeeze(1).tolist())
         assert set(targets[rows[:, network]].tolist()) == set(range(len(counts)))
     for label, count in enumerate(counts):
-        own = part[targets == label]
+        own = fold[targets == label]
         assert count > 1 or own.tolist() == [-1]
-        if networks == parts and count > 1:  # each is held out once, as evenly as can be
+        if networks == folds and count > 1:  # each is held out once, as evenly as can be
             held = torch.bincount(own, minlength=networks)
             assert int(held.sum()) == count
             assert int(held.max() - held.min()) <= 1
@@ -38,7 +46,7 @@ def test_the_loss_is_a_sum_of_weighted_losses_network_by_network():
     counts, lambdas = [60, 30, 10], (1, 0, -1)
     logits, labels, weights = torch.randn(7, 2 * 3, 3), torch.randint(3, (20, 2)), torch.rand(20, 2)
     rows = torch.randperm(20)[:7]
-    loss = CrossLoss(logit_offsets(class_prior(counts), lambdas), labels, weights)
+    loss = CrossLoss(BalPoELoss(counts, lambdas), labels, weights)
     slow = 0.0
     for network in range(2):
         for place, row in enumerate(rows.tolist()):
@@ -53,10 +61,17 @@ def problem():
     return Dataset(features, targets, preprocessing=Preprocessing((4,)))
 
 
+def crossed(network, data, folds, lambdas, loss=None, **settings):
+    prior = weighted_prior(data.targets, torch.ones(48))
+    loss = loss or BalPoELoss(prior, lambdas).float()
+    source = source_prior(prior, lambdas)
+    return cross_fit(network, data, torch.ones(48), folds, loss, source, FitSettings(**settings))
+
+
 def test_networks_side_by_side_are_networks_alone():
     """The same first weights, rows, order and mixing: the same weights afterwards, for each of them."""
     data, lambdas = problem(), (1, 0, -1)
-    parts = dealt(data.targets, 2, 2, generator())
+    folds = split_folds(data.targets, 2, 2, generator())
     settings = {"epochs": 3, "batch_size": 8, "lr": 0.2, "schedule": Cosine(), "mixup_alpha": 0.3, "seed": 4,
                 "device": "cpu", "progress": False}  # fmt: skip
     sizes = {"hidden": (5, 5), "cosine_scale": 8.0}
@@ -65,35 +80,51 @@ def test_networks_side_by_side_are_networks_alone():
     for number, network in enumerate(alone):
         state = {name: value[3 * number : 3 * number + 3] for name, value in both.state_dict().items()}
         network.load_state_dict(state)
-    cross_fit(both, data, torch.ones(48), parts, lambdas, **settings)
+    crossed(both, data, folds, lambdas, **settings)
     for number, network in enumerate(alone):
-        fit(network, BalPoELoss(data.class_counts, lambdas), data.subset(parts.rows[:, number]), **settings)
+        fit(network, BalPoELoss(data.class_counts, lambdas), data.subset(folds.rows[:, number]), **settings)
         for name, value in network.state_dict().items():
             torch.testing.assert_close(both.state_dict()[name][3 * number : 3 * number + 3], value)
 
 
 def test_what_is_unseen_is_predicted_by_the_network_that_has_not_seen_it():
     data = problem()
-    parts = dealt(data.targets, 3, 3, generator())
+    folds = split_folds(data.targets, 3, 3, generator())
     network = feature_experts(4, 3, 2, 3, hidden=(6,), cosine_scale=8.0, generator=generator())
-    found = cross_fit(
-        network, data, torch.ones(48), parts, (0.5, -0.5), epochs=2, batch_size=16, device="cpu", progress=False
-    )
+    found = crossed(network, data, folds, (0.5, -0.5), epochs=2, batch_size=16, device="cpu", progress=False)
     experts = network(data.images).detach().view(48, 3, 2, 3)
-    for row, (part, logits) in enumerate(zip(parts.part.tolist(), found.unseen.logits, strict=True)):
-        expected = experts[row, part].mean(dim=0).double().log_softmax(dim=0) * found.scale
+    for row, (fold, logits) in enumerate(zip(folds.fold.tolist(), found.unseen.logits, strict=True)):
+        expected = experts[row, fold].mean(dim=0).double().log_softmax(dim=0) * found.scale
         torch.testing.assert_close(logits, expected, atol=1e-5, rtol=1e-5)
     assert torch.equal(found.unseen.targets, data.targets)
     means = expert_means(network, data, 2)
     torch.testing.assert_close(means, experts.mean(dim=1))
 
 
+def test_any_method_s_loss_can_be_cross_fitted():
+    """Here one that changes with progress: each network's loss is computed from its own samples."""
+
+    class Fading(BalPoELoss):
+        def forward(self, expert_logits, targets, progress=None, reduction="mean"):
+            seen.append(float(progress))
+            return (1 - progress) * super().forward(expert_logits, targets, progress, reduction)
+
+    data, seen = problem(), []
+    folds = split_folds(data.targets, 2, 2, generator())
+    network = feature_experts(4, 3, 2, 2, hidden=(6,), cosine_scale=8.0, generator=generator())
+    settings = {"epochs": 2, "batch_size": 16, "mixup_alpha": 0.0, "device": "cpu", "progress": False}
+    found = crossed(network, data, folds, (1, -1), loss=Fading(data.class_counts, (1, -1)), **settings)
+    assert seen == sorted(seen)
+    assert 0.5 < seen[-1] < 1
+    assert len(found.unseen.targets) == 48
+
+
 @given(st.integers(0, 1000))
 def test_the_scale_is_that_of_a_search(seed):
-    chance = generator(seed)
-    logits = torch.randn(60, 3, generator=chance, dtype=torch.float64) * 3
-    targets = (logits + 2 * torch.randn(60, 3, generator=chance)).argmax(dim=1)
-    weights, offsets = torch.rand(60, generator=chance) + 0.1, torch.randn(3, generator=chance).double()
+    rng = generator(seed)
+    logits = torch.randn(60, 3, generator=rng, dtype=torch.float64) * 3
+    targets = (logits + 2 * torch.randn(60, 3, generator=rng)).argmax(dim=1)
+    weights, offsets = torch.rand(60, generator=rng) + 0.1, torch.randn(3, generator=rng).double()
     found = fit_scale(logits, targets, weights, offsets)
 
     def likelihood(scale):

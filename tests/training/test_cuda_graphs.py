@@ -6,7 +6,7 @@ import threading
 import pytest
 import torch
 
-from balpoe.training.cuda_graphs import LOADERS, RECORDERS, captured, loading
+from balpoe.training.cuda_graphs import AT_WORK, CAPTURING, WAITING, captured, no_capture
 
 
 class Graph:
@@ -50,17 +50,18 @@ def test_a_recording_waits_for_all_that_load_and_they_for_it():
         late.join()
 
     def load_late():
-        with loading():
+        with no_capture():
             order.append("late")
 
-    with loading(), loading():  # two at once
+    with no_capture(), no_capture():  # two at once
         thread = in_thread(record)
         assert not recorded.wait(0.05)
         order.append("loaded")
         loaded.set()
     thread.join()
     assert order == ["loaded", "records", "recorded", "late"]
-    assert LOADERS == RECORDERS == []
+    assert WAITING == CAPTURING == []
+    assert not any(AT_WORK.values())
 
 
 def test_one_recording_at_a_time():
@@ -101,7 +102,8 @@ def test_the_first_error_is_told():
     with pytest.raises(RuntimeError, match="busy"), captured(Unwilling(graph.error), None):
         raise AssertionError("nothing is done where no recording has begun")
     assert gc.isenabled()
-    assert LOADERS == RECORDERS == []
+    assert WAITING == CAPTURING == []
+    assert not any(AT_WORK.values())
 
 
 @pytest.mark.gpu

@@ -17,6 +17,7 @@ from balpoe.training.fit import fit_and_predict, fit_and_predict_by_step
 from balpoe.training.interrupts import Interrupt
 from balpoe.training.loop import Trainer
 from balpoe.training.schedules import Constant, Cosine
+from balpoe.training.settings import FitSettings
 from trainings import Stop, features, mlp, resnet, same_weights, tiny_data, train
 
 
@@ -153,7 +154,7 @@ def crash_at(monkeypatch, name, number):
 @pytest.mark.parametrize("name", ["fsync", "replace"])
 def test_a_crash_at_any_file_operation_resumes_to_the_same_bits(tmp_path, monkeypatch, name):
     data, straight = features(), mlp(features())
-    settings = {"checkpoint_seconds": 0, "epochs": 3, "averaged_end": 0.7}
+    settings = {"checkpoint_seconds": 0, "epochs": 3, "weight_average_fraction": 0.7}
     expected = train(data, straight, run=tmp_path / "straight", **settings)
     crashes = 0
     for number in range(1, 40):
@@ -219,10 +220,10 @@ def test_sigkill_at_several_moments(tmp_path):
 @pytest.mark.parametrize("at", [1, 7, 10, 13])
 def test_ctrl_c_stops_cleanly_after_any_step_and_resumes_to_the_same_bits(tmp_path, at):
     data, straight = features(), mlp(features())
-    expected = train(data, straight, averaged_end=0.5)
+    expected = train(data, straight, weight_average_fraction=0.5)
     network, loss = mlp(data), BalPoELoss(data.class_counts, (1, 0, -1))
     settings = {"epochs": 4, "batch_size": 16, "lr": 0.05, "schedule": Cosine(), "device": "cpu", "progress": False}
-    settings["averaged_end"] = 0.5
+    settings["weight_average_fraction"] = 0.5
     with pytest.raises(KeyboardInterrupt, match="of 4"):
         fit(network, Stop(loss, 2 * at), data, run=tmp_path, **settings)
     loss = Stop(loss, 0)  # the same kind of loss, which does not press it again
@@ -304,12 +305,15 @@ def test_checkpoints_that_are_broken_foreign_or_malicious(tmp_path):
 def test_wrong_settings():
     data = features()
     for settings, sentence in (
-        ({"epochs": 0}, "epochs must be a whole number from 1"),
-        ({"batch_size": 0}, "batch_size must be a whole number from 1"),
-        ({"epochs": 1.5}, "epochs must be a whole number from 1"),
-        ({"seed": -1}, "seed must be a whole number from 0"),
-        ({"lr": float("nan")}, "lr must be above 0"),
-        ({"weight_decay": -1.0}, "weight_decay be at least 0"),
+        ({"epochs": 0}, "epochs must be at least 1, but is 0"),
+        ({"batch_size": 0}, "batch_size must be at least 1"),
+        ({"epochs": 1.5}, "epochs must be a whole number, but is 1.5"),
+        ({"seed": -1}, "seed must be at least 0"),
+        ({"lr": float("nan")}, "lr must be a finite number, but is nan"),
+        ({"weight_decay": -1.0}, "weight_decay must be at least 0"),
+        ({"optimizer": "adam"}, "unknown optimizer 'adam'; did you mean 'adamw'"),
+        ({"optimizer": "adamw", "optimizer_settings": {"betas": (0.9,)}}, "betas wants 2 numbers"),
+        ({"weight_average_decay": 0.9, "weight_average_fraction": 0.5}, "are two means of the weights"),
         ({"precision": "foo"}, "precision 'foo' is not known; use auto"),
         ({"devices": 2, "batch_size": 1}, "leaves nothing for some of 2 processes"),
         ({"devices": 100, "batch_size": 100}, "a training set of 80 leaves nothing for some of 100 processes"),
@@ -317,7 +321,7 @@ def test_wrong_settings():
         ({"sync_batchnorm": True}, "sync_batchnorm works between GPUs alone"),
         ({"step": "captured"}, "needs one CUDA device"),
         ({"mixup_alpha": -1}, "mixup_alpha must be at least 0"),
-        ({"averaged_end": 10}, r"averaged_end must lie in \[0, 1\], a part of the epochs, but is 10"),
+        ({"weight_average_fraction": 10}, "weight_average_fraction must be at most 1, but is 10"),
         ({"device": "gpu0"}, "unknown device 'gpu0'"),
         ({"devices": 0}, "devices must be at least 1"),
     ):
@@ -334,7 +338,13 @@ def test_wrong_settings():
 def test_two_processes_train_as_one(tmp_path):
     """Without batch normalisation and augmentation: ten losses and the weights, mixup included."""
     data, alone, together = features(), mlp(features()), mlp(features())
-    settings = {"epochs": 10, "batch_size": 80, "schedule": Constant(), "mixup_alpha": 0.4, "averaged_end": 0.3}
+    settings = {
+        "epochs": 10,
+        "batch_size": 80,
+        "schedule": Constant(),
+        "mixup_alpha": 0.4,
+        "weight_average_fraction": 0.3,
+    }
     expected = [entry["loss"] for entry in train(data, alone, **settings)]
     found = [entry["loss"] for entry in train(data, together, devices=2, run=tmp_path, **settings)]
     assert found == pytest.approx(expected, abs=1e-5)
@@ -353,7 +363,7 @@ def test_an_epoch_begun_alone_is_ended_by_two_processes(tmp_path):
     whole = train(data, mlp(data), **settings)
     loss, interrupt = BalPoELoss(data.class_counts, (1, 0, -1)), Interrupt()
     given = {"lr": 0.05, "device": "cpu", "progress": False, "run": tmp_path, **settings}
-    steps = fit_and_predict_by_step(mlp(data), loss, data, data, interrupt, **given)
+    steps = fit_and_predict_by_step(mlp(data), loss, data, data, FitSettings(**given), interrupt)
     for _ in range(3):
         next(steps)
     interrupt.request()
@@ -367,10 +377,8 @@ def test_prediction_after_training_is_that_of_the_trained_network():
     data, network = features(), mlp(features())
     loss = BalPoELoss(data.class_counts, (1, 0, -1))
     settings = {"epochs": 2, "batch_size": 16, "lr": 0.05, "device": "cpu", "progress": False}
-    history, logits = fit_and_predict(network, loss, data, data, **settings)
+    history, logits = fit_and_predict(network, loss, data, data, FitSettings(**settings))
     assert [entry["epoch"] for entry in history] == [0, 1]
-    with pytest.raises(UserError, match="unknown setting 'epoch'; did you mean 'epochs'"):
-        fit_and_predict(network, loss, data, data, epoch=2)
     about = {"class_counts": data.class_counts, "lambdas": (1, 0, -1)}
     assert torch.equal(logits, predict(network, data, **about).expert_logits)
 
@@ -392,7 +400,7 @@ def test_a_run_continues_with_another_number_of_processes_and_says_so(tmp_path, 
         fit(mlp(data), Stop(loss, 5), data, devices=2, **settings)
     assert "continues with 2 processes where 1 began: not bit for bit what 1 would have given" in capfd.readouterr().err
     test = data.subset(torch.arange(7))
-    history, logits = fit_and_predict(network, Stop(loss, 0), data, test, devices=3, **settings)
+    history, logits = fit_and_predict(network, Stop(loss, 0), data, test, FitSettings(devices=3, **settings))
     assert "continues with 3 processes where 2 began" in capfd.readouterr().err
     assert [entry["epoch"] for entry in history] == [0, 1, 2, 3, 4, 5]
     losses = [[entry["loss"] for entry in entries] for entries in (history, expected)]

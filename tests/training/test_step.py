@@ -10,50 +10,56 @@ from lightning_fabric import Fabric
 from balpoe import BalPoELoss, UserError, expert_network
 from balpoe.data.augment.operations import AUGMENTATIONS
 from balpoe.data.loading.in_memory import Batch
-from balpoe.training.step import CapturedStep, EagerStep, _State, training_step
+from balpoe.training.optimizers import make_optimizer
+from balpoe.training.settings import FitSettings
+from balpoe.training.step import CapturedStep, EagerStep, Learner, _State, training_step
+from balpoe.training.weight_averaging import first_mean
 from compilations import distances_of_compiled_gradients, number_of_compilations
 from trainings import features, losses_of_steps, resnet, tiny_data, train
 
 cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs CUDA")
 
 
-def parts(data):
-    network = resnet(data)
-    optimizer = torch.optim.SGD(network.parameters(), lr=0.1, momentum=0.9, nesterov=True)
-    return network, BalPoELoss(data.class_counts, (1, -1)), optimizer
+def learner_of(data, **settings):
+    network, settings = resnet(data), FitSettings(weight_decay=0.0, **settings)
+    optimizer, mean = make_optimizer(network, settings, torch.device("cpu")), []
+    if settings.weight_average_decay:
+        mean = first_mean(network.parameters())
+    loss = BalPoELoss(data.class_counts, (1, -1))
+    return Learner(network, loss, optimizer, settings.clip_gradients, mean, settings.weight_average_decay)
 
 
 def test_kinds_on_a_cpu():
     data, fabric = tiny_data(), Fabric(accelerator="cpu")
-    assert isinstance(training_step(fabric, *parts(data), kind="auto"), EagerStep)
+    assert isinstance(training_step(fabric, learner_of(data), "auto", "32-true"), EagerStep)
     with pytest.raises(UserError, match="needs one CUDA device"):
-        training_step(fabric, *parts(data), kind="captured")
+        training_step(fabric, learner_of(data), "captured", "32-true")
     with pytest.raises(UserError, match="did you mean 'eager'"):
-        training_step(fabric, *parts(data), kind="eagre")
+        training_step(fabric, learner_of(data), "eagre", "32-true")
 
 
 @pytest.mark.parametrize("failures", [1, 2])
 @pytest.mark.filterwarnings("ignore:the training step cannot be captured")
-def test_a_recording_that_broke_is_made_once_more(monkeypatch, recwarn, failures):
+def test_a_capture_that_broke_is_made_once_more(monkeypatch, recwarn, failures):
     data, seen = tiny_data(), []
-    network, loss, optimizer = parts(data)
-    weight = next(network.parameters())
+    learner = learner_of(data)
+    weight = next(learner.network.parameters())
 
-    def record(step, inputs):
+    def capture(step, inputs):
         seen.append(weight.detach().clone())
         with torch.no_grad():
             weight.add_(1)  # as the steps that warm up do
         if len(seen) <= failures:
             raise RuntimeError("broken by another")
-        return "recording"
+        return "a capture"
 
-    monkeypatch.setattr(CapturedStep, "_record", record)
-    step = CapturedStep(Fabric(accelerator="cpu"), network, loss, optimizer)
+    monkeypatch.setattr(CapturedStep, "_capture", capture)
+    step = CapturedStep(Fabric(accelerator="cpu"), learner)
     step.preparation(Batch(torch.zeros(2, 3, 8, 8), torch.zeros(2, dtype=torch.long)))()
     assert len(seen) == 2
     assert torch.equal(seen[0], seen[1])
     assert torch.equal(seen[0], weight)
-    assert list(step.recordings.values()) == ["recording"] * (failures == 1)
+    assert list(step.captures.values()) == ["a capture"] * (failures == 1)
     assert step.kind == ("captured" if failures == 1 else "eager")
     assert len(recwarn) == (failures == 2)
 
@@ -74,23 +80,39 @@ def test_compiled_gradients_of_a_float32_classifier_are_float32():
     assert max(in_a_new_process(distances_of_compiled_gradients)) < 1e-5
 
 
-def test_what_a_step_changes_can_be_undone():
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {},
+        {"optimizer": "adamw"},
+        {"optimizer": "adamw", "weight_average_decay": 0.9, "clip_gradients": 0.5},
+        {"momentum": 0.0, "nesterov": False},
+    ],
+    ids=["sgd", "adamw", "adamw-mean-clipped", "plain"],
+)
+def test_what_a_step_changes_can_be_undone(settings):
+    """All of it: weights, statistics, momentum, AdamW's means and its number of steps, the mean of the weights."""
     data, fabric = tiny_data(), Fabric(accelerator="cpu")
-    network, loss, optimizer = parts(data)
-    step = EagerStep(fabric, network, loss, optimizer)
+    learner = learner_of(data, **settings)
+    step = EagerStep(fabric, learner)
     batch = Batch(data.preprocessing.normalise(data.images), data.targets)
 
-    def losses():
-        return [float(step(batch, 0.05, 0.0)) for _ in range(3)]
+    def steps():
+        losses = [float(step(batch, 0.05, 0.0)) for _ in range(3)]
+        return losses, [tensor.clone() for tensor in learner.mean]
 
-    fresh = _State(network, optimizer)
-    first = losses()
+    def same(ours, theirs):
+        return ours[0] == theirs[0] and all(torch.equal(a, b) for a, b in zip(ours[1], theirs[1], strict=True))
+
+    fresh = _State(learner)
+    first = steps()
     fresh.restore()
-    assert losses() == first  # momentum that did not exist before is zero after
-    later = _State(network, optimizer)
-    second = losses()
+    assert same(steps(), first)  # state that did not exist before is zero after
+    later = _State(learner)
+    second = steps()
     later.restore()
-    assert losses() == second != first
+    assert same(steps(), second)
+    assert second[0] != first[0]
 
 
 def test_the_losses_of_steps_are_noted(monkeypatch):

@@ -14,8 +14,8 @@ from balpoe.training.checkpoints import load_checkpoint, save_checkpoint
 from balpoe.training.concurrent import complete, side_by_side
 from balpoe.training.fit import fit_and_predict_by_step
 from balpoe.training.interrupts import Interrupt
-from balpoe.training.loop import TrainingSettings
 from balpoe.training.schedules import Constant, Cosine
+from balpoe.training.settings import FitSettings
 from balpoe.training.step import EagerStep
 from balpoe.training.weight_averaging import averaged, fresh_statistics, norms_in_training
 from trainings import features, mlp, same_weights, tiny_data, train
@@ -60,7 +60,7 @@ def check_against_trainings_that_end_there(kind, device, precision, width, size,
         ends.append(resnet(width))
         train(data, ends[-1], epochs=epochs, **settings)
     network = resnet(width)
-    history = train(data, network, epochs=4, averaged_end=0.5, **settings)
+    history = train(data, network, epochs=4, weight_average_fraction=0.5, **settings)
     assert [entry["epoch"] for entry in history] == [0, 1, 2, 3]
     for ours, third, fourth in zip(*(each.parameters() for each in (network, *ends)), strict=True):
         torch.testing.assert_close(ours, (third + fourth) / 2, **tolerance)
@@ -102,15 +102,13 @@ def test_of_a_fused_step():
 
 @pytest.mark.parametrize(("epochs", "part", "number"), [(10, 0.7, 7), (200, 0.1, 20), (3, 0.1, 0), (7, 1.0, 7)])
 def test_a_part_of_the_epochs_is_rounded_to_whole_ones(epochs, part, number):
-    names = dict.fromkeys(TrainingSettings.__dataclass_fields__, 0)
-    settings = TrainingSettings(**{**names, "epochs": epochs, "batch_size": 1, "lr": 1.0, "averaged_end": part})
-    assert settings.averaged_epochs == number
+    assert FitSettings(epochs=epochs, weight_average_fraction=part).averaged_epochs == number
 
 
 def test_the_last_weights_where_nothing_is_averaged():
     data, networks = tiny_data(), [resnet() for _ in range(3)]
     for network, part in zip(networks, (0.0, 0.1, 0.5), strict=True):
-        train(data, network, averaged_end=part)
+        train(data, network, weight_average_fraction=part)
     assert same_weights(networks[0], networks[1])  # a tenth of four epochs is none
     assert not same_weights(networks[0], networks[2])
 
@@ -121,12 +119,12 @@ def test_a_training_that_was_stopped_goes_on_to_the_same_bits(tmp_path, epochs_b
     data, straight, again = tiny_data(), resnet(), resnet()
     settings = {
         "epochs": 4, "batch_size": 16, "lr": 0.05, "schedule": Cosine(), "device": "cpu", "progress": False,
-        "averaged_end": 0.5, "run": tmp_path, "checkpoint_seconds": 0.0,
+        "weight_average_fraction": 0.5, "run": tmp_path, "checkpoint_seconds": 0.0,
     }  # fmt: skip
-    expected = train(data, straight, averaged_end=0.5)
+    expected = train(data, straight, weight_average_fraction=0.5)
     loss, interrupt = BalPoELoss(data.class_counts, (1, -1)), Interrupt()
     history = tmp_path / "history.jsonl"
-    steps = fit_and_predict_by_step(resnet(), loss, data, data, interrupt, **settings)
+    steps = fit_and_predict_by_step(resnet(), loss, data, data, FitSettings(**settings), interrupt)
     for aside in steps:
         if aside is not None:
             aside()
@@ -136,14 +134,14 @@ def test_a_training_that_was_stopped_goes_on_to_the_same_bits(tmp_path, epochs_b
     state = load_checkpoint(tmp_path / "checkpoint.pt")
     assert state["epoch"] == epochs_before
     assert bool(state["mean"]) == (epochs_before > 2)
-    assert train(data, again, averaged_end=0.5, run=tmp_path) == expected
+    assert train(data, again, weight_average_fraction=0.5, run=tmp_path) == expected
     assert same_weights(again, straight)
 
 
 @pytest.mark.slow
 def test_of_two_processes_the_statistics_are_those_of_the_first_one_s_rows():
     data, network = tiny_data(), resnet()
-    train(data, network, devices=2, averaged_end=0.5)
+    train(data, network, devices=2, weight_average_fraction=0.5)
     again = copy.deepcopy(network).train()
     plan = plan_epoch(0, 4, len(data), 16, mixup_alpha=0.4, smallest_batch=4)
     with fresh_statistics(norms_of(again)), torch.no_grad():
@@ -154,12 +152,12 @@ def test_of_two_processes_the_statistics_are_those_of_the_first_one_s_rows():
 
 def test_a_checkpoint_s_mean_of_other_weights_is_refused(tmp_path):
     data, path = features(), tmp_path / "checkpoint.pt"
-    train(data, mlp(data), averaged_end=0.5, run=tmp_path)
+    train(data, mlp(data), weight_average_fraction=0.5, run=tmp_path)
     state = load_checkpoint(path)
     for mean in ([torch.zeros(3)], None, "mean"):
         save_checkpoint(path, {**state, "mean": mean})
         with pytest.raises(UserError, match="does not fit this network"):
-            train(data, mlp(data), averaged_end=0.5, run=tmp_path)
+            train(data, mlp(data), weight_average_fraction=0.5, run=tmp_path)
 
 
 class Twice(nn.Module):
@@ -208,7 +206,7 @@ def test_frozen_statistics_and_weights_stay_as_they_are():
     network.freeze_trunk()
     frozen = {name for name, parameter in network.named_parameters() if not parameter.requires_grad}
     before = copy.deepcopy(network.state_dict())
-    train(data, network, averaged_end=0.5)
+    train(data, network, weight_average_fraction=0.5)
     kept = {name for name, tensor in network.state_dict().items() if torch.equal(tensor, before[name])}
     assert frozen
     assert frozen <= kept
@@ -236,10 +234,10 @@ def test_a_neighbour_that_takes_its_mean_does_not_change_a_training_s_chances():
     """Torch has one generator for all trainings of a process."""
     data = features()
     loss = BalPoELoss(data.class_counts, (1, 0, -1))
-    settings = {"batch_size": 16, "lr": 0.05, "device": "cpu", "progress": False, "averaged_end": 0.5}
+    settings = {"batch_size": 16, "lr": 0.05, "device": "cpu", "progress": False, "weight_average_fraction": 0.5}
 
     def work(network, epochs):
-        return fit_and_predict_by_step(network, loss, data, data, Interrupt(), epochs=epochs, **settings)
+        return fit_and_predict_by_step(network, loss, data, data, FitSettings(epochs=epochs, **settings), Interrupt())
 
     alone, beside = [Dropping(), Dropping()], [Dropping(), Dropping()]
     for network, epochs in zip(alone, (3, 8), strict=True):
@@ -251,7 +249,7 @@ def test_a_neighbour_that_takes_its_mean_does_not_change_a_training_s_chances():
 
 def test_an_interrupt_in_the_pass_for_the_statistics(tmp_path, monkeypatch):
     data, straight, again = tiny_data(), resnet(), resnet()
-    expected = train(data, straight, averaged_end=0.5)
+    expected = train(data, straight, weight_average_fraction=0.5)
     interrupt, real = Interrupt(), EagerStep.outputs
 
     def outputs(self, images):
@@ -260,25 +258,25 @@ def test_an_interrupt_in_the_pass_for_the_statistics(tmp_path, monkeypatch):
 
     settings = {
         "epochs": 4, "batch_size": 16, "lr": 0.05, "schedule": Cosine(), "device": "cpu", "progress": False,
-        "averaged_end": 0.5, "run": tmp_path,
+        "weight_average_fraction": 0.5, "run": tmp_path,
     }  # fmt: skip
     loss = BalPoELoss(data.class_counts, (1, -1))
     with monkeypatch.context() as patch:
         patch.setattr(EagerStep, "outputs", outputs)
         with pytest.raises(KeyboardInterrupt, match="epoch 4 of 4"):
-            complete(fit_and_predict_by_step(resnet(), loss, data, data, interrupt, **settings))
+            complete(fit_and_predict_by_step(resnet(), loss, data, data, FitSettings(**settings), interrupt))
     state = load_checkpoint(tmp_path / "checkpoint.pt")
     assert state["epoch"] == 4
     assert state["mean"]
-    assert train(data, again, averaged_end=0.5, run=tmp_path) == expected
+    assert train(data, again, weight_average_fraction=0.5, run=tmp_path) == expected
     assert same_weights(again, straight)
     assert load_checkpoint(tmp_path / "checkpoint.pt")["mean"] == []
 
 
 def test_the_pass_is_seen(capsys):
-    train(tiny_data(), resnet(), averaged_end=0.5, progress=True)
+    train(tiny_data(), resnet(), weight_average_fraction=0.5, progress=True)
     (line,) = capsys.readouterr().err.splitlines()
     assert "epoch 4/4" in line
     assert "0:00 left" in line
-    train(features(), mlp(features()), averaged_end=0.5, progress=True)  # nothing is normalised: no pass
+    train(features(), mlp(features()), weight_average_fraction=0.5, progress=True)  # nothing is normalised: no pass
     assert "0:00 left" in capsys.readouterr().err

@@ -15,7 +15,7 @@ import torch
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils import check_random_state
 from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
+from sklearn.utils.validation import check_array, check_is_fitted, validate_data
 from torch import Tensor
 
 from balpoe.data import Dataset
@@ -25,12 +25,22 @@ from balpoe.estimator.inputs import FeatureInputs, PictureInputs
 from balpoe.evaluation.deployment_prior import target_prior as named_prior
 from balpoe.method.ensemble import shift_prior, source_prior
 from balpoe.method.label_shift import PriorEstimate, estimate_prior
+from balpoe.method.losses import BalPoELoss
 from balpoe.method.priors import Lambdas, checked_lambdas
 from balpoe.networks import NETWORKS, expert_network
 from balpoe.networks.experts import ExpertNetwork
 from balpoe.networks.timm_backbones import backbone_names
-from balpoe.training.cross_fit import CrossFitted, Unseen, cross_fit, dealt, expert_means, feature_experts
+from balpoe.training.cross_fit import (
+    CrossFitted,
+    Unseen,
+    cross_fit,
+    expert_means,
+    feature_experts,
+    split_folds,
+    weighted_prior,
+)
 from balpoe.training.schedules import Cosine
+from balpoe.training.settings import FitSettings
 
 __all__ = ["BalPoEClassifier"]
 
@@ -105,7 +115,7 @@ class BalPoEClassifier(ClassifierMixin, BaseEstimator):
     temperature_: float
     history_: list[dict[str, float]]
     network_: ExpertNetwork
-    _plan: "_Plan"
+    _plan: "_FirstFit"
 
     def __init__(
         self,
@@ -163,7 +173,7 @@ class BalPoEClassifier(ClassifierMixin, BaseEstimator):
         going_on = self.warm_start and hasattr(self, "network_")
         X, y = validate_data(self, X, y, allow_nd=True, dtype="numeric", reset=not going_on, ensure_min_samples=2)
         check_classification_targets(y)
-        weights = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
+        weights = _sample_weights(sample_weight, len(X))
         X, y, weights = _numbers_alone(X)[weights > 0], y[weights > 0], weights[weights > 0]
         classes, targets = np.unique(y, return_inverse=True)
         if len(classes) < 2:
@@ -183,12 +193,12 @@ class BalPoEClassifier(ClassifierMixin, BaseEstimator):
         self.classes_ = classes
         return self
 
-    def _train(self, plan: "_Plan", data: Dataset, weights: Tensor, going_on: bool) -> None:
+    def _train(self, plan: "_FirstFit", data: Dataset, weights: Tensor, going_on: bool) -> None:
         trained = {}
         for alpha in (self.mixup_alpha_,) if going_on else _alphas(self.mixup_alpha):
             network = copy.deepcopy(self.network_) if going_on else self._new_network(plan, data)
             trained[alpha] = self._cross_fit(plan, network, data, weights, alpha)
-        self.mixup_alpha_ = min(trained, key=lambda alpha: trained[alpha].unlikelihood)
+        self.mixup_alpha_ = min(trained, key=lambda alpha: trained[alpha].nll)
         best = trained[self.mixup_alpha_]
         self.network_, self.class_prior_ = best.network.cpu().eval(), best.prior.numpy()
         earlier = self.history_ if going_on else []
@@ -200,16 +210,16 @@ class BalPoEClassifier(ClassifierMixin, BaseEstimator):
             checksum = None  # from now on no sample is sure to be unseen, not even one of the first fit
         self._plan = plan._replace(checksum=checksum)
 
-    def _new_plan(self, X: np.ndarray, weights: np.ndarray) -> "_Plan":
+    def _new_plan(self, X: np.ndarray, weights: np.ndarray) -> "_FirstFit":
         kind = _kind(self.network, X)
         if kind and self.augmentation != "none":
             raise UserError("augmentation is for networks for pictures, and this one flattens them; set it to 'none'")
         inputs = FeatureInputs(X, weights) if kind else PictureInputs(X)
         lambdas = torch.atleast_1d(checked_lambdas(self.lambdas))
         networks = 5 if len(X) <= SMALL.get(kind, 0) else 1
-        return _Plan(kind, inputs, lambdas, networks, int(check_random_state(self.random_state).randint(2**31)))
+        return _FirstFit(kind, inputs, lambdas, networks, int(check_random_state(self.random_state).randint(2**31)))
 
-    def _new_network(self, plan: "_Plan", data: Dataset) -> ExpertNetwork:
+    def _new_network(self, plan: "_FirstFit", data: Dataset) -> ExpertNetwork:
         sizes = {"num_classes": len(data.class_counts), "num_experts": len(plan.lambdas)}
         if plan.kind:
             return feature_experts(
@@ -228,23 +238,26 @@ class BalPoEClassifier(ClassifierMixin, BaseEstimator):
         return network
 
     def _cross_fit(
-        self, plan: "_Plan", network: ExpertNetwork, data: Dataset, weights: Tensor, alpha: float
+        self, plan: "_FirstFit", network: ExpertNetwork, data: Dataset, weights: Tensor, alpha: float
     ) -> CrossFitted:
         generator = torch.Generator().manual_seed(plan.seed)
-        parts = dealt(data.targets, plan.networks, 5 if plan.networks == 5 else 10, generator)
+        folds = split_folds(data.targets, plan.networks, 5 if plan.networks == 5 else 10, generator)
         batch_size = min(128, max(16, len(data) // 8))
         if self.batch_size is not None:
             batch_size = _whole("batch_size", self.batch_size)
-        epochs = max(LEAST_EPOCHS, math.ceil(STEPS / math.ceil(len(parts.rows) / max(batch_size, 1))))
+        epochs = max(LEAST_EPOCHS, math.ceil(STEPS / math.ceil(len(folds.rows) / max(batch_size, 1))))
         if self.epochs is not None:
             epochs = _whole("epochs", self.epochs)
-        found = cross_fit(
-            network, data, weights, parts, plan.lambdas, epochs=epochs, batch_size=batch_size, schedule=Cosine(),
-            lr=_number("lr", self.lr), weight_decay=_number("weight_decay", self.weight_decay), mixup_alpha=alpha,
+        settings = FitSettings(
+            epochs=epochs, batch_size=batch_size, schedule=Cosine(), lr=_number("lr", self.lr),
+            weight_decay=_number("weight_decay", self.weight_decay), mixup_alpha=alpha,
             augmentation=_augmentation(self.augmentation), seed=plan.seed, device=self.device,
             precision="32-true" if plan.kind else "auto",  # numbers of a table may differ in the third digit
             progress=bool(self.verbose),
         )  # fmt: skip
+        prior = weighted_prior(data.targets, weights)
+        loss = BalPoELoss(prior, plan.lambdas).float()
+        found = cross_fit(network, data, weights, folds, loss, source_prior(prior, plan.lambdas), settings)
         kept = torch.randperm(len(found.unseen.targets), generator=generator)[:KEPT]
         return replace(found, unseen=Unseen(found.unseen.logits[kept], found.unseen.targets[kept]))
 
@@ -322,7 +335,7 @@ class BalPoEClassifier(ClassifierMixin, BaseEstimator):
         return tags
 
 
-class _Plan(NamedTuple):
+class _FirstFit(NamedTuple):
     """What the first fit decides, and a warm start keeps."""
 
     kind: str
@@ -354,6 +367,21 @@ def _target(spec: Any, classes: np.ndarray, prior: Tensor) -> Tensor:
     described = SimpleNamespace(class_names=names, class_counts=prior, num_classes=len(names), prior=prior)
     found: Tensor = named_prior(spec, described)
     return found
+
+
+def _sample_weights(weights: Any, samples: int) -> np.ndarray:
+    """One weight for each sample, from nothing, one number for all, or one for each."""
+    if weights is None or isinstance(weights, Real):
+        return np.full(samples, 1.0 if weights is None else float(weights))
+    checked = check_array(weights, ensure_2d=False, dtype=np.float64, order="C", input_name="sample_weight")
+    if checked.ndim != 1:
+        raise ValueError("Sample weights must be 1D array or scalar")
+    if len(checked) != samples:
+        raise ValueError(f"sample_weight has {len(checked)} weights for {samples} samples; give one for each")
+    if (checked < 0).any():
+        raise ValueError("Negative values in data passed to `sample_weight`; give weights from 0")
+    whole: np.ndarray = checked
+    return whole
 
 
 def _numbers_alone(X: np.ndarray) -> np.ndarray:

@@ -11,6 +11,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from balpoe.baselines.catalogue import checked_settings, load_method
+from balpoe.baselines.method import MethodInputs, MethodLoss
 from balpoe.data.augment.operations import AUGMENTATIONS, CROPS_WHILE_DECODING
 from balpoe.data.dataset import CIFAR_STATISTICS, DATASETS, Dataset, Preprocessing, load_data
 from balpoe.data.file_lists import read_benchmark
@@ -21,12 +23,13 @@ from balpoe.errors import UserError
 from balpoe.experiments.cached_features import feature_data
 from balpoe.experiments.recipe import FOR_FEATURES, Recipe
 from balpoe.files import holds_features
-from balpoe.method.losses import BalPoELoss
-from balpoe.method.priors import backward_lambdas, class_prior
+from balpoe.method.ensemble import source_prior
+from balpoe.method.priors import class_prior
 from balpoe.networks import ExpertNetwork, expert_network
 from balpoe.progress import CountProgress
 from balpoe.training import schedules
 from balpoe.training.distributed import chosen_device
+from balpoe.training.settings import FitSettings
 
 __all__ = ["Assembly", "assemble", "benchmark_data", "build_network", "own_data", "recipe_data"]
 
@@ -45,51 +48,59 @@ class Assembly:
     network: ExpertNetwork
     trained: ExpertNetwork
     """What `fit` changes: the network, or its head on features of a frozen trunk."""
-    loss: BalPoELoss
+    loss: MethodLoss
     train: Samples
     """What `trained` is given."""
     test: Samples
     preprocessing: Preprocessing
-    """Of what the whole network is given."""
+    """Preprocessing of what the whole network is given."""
     train_prior: Tensor
-    lambdas: Tensor
-    fit_settings: dict[str, Any]
-    """Keyword arguments of `balpoe.fit`."""
+    lambdas: Tensor | None
+    source_prior: Tensor | None
+    settings: FitSettings
 
 
 def assemble(recipe: Recipe, progress: bool = False) -> Assembly:
     """Turn a recipe's strings and numbers into objects: the only place where that happens.
 
     Args:
-        recipe: The strings and numbers.
-        progress: Show how far it is with what takes long, such as the features of a frozen trunk.
+        recipe: Strings and numbers.
+        progress: Whether to show how far it is with what takes long, such as the features of a frozen trunk.
     """
     if recipe.threads:
         torch.set_num_threads(recipe.threads)
     train, test = recipe_data(recipe, progress)
     prior = class_prior(train.class_counts, method=recipe.prior_method, smoothing=recipe.smoothing)
-    lambdas = _lambdas(recipe, prior)
+    inputs = MethodInputs(train.class_counts, prior, recipe.expert_lambdas, recipe.experts)
+    loss, lambdas, source = method_parts(recipe, inputs)
     preprocessing = train.preprocessing
     network = trained = build_network(recipe, len(train.class_names), preprocessing.size)
     if recipe.frozen:
         trained, train, test = _on_features(recipe, network, train, test, progress)
+    crop = (ResizedCrop(),) if recipe.augmentation in CROPS_WHILE_DECODING else ()
+    settings = recipe.fit_settings(
+        schedule=_schedule(recipe), augmentation=(*crop, *AUGMENTATIONS[recipe.augmentation])
+    )
+    return Assembly(network, trained, loss, train, test, preprocessing, prior, lambdas, source, settings)
+
+
+def method_parts(recipe: Recipe, inputs: MethodInputs) -> tuple[MethodLoss, Tensor | None, Tensor | None]:
+    """Return the loss of a recipe's method, its lambdas, if it has any, and the prior of the product's logits."""
+    method, own = load_method(recipe.method), checked_settings(recipe.method, recipe.method_settings)
+    loss = method.loss(inputs, **own)
+    if method.lambdas is None:
+        return loss, None, method.source_prior(inputs, **own)
+    lambdas = method.lambdas(inputs, **own)
+    return loss, lambdas, source_prior(inputs.train_prior, lambdas)
+
+
+def _schedule(recipe: Recipe) -> schedules.Schedule:
     kinds: dict[str, Callable[[], schedules.Schedule]] = {
         "multistep": lambda: schedules.Multistep(recipe.milestones, warmup_epochs=recipe.warmup_epochs),
         "cosine": lambda: schedules.Cosine(recipe.warmup_epochs),
         "constant": lambda: schedules.Constant(recipe.warmup_epochs),
     }
-    same = (
-        "epochs", "batch_size", "lr", "momentum", "nesterov", "weight_decay", "mixup_alpha", "cutmix_probability",
-        "averaged_end", "sync_batchnorm", "seed", "device", "devices", "num_nodes", "workers", "precision", "step",
-        "track", "checkpoint_seconds",
-    )  # fmt: skip
-    fit_settings = {name: getattr(recipe, name) for name in same}
-    fit_settings["schedule"] = kinds[recipe.schedule]()
-    crop = (ResizedCrop(),) if recipe.augmentation in CROPS_WHILE_DECODING else ()
-    fit_settings["augmentation"] = (*crop, *AUGMENTATIONS[recipe.augmentation])
-    return Assembly(
-        network, trained, BalPoELoss(prior, lambdas), train, test, preprocessing, prior, lambdas, fit_settings
-    )
+    return kinds[recipe.schedule]()
 
 
 def recipe_data(recipe: Recipe, progress: bool = False) -> tuple[Samples, Samples]:
@@ -143,9 +154,9 @@ def build_network(recipe: Recipe, num_classes: int, size: tuple[int, ...], train
     """Return a recipe's network with the first weights of its seed, for samples of a size.
 
     Args:
-        recipe: Says which.
-        num_classes: Classes.
-        size: Of a sample.
+        recipe: Recipe that names the network.
+        num_classes: Number of classes.
+        size: Size of a sample.
         trained: Whether its weights will be those of a file, so that first ones need not be fetched.
     """
     settings: dict[str, Any] = {"width": recipe.width, "split": recipe.split}
@@ -163,7 +174,7 @@ def build_network(recipe: Recipe, num_classes: int, size: tuple[int, ...], train
     with FIRST_WEIGHTS, torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(recipe.seed)
         return expert_network(
-            recipe.network, num_classes=num_classes, num_experts=len(recipe.expert_lambdas),
+            recipe.network, num_classes=num_classes, num_experts=recipe.experts,
             cosine_scale=recipe.cosine_scale, **settings,
         )  # fmt: skip
 
@@ -195,13 +206,3 @@ def _on_features(
             feature_data(network, part, device=device, workers=recipe.workers, progress=count) for part in (train, test)
         ]
     return network.head(), found[0], found[1]
-
-
-def _lambdas(recipe: Recipe, prior: Tensor) -> Tensor:
-    """One number per expert, or, with SADE's backward expert, one per expert and class."""
-    lambdas = torch.tensor(recipe.expert_lambdas)
-    if not recipe.backward_tau:
-        return lambdas
-    per_class = lambdas[:, None].repeat(1, len(prior))
-    per_class[-1] = backward_lambdas(prior, recipe.backward_tau)
-    return per_class

@@ -23,7 +23,7 @@ from balpoe.networks import ExpertNetwork, multiply_adds, num_parameters
 __all__ = ["Model", "load", "save_model"]
 
 FORMAT = 1
-AT_ONCE = 256  # samples of one forward pass
+SAMPLES_AT_ONCE = 256  # in one forward pass
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,13 +44,15 @@ class Model:
     """Of the training set."""
     preprocessing: Preprocessing
     train_prior: Tensor
-    lambdas: Tensor
+    lambdas: Tensor | None
     recipe: Recipe = field(repr=False)
+    source_prior: Tensor | None = None
+    """Prior under which the ensemble's logits are posteriors; of lambdas, where there are any. None without them: the
+    logits are no posterior, and cannot be adjusted to another prior."""
 
-    @property
-    def source_prior(self) -> Tensor:
-        """The prior under which the ensemble's logits are posteriors."""
-        return source_prior(self.train_prior, self.lambdas)
+    def __post_init__(self) -> None:
+        if self.lambdas is not None:
+            object.__setattr__(self, "source_prior", source_prior(self.train_prior, self.lambdas))
 
     @property
     def num_classes(self) -> int:
@@ -72,13 +74,18 @@ class Model:
         """
         logits = product_of_experts(self.expert_logits(images))
         if target_prior is not None:
+            if self.source_prior is None:
+                raise UserError(
+                    f"the logits of method {self.recipe.method} are no posterior, so that they cannot be adjusted to a "
+                    "prior; leave target_prior out"
+                )
             logits = shift_prior(logits, target_priors.target_prior(target_prior, self), self.source_prior)
         return logits.softmax(dim=1)
 
     def expert_logits(self, images: Any) -> Tensor:
         """Return expert logits (samples, experts, classes) for raw samples, as `predict` takes them."""
         self.network.eval()
-        blocks = images.split(AT_ONCE) if isinstance(images, Tensor) else self._decoded(images)
+        blocks = images.split(SAMPLES_AT_ONCE) if isinstance(images, Tensor) else self._decoded(images)
         return forward_in_blocks(self.network, self.preprocessing, blocks)
 
     def _decoded(self, pictures: Any) -> Iterator[Tensor]:
@@ -87,8 +94,8 @@ class Model:
                 f"predict wants samples of shape {self.preprocessing.size} as one tensor, or for pictures a list of "
                 f"files, but got {type(pictures).__name__}"
             )
-        for start in range(0, len(pictures), AT_ONCE):
-            yield torch.stack([decoded(each, self.preprocessing) for each in pictures[start : start + AT_ONCE]])
+        for start in range(0, len(pictures), SAMPLES_AT_ONCE):
+            yield torch.stack([decoded(each, self.preprocessing) for each in pictures[start : start + SAMPLES_AT_ONCE]])
 
     def predictions(self, data: Samples, expert_logits: Tensor | None = None) -> Predictions:
         """Return the expert logits of labelled data, for `balpoe.evaluate`.
@@ -122,8 +129,8 @@ def save_model(path: Path, model: Model, *, half: bool = False) -> None:
         "class_counts": model.class_counts.tolist(),
         "preprocessing": asdict(model.preprocessing),
         "train_prior": model.train_prior.tolist(),
-        "lambdas": model.lambdas.tolist(),
-        "source_prior": model.source_prior.tolist(),
+        "lambdas": _numbers(model.lambdas),
+        "source_prior": _numbers(model.source_prior),
         "recipe": recipe_toml(model.recipe.without_places()),
     }
     # One entry: with two, safetensors would write them in any order, and the same model as different bytes.
@@ -165,12 +172,20 @@ def load(path: str | Path) -> Model:
             name: tuple(values) if isinstance(values, list) else int(values)
             for name, values in about["preprocessing"].items()
         }
-        prior, lambdas = torch.tensor(about["train_prior"]), torch.tensor(about["lambdas"])
+        prior, lambdas, source = (_tensor(about[name]) for name in ("train_prior", "lambdas", "source_prior"))
         counts, names = torch.tensor(about["class_counts"]), tuple(about["class_names"])
         preprocessing = Preprocessing(**statistics)
     except (KeyError, TypeError, ValueError, RuntimeError) as error:
         raise UserError(f"{file} does not describe a network of this version: {str(error).splitlines()[0]}") from error
-    return Model(network.eval(), names, counts, preprocessing, prior, lambdas, recipe)
+    return Model(network.eval(), names, counts, preprocessing, prior, lambdas, recipe, source)
+
+
+def _numbers(values: Tensor | None) -> Any:
+    return None if values is None else values.tolist()
+
+
+def _tensor(values: Any) -> Any:
+    return None if values is None else torch.tensor(values)
 
 
 def _about(file: Path, metadata: Mapping[str, str]) -> dict[str, Any]:

@@ -14,16 +14,18 @@ import platform
 import sys
 import zlib
 from collections.abc import Callable, Generator, Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, TypeVar
 
 import balpoe
+from balpoe.baselines.catalogue import METHODS
 from balpoe.errors import UserError
 from balpoe.evaluation.saved import is_evaluation
 from balpoe.experiments.recipe import FIELDS, Recipe, recipe_toml, toml_values, updated
 from balpoe.files import locked, read_json, read_text, write_json, write_text
+from balpoe.training.settings import OPTIMIZERS
 
 __all__ = ["Run", "changed_name", "evaluate_model", "run_folder", "runs_of", "train_run", "train_run_by_step"]
 
@@ -65,7 +67,7 @@ class Run:
         self._check_finished()
         path = self.folder / "evaluation.json"
         evaluation = read_json(path)
-        if not is_evaluation(evaluation, len(self.recipe().expert_lambdas)):
+        if not is_evaluation(evaluation, self.recipe().experts):
             raise UserError(f"{path} is not an evaluation of this run; delete it and train the same run again")
         whole: dict[str, Any] = evaluation
         return whole
@@ -145,8 +147,12 @@ def changed_name(base: str, recipe: Recipe, reference: Recipe) -> str:
     changed = [name for name in FIELDS if name in ours and name != "seed" and ours[name] != theirs[name]]
     if "lambdas" in changed and "num_experts" in changed:
         changed.remove("num_experts")  # the lambdas say it
-    parts = (f"{name.replace('_', '-')}-{_plain(ours[name])}" for name in changed)
-    name = "-".join((base, *parts))
+    values = {name: ours[name] for name in changed if not isinstance(ours[name], dict)}
+    for table, known in (("method", METHODS[recipe.method].settings), ("optimizer", OPTIMIZERS[recipe.optimizer])):
+        usual = {name: item.default for name, item in known.items()}
+        before = usual if table in changed else theirs[f"{table}_settings"]
+        values |= {name: value for name, value in ours[f"{table}_settings"].items() if value != before[name]}
+    name = "-".join((base, *(f"{name.replace('_', '-')}-{_plain(value)}" for name, value in values.items())))
     # A file system takes names of 255 bytes; what is cut off is told by a checksum.
     return name if len(name) <= LONGEST_NAME else f"{name[: LONGEST_NAME - 9]}-{zlib.crc32(name.encode()):08x}"
 
@@ -155,9 +161,9 @@ def run_folder(root: Path, name: str, recipe: Recipe, fixed: bool) -> Path:
     """Return the folder for a recipe: a new one, or the one where the same recipe is already training.
 
     Args:
-        root: The folder of all runs.
-        name: Wanted.
-        recipe: To be trained there.
+        root: Folder of all runs.
+        name: Name that is wanted.
+        recipe: Recipe to be trained there.
         fixed: Whether the name was asked for; then a different recipe under it is refused, and otherwise
             gets a name that says what differs.
     """
@@ -185,8 +191,8 @@ def train_run(recipe: Recipe, folder: Path, **options: Any) -> Run:
 
     Args:
         recipe: What to train.
-        folder: Of the run.
-        options: Those of `train_run_by_step`.
+        folder: Folder of the run.
+        options: Options of `train_run_by_step`.
     """
     from balpoe.training.concurrent import complete
 
@@ -202,13 +208,13 @@ def train_run_by_step(
     say: Callable[[str], object] = lambda text: None,
     interrupt: Any = None,
 ) -> Generator[Any, None, Run]:
-    """Do what `train_run` does as a generator, for `side_by_side`.
+    """Do what `train_run` does as a generator, for `concurrent`.
 
     Args:
         recipe: What to train.
-        folder: Of the run.
-        fresh: Move an earlier run aside and begin anew.
-        progress: Show how far it is.
+        folder: Folder of the run.
+        fresh: Whether to move an earlier run aside and begin anew.
+        progress: Whether to show how far it is.
         say: Gets a sentence about what was found in the folder.
         interrupt: Given, training pauses after each step and ends when it asks to; otherwise it is done at one go.
     """
@@ -233,21 +239,26 @@ def train_run_by_step(
     elif (folder / "checkpoint.pt").exists():
         say(f"{folder} continues where it stopped")
     with locked(folder):
-        write_text(folder / "recipe.toml", recipe_toml(recipe))
-        write_json(folder / "environment.json", environment())
-        write_json(folder / "classes.json", _classes(parts.train, parts.preprocessing))
-        settings = {**parts.fit_settings, "run": folder, "progress": progress}
-        objects = (parts.trained, parts.loss, parts.train, parts.test)
+        _write_start(folder, recipe, parts)
+        settings = replace(parts.settings, run=folder, progress=progress)
+        objects = (parts.trained, parts.loss, parts.train, parts.test, settings)
         if interrupt is None:
-            _, logits = fit_and_predict(*objects, **settings)
+            _, logits = fit_and_predict(*objects)
         else:
-            _, logits = yield from fit_and_predict_by_step(*objects, interrupt, **settings)
+            _, logits = yield from fit_and_predict_by_step(*objects, interrupt)
         model = Model(
             parts.network, parts.train.class_names, parts.train.class_counts, parts.preprocessing,
-            parts.train_prior, parts.lambdas, recipe,
+            parts.train_prior, parts.lambdas, recipe, parts.source_prior,
         )  # fmt: skip
         yield functools.partial(_measure, model, parts.test, folder, logits)
     return run
+
+
+def _write_start(folder: Path, recipe: Recipe, parts: Any) -> None:
+    """Write what is known before training begins."""
+    write_text(folder / "recipe.toml", recipe_toml(recipe))
+    write_json(folder / "environment.json", environment())
+    write_json(folder / "classes.json", _classes(parts.train, parts.preprocessing))
 
 
 def evaluate_model(file: str | Path, folder: Path, data_root: str = "") -> Run:
@@ -267,14 +278,14 @@ def _measure(model: Any, test: Any, folder: Path, logits: Any = None) -> None:
     """Write what is known when training has ended: the model, its predictions, and last their evaluation."""
     from balpoe.evaluation.shifted_tests import full_evaluation
     from balpoe.experiments.model_file import save_model
-    from balpoe.training.cuda_graphs import loading
+    from balpoe.training.cuda_graphs import outside_no_capture
 
     save_model(folder / "model.safetensors", model)
-    with loading():
-        predictions = model.predictions(test, logits)
-    predictions.save(folder / "predictions")
+    predictions = model.predictions(test, logits)
     few, many = model.recipe.shot_groups
-    write_json(folder / "evaluation.json", full_evaluation(predictions, (few, many)))
+    with outside_no_capture():  # seconds on the CPU alone
+        predictions.save(folder / "predictions")
+        write_json(folder / "evaluation.json", full_evaluation(predictions, (few, many)))
 
 
 def environment() -> dict[str, Any]:

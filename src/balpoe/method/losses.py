@@ -68,11 +68,21 @@ class BalPoELoss(nn.Module):
         self.register_buffer("offsets", logit_offsets(prior, lambdas))
         warn_if_biased(prior, lambdas)
 
-    def forward(self, expert_logits: Tensor, targets: Tensor, progress: float | None = None) -> Tensor:
-        """Return the mean loss of `expert_logits` (batch, experts, classes); `progress` is for losses that change."""
+    def forward(
+        self, expert_logits: Tensor, targets: Tensor, progress: Tensor | float | None = None, reduction: str = "mean"
+    ) -> Tensor:
+        """Return the loss of `expert_logits` (batch, experts, classes), averaged over the experts.
+
+        Args:
+            expert_logits: Expert logits.
+            targets: Labels (batch,) of type int64, or probabilities (batch, classes).
+            progress: Part of the training that is done; for losses that change with it, as this one does not.
+            reduction: "mean" over the samples, or "none" for one value of each, (batch,).
+        """
         if expert_logits.shape[1:] != self.offsets.shape:
             raise UserError(_mismatch(tuple(self.offsets.shape), tuple(expert_logits.shape)))
-        return logit_adjusted_cross_entropy(expert_logits, targets, self.offsets)
+        value = logit_adjusted_cross_entropy(expert_logits, targets, self.offsets, reduction)
+        return value.mean(dim=1) if reduction == "none" else value
 
     def extra_repr(self) -> str:
         """Return the sizes, for `print(loss)`."""

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from balpoe.errors import UserError
+from balpoe.private_apis import standard_gamma
 
 __all__ = ["Mixed", "blended_loss", "box_share", "cutmix", "mixed_loss", "mixup"]
 
@@ -128,6 +129,6 @@ def _beta(alpha: float, generator: torch.Generator | None) -> Tensor:
         return torch.ones(())
     # Gamma(alpha) = Gamma(alpha + 1) * U^(1/alpha), in logarithms: for small alpha the draws themselves underflow.
     concentration = torch.full((2,), alpha + 1.0, dtype=torch.float64, device=_device(generator))
-    log_gamma = torch._standard_gamma(concentration, generator=generator).log()
+    log_gamma = standard_gamma(concentration, generator).log()
     log_gamma = log_gamma + _uniform(2, generator).log() / alpha
     return torch.sigmoid(log_gamma[0] - log_gamma[1])

@@ -16,7 +16,6 @@ from balpoe.method.lambdas import equidistant_lambdas
 
 __all__ = [
     "Lambdas",
-    "backward_lambdas",
     "checked_lambdas",
     "checked_prior",
     "class_counts",
@@ -138,23 +137,6 @@ def logit_offsets(train_prior: Any, lambdas: Lambdas) -> Tensor:
     log_prior = _log_prior(train_prior)
     offsets: Tensor = torch.atleast_2d((1 - _per_class(lambdas, log_prior)) * log_prior)
     return offsets if _is_double(train_prior) else offsets.float()
-
-
-def backward_lambdas(train_prior: Any, tau: float = 2.0) -> Tensor:
-    """Return the lambda of each class with which this loss is that of SADE's third expert, (classes,).
-
-    Its loss adds log P - tau * log P_backward to the logits, where P_backward gives the k-th most frequent class
-    the k-th smallest share; with lambda = tau * log P_backward / log P that is (1 - lambda) * log P.
-
-    >>> backward_lambdas([0.8, 0.2], tau=1)
-    tensor([7.2126, 0.1386])
-    """
-    log_prior = _log_prior(train_prior)
-    order = log_prior.argsort(descending=True, stable=True)
-    backward = torch.empty_like(log_prior)
-    backward[order] = log_prior[order.flip(0)]
-    lambdas = tau * backward / log_prior
-    return lambdas if _is_double(train_prior) else lambdas.float()
 
 
 def checked_prior(prior: Any, num_classes: int, name: str) -> Tensor:

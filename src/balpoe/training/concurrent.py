@@ -4,7 +4,8 @@ A small network leaves much of a GPU idle, even when its step is replayed as one
 One thread launches the steps of all: threads that launch for themselves wait for each other in the driver.
 
 Work is a generator. It yields None where another may have its turn, or a function, which is called in a thread
-meanwhile, on the same stream (what takes long, or waits for the GPU); what it returns is its result.
+meanwhile, on the same stream (what takes long, or waits for the GPU); what it returns is its result. All of it is done
+in `no_capture`, so that nothing it launches can break another one's capture of a CUDA graph.
 """
 
 import sys
@@ -15,6 +16,7 @@ from typing import Any, Generic, TypeVar
 
 import torch
 
+from balpoe.training.cuda_graphs import no_capture
 from balpoe.training.launchers import launcher
 
 __all__ = ["TRAININGS_AT_ONCE", "Work", "can_share_a_gpu", "complete", "side_by_side"]
@@ -33,13 +35,14 @@ def can_share_a_gpu(device: str, devices: int) -> bool:
 def complete(work: "Work[Result]") -> Result:
     """Do one piece of work to its end and return its result."""
     while True:
-        try:
-            aside = next(work)
-        except StopIteration as end:
-            result: Result = end.value
-            return result
-        if aside is not None:
-            aside()
+        with no_capture():
+            try:
+                aside = next(work)
+            except StopIteration as end:
+                result: Result = end.value
+                return result
+            if aside is not None:
+                aside()
 
 
 def side_by_side(works: "Iterable[Work[Result]]", at_once: int) -> Iterator[Result]:
@@ -104,7 +107,7 @@ class _Turn(Generic[Result]):
             self.future.result()
             self.future = None
         try:
-            with torch.cuda.stream(self.stream):  # None: nothing
+            with no_capture(), torch.cuda.stream(self.stream):  # None: nothing
                 aside = next(self.work)
         except StopIteration as end:
             self.result = end.value
@@ -114,5 +117,5 @@ class _Turn(Generic[Result]):
         return False
 
     def _do(self, aside: Callable[[], object]) -> None:
-        with torch.cuda.stream(self.stream):
+        with no_capture(), torch.cuda.stream(self.stream):
             aside()

@@ -7,67 +7,77 @@ that call is one sample for each network, and its "label" is a row number, by wh
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 
+from balpoe.baselines.method import MethodLoss
 from balpoe.data.dataset import Dataset
 from balpoe.errors import UserError
 from balpoe.evaluation.predictions import logits_of
 from balpoe.method.calibration import fit_scale
-from balpoe.method.ensemble import source_prior
-from balpoe.method.losses import logit_adjusted_cross_entropy, warn_if_biased
-from balpoe.method.priors import Lambdas, class_prior, logit_offsets
+from balpoe.method.priors import class_prior
 from balpoe.networks.experts import CosineClassifier, ExpertLinear, ExpertNetwork
-from balpoe.training.fit import fit
+from balpoe.training.fit import fit_and_predict
+from balpoe.training.settings import FitSettings
 
-__all__ = ["CrossFitted", "CrossLoss", "Parts", "Unseen", "cross_fit", "dealt", "expert_means", "feature_experts"]
+__all__ = [
+    "CrossFitted",
+    "CrossLoss",
+    "Folds",
+    "Unseen",
+    "cross_fit",
+    "expert_means",
+    "feature_experts",
+    "split_folds",
+    "weighted_prior",
+]
 
-BLOCK = 4096
+ROWS_AT_ONCE = 4096
 BIAS = 3.0  # a hidden unit's bend lies anywhere in the data, not at their mean
 
 
-class Parts(NamedTuple):
+class Folds(NamedTuple):
     """Which samples each of several networks goes without."""
 
-    part: Tensor
-    """Of each sample, (samples,): the network that does not see it, or -1."""
+    fold: Tensor
+    """The network that does not see a sample, or -1, (samples,)."""
     rows: Tensor
     """What each network is trained on, (rows, networks): in random order, the shorter ones filled up from the start."""
 
 
-def dealt(targets: Tensor, networks: int, parts: int, generator: torch.Generator) -> Parts:
-    """Deal the samples of each class out into parts; the first networks go without one part each.
+def split_folds(targets: Tensor, networks: int, folds: int, generator: torch.Generator) -> Folds:
+    """Split the samples of each class into folds; the first networks go without one fold each.
 
     Every network keeps every class: a class of one sample is seen by all.
 
     Args:
-        targets: (samples,).
-        networks: At most `parts`.
-        parts: At least 2.
-        generator: Of the order.
+        targets: Labels, (samples,).
+        networks: Number of networks, at most `folds`.
+        folds: Number of folds, at least 2.
+        generator: Source of the order.
 
-    >>> dealt(torch.tensor([0, 0, 0, 0, 1, 1, 2]), 2, 2, torch.Generator().manual_seed(0)).part[-1]
+    >>> split_folds(torch.tensor([0, 0, 0, 0, 1, 1, 2]), 2, 2, torch.Generator().manual_seed(0)).fold[-1]
     tensor(-1)
     """
     order = torch.randperm(len(targets), generator=generator)
     order = order[targets[order].argsort(stable=True)]
-    part = torch.empty(len(targets), dtype=torch.long)
-    part[order] = torch.arange(len(targets)) % parts
+    fold = torch.empty(len(targets), dtype=torch.long)
+    fold[order] = torch.arange(len(targets)) % folds
     alone = torch.bincount(targets)[targets] == 1
-    part[alone | (part >= networks)] = -1
+    fold[alone | (fold >= networks)] = -1
     shuffled = torch.randperm(len(targets), generator=generator)
-    seen = [shuffled[part[shuffled] != network] for network in range(networks)]
+    seen = [shuffled[fold[shuffled] != network] for network in range(networks)]
     longest = max(map(len, seen))
-    return Parts(part, torch.stack([torch.cat([rows, rows])[:longest] for rows in seen], dim=1))
+    return Folds(fold, torch.stack([torch.cat([rows, rows])[:longest] for rows in seen], dim=1))
 
 
 class Unseen(NamedTuple):
     """What networks say about samples that they have not seen."""
 
     logits: Tensor
-    """Of the ensemble, calibrated, (samples, classes)."""
+    """Calibrated logits of the ensemble, (samples, classes)."""
     targets: Tensor
 
 
@@ -77,101 +87,111 @@ class CrossFitted:
 
     network: ExpertNetwork
     prior: Tensor
-    """Of the training set, weights counted, (classes,), in float64."""
+    """Training prior, weights counted, (classes,), in float64."""
     scale: float
     """Logits are to be multiplied by it: one over the temperature."""
-    unlikelihood: float
+    nll: float
     """Minus the mean log-likelihood of the unseen samples' labels, calibrated; 0 if there are none."""
     unseen: Unseen
     history: list[dict[str, float]]
 
 
 def cross_fit(
-    network: ExpertNetwork, data: Dataset, weights: Tensor, parts: Parts, lambdas: Lambdas, **settings: Any
+    network: ExpertNetwork,
+    data: Dataset,
+    weights: Tensor,
+    folds: Folds,
+    loss: MethodLoss,
+    source_prior: Tensor,
+    settings: FitSettings,
 ) -> CrossFitted:
     """Train networks side by side, each on its rows; calibrate them on the rest.
 
     Args:
-        network: Of `feature_experts`, trained in place; or any, if there is one network.
+        network: Network of `feature_experts`, trained in place; or any, if there is one network.
         data: All samples.
-        weights: One a sample, 1 on average.
-        parts: Which samples each network goes without.
-        lambdas: Of the experts of each network.
-        settings: Keyword arguments of `balpoe.fit`.
+        weights: One weight a sample, 1 on average.
+        folds: Which samples each network goes without.
+        loss: Loss of one network's experts, of any method; made for `weighted_prior` of the same data and weights.
+        source_prior: Prior under which the logits of that method's product are posteriors.
+        settings: Settings of the training.
     """
-    rows, networks = parts.rows, parts.rows.shape[1]
-    prior = class_prior(torch.bincount(data.targets, weights=weights.double())).double()
-    warn_if_biased(prior, lambdas)
-    loss = CrossLoss(logit_offsets(prior, lambdas).float(), data.targets[rows], weights[rows].float())
+    rows, networks = folds.rows, folds.rows.shape[1]
     size = data.preprocessing.size
     together = Dataset(
         data.images[rows].flatten(1, 2), torch.arange(len(rows)),
         preprocessing=replace(data.preprocessing, size=(networks * size[0], *size[1:])),
     )  # fmt: skip
-    history = fit(network, loss, together, **settings)
-    return _calibrated(network, data, weights, parts, prior, lambdas, history)
+    cross_loss = CrossLoss(loss, data.targets[rows], weights[rows].float())
+    history, _ = fit_and_predict(network, cross_loss, together, None, settings)
+    return _calibrated(network, data, weights, folds, source_prior, history)
+
+
+def weighted_prior(targets: Tensor, weights: Tensor) -> Tensor:
+    """Return the training prior of weighted samples, (classes,), in float64."""
+    return class_prior(torch.bincount(targets, weights=weights.double())).double()
 
 
 def _calibrated(
     network: ExpertNetwork,
     data: Dataset,
     weights: Tensor,
-    parts: Parts,
-    prior: Tensor,
-    lambdas: Lambdas,
+    folds: Folds,
+    source_prior: Tensor,
     history: list[dict[str, float]],
 ) -> CrossFitted:
     """One temperature, from what each network says about the samples that it has not seen."""
-    held_out = (parts.part >= 0).nonzero().squeeze(1)
-    targets, scale, unlikelihood = data.targets[held_out], 1.0, 0.0
+    held_out = (folds.fold >= 0).nonzero().squeeze(1)
+    prior = weighted_prior(data.targets, weights)
+    targets, scale, nll = data.targets[held_out], 1.0, 0.0
     logits = torch.zeros(0, len(prior))
     if len(held_out):
-        own = logits_of(network, data.subset(held_out)).unflatten(1, (parts.rows.shape[1], -1)).mean(dim=2)
-        logits = own[torch.arange(len(held_out)), parts.part[held_out]].double().log_softmax(dim=1)
-        moved = prior.log() - source_prior(prior, lambdas).log()  # the labels follow the training prior
+        own = logits_of(network, data.subset(held_out)).unflatten(1, (folds.rows.shape[1], -1)).mean(dim=2)
+        logits = own[torch.arange(len(held_out)), folds.fold[held_out]].double().log_softmax(dim=1)
+        moved = prior.log() - source_prior.log()  # the labels follow the training prior
         scale = fit_scale(logits, targets, weights[held_out], moved)
         log_p = (scale * logits + moved).log_softmax(dim=1).gather(1, targets[:, None]).squeeze(1)
-        unlikelihood = -float(weights[held_out].double() @ log_p / weights[held_out].sum())
-    return CrossFitted(network, prior, scale, unlikelihood, Unseen(scale * logits, targets), history)
+        nll = -float(weights[held_out].double() @ log_p / weights[held_out].sum())
+    return CrossFitted(network, prior, scale, nll, Unseen(scale * logits, targets), history)
 
 
 def expert_means(network: ExpertNetwork, data: Dataset, num_experts: int) -> Tensor:
     """Return each expert's logits, the mean over the networks, (samples, experts, classes), block by block."""
-    blocks = torch.arange(len(data)).split(BLOCK)
+    blocks = torch.arange(len(data)).split(ROWS_AT_ONCE)
     return torch.cat(
         [logits_of(network, data.subset(rows)).unflatten(1, (-1, num_experts)).mean(dim=1) for rows in blocks]
     )
 
 
 class CrossLoss(nn.Module):
-    """The BalPoE loss of networks side by side, each with its own sample in a row; a sum over the networks.
+    """Any method's loss for networks side by side, each with its own sample in a row; a sum over the networks.
 
     Args:
-        offsets: Of the experts' logits, (experts, classes); see `balpoe.logit_offsets`.
-        labels: (rows, networks).
-        weights: (rows, networks), 1 on average.
+        loss: Loss of one network's experts.
+        labels: Labels, (rows, networks).
+        weights: Weights, (rows, networks), 1 on average.
     """
 
-    offsets: Tensor
     labels: Tensor
     weights: Tensor
 
-    def __init__(self, offsets: Tensor, labels: Tensor, weights: Tensor) -> None:
+    def __init__(self, loss: MethodLoss, labels: Tensor, weights: Tensor) -> None:
         super().__init__()
-        for name, tensor in (("offsets", offsets), ("labels", labels), ("weights", weights)):
+        self.loss = loss
+        for name, tensor in (("labels", labels), ("weights", weights)):
             self.register_buffer(name, tensor)
 
-    def forward(self, expert_logits: Tensor, rows: Tensor, progress: float | None = None) -> Tensor:
+    def forward(self, expert_logits: Tensor, rows: Tensor, progress: Tensor | float | None = None) -> Tensor:
         """Return the loss of `expert_logits` (batch, networks * experts, classes) of some rows."""
-        wanted = (self.labels.shape[1] * self.offsets.shape[0], self.offsets.shape[1])
-        if expert_logits.shape[1:] != wanted:
+        networks = self.labels.shape[1]
+        if expert_logits.ndim != 3 or expert_logits.shape[1] % networks:
             raise UserError(
-                f"the network must return expert logits of shape (batch, {wanted[0]}, {wanted[1]}), "
+                f"the network must return expert logits of shape (batch, experts, classes) for {networks} networks, "
                 f"but returned {tuple(expert_logits.shape)}"
             )
-        logits = expert_logits.reshape(-1, *self.offsets.shape)
-        values = logit_adjusted_cross_entropy(logits, self.labels[rows].flatten(), self.offsets, reduction="none")
-        return (values.mean(dim=1) * self.weights[rows].flatten()).sum() / len(rows)
+        logits = expert_logits.unflatten(1, (networks, -1)).flatten(0, 1)
+        values = self.loss(logits, self.labels[rows].flatten(), progress=progress, reduction="none")
+        return (values * self.weights[rows].flatten()).sum() / len(rows)
 
 
 class _OneForEach(nn.Module):
@@ -206,14 +226,14 @@ def feature_experts(
     is worth some points (docs/scikit-learn.md).
 
     Args:
-        num_features: Of one sample.
-        num_classes: Classes.
-        num_experts: Of each network.
-        num_networks: How many.
-        hidden: Units of each expert's layers.
+        num_features: Number of features of a sample.
+        num_classes: Number of classes.
+        num_experts: Number of experts of each network.
+        num_networks: Number of networks.
+        hidden: Units of each expert's hidden layers.
         beside: Whether a layer's output has its input beside it, so that the classifier sees the features themselves.
-        cosine_scale: Of the classifier.
-        generator: Of the first weights.
+        cosine_scale: Scale of the cosine classifier.
+        generator: Source of the first weights.
 
     >>> experts = feature_experts(
     ...     4, 3, 2, 5, hidden=(8, 8), cosine_scale=16.0, generator=torch.Generator().manual_seed(0)

@@ -32,7 +32,16 @@ from balpoe.training.checkpoints import load_checkpoint, save_checkpoint
 from balpoe.training.interrupts import Interrupt
 from balpoe.training.launchers import launcher, processes_and_machines
 
-__all__ = ["check_devices", "chosen_device", "gathered_rows", "launch", "led_by_first", "one_device", "share_weights"]
+__all__ = [
+    "check_devices",
+    "chosen_device",
+    "chosen_precision",
+    "gathered_rows",
+    "launch",
+    "led_by_first",
+    "one_device",
+    "share_weights",
+]
 
 DEVICES = ("auto", "cpu", "cuda", "mps")
 ENVIRONMENTS: dict[str, Any] = {"torchrun": TorchElasticEnvironment, "srun": SLURMEnvironment}
@@ -45,11 +54,17 @@ HEAD_START = 3.0  # seconds by which a process that failed is to end before thos
 logging.getLogger("lightning_fabric.utilities").setLevel(logging.WARNING)  # five lines whenever processes meet
 
 Result = TypeVar("Result")
-Work = Callable[[Fabric, nn.Module], Result]
+ProcessWork = Callable[[Fabric, nn.Module], Result]
 
 
 def launch(
-    work: "Work[Result]", network: nn.Module, *, device: str, precision: str, devices: int = 1, num_nodes: int = 1
+    work: "ProcessWork[Result]",
+    network: nn.Module,
+    *,
+    device: str,
+    precision: str,
+    devices: int = 1,
+    num_nodes: int = 1,
 ) -> Result:
     """Return work(fabric, network), done in this process or in several that train together.
 
@@ -59,10 +74,10 @@ def launch(
     Args:
         work: For several processes it must be possible to pickle it, and it returns plain data and tensors.
         network: What it works on.
-        device: As for `balpoe.fit`.
-        precision: As for `balpoe.fit`.
-        devices: As for `balpoe.fit`.
-        num_nodes: As for `balpoe.fit`.
+        device: "auto", "cpu", "cuda" or "mps".
+        precision: "auto", or a name of Lightning Fabric's.
+        devices: Number of processes on each machine.
+        num_nodes: Number of machines.
     """
     engine = (device, precision, *processes_and_machines(devices, num_nodes))
     if engine[2:] == (1, 1):
@@ -79,9 +94,9 @@ def led_by_first(command: Callable[[], Result], *, device: str, devices: int = 1
 
     Args:
         command: May call `launch`, any number of times.
-        device: As for `balpoe.fit`.
-        devices: As for `balpoe.fit`.
-        num_nodes: As for `balpoe.fit`.
+        device: "auto", "cpu", "cuda" or "mps".
+        devices: Number of processes on each machine.
+        num_nodes: Number of machines.
     """
     check_devices(device, devices, num_nodes)
     found, together = launcher(), processes_and_machines(devices, num_nodes)
@@ -139,7 +154,7 @@ def gathered_rows(fabric: Fabric, part: Tensor, rows: int) -> Tensor | None:
 class _Parcel:
     """Not a tuple or a dataclass, whose contents Fabric would copy on the way."""
 
-    def __init__(self, work: Work[Any], network: nn.Module, engine: tuple[str, str, int, int]) -> None:
+    def __init__(self, work: ProcessWork[Any], network: nn.Module, engine: tuple[str, str, int, int]) -> None:
         self.work, self.network, self.engine = work, network, engine
         self.result = Path()
         """Of new processes: a pipe, which is Fabric's way, would block on more than it holds."""
@@ -219,7 +234,7 @@ def _channel() -> Any:
     return torch.distributed.new_group(backend="gloo", timeout=LONGEST_WAIT)
 
 
-def _not_alone(work: Work[Result], fabric: Fabric, network: nn.Module, head_start: float = 0.0) -> Result:
+def _not_alone(work: ProcessWork[Result], fabric: Fabric, network: nn.Module, head_start: float = 0.0) -> Result:
     """Do the work; where it fails for want of another process, wait until that one's own error is known, and say so."""
     try:
         return work(fabric, network)
@@ -254,10 +269,10 @@ def check_devices(device: str, devices: int, num_nodes: int = 1, sync_batchnorm:
     """Say in one sentence what cannot be had here.
 
     Args:
-        device: As for `balpoe.fit`.
-        devices: As for `balpoe.fit`.
-        num_nodes: As for `balpoe.fit`.
-        sync_batchnorm: As for `balpoe.fit`.
+        device: "auto", "cpu", "cuda" or "mps".
+        devices: Number of processes on each machine.
+        num_nodes: Number of machines.
+        sync_batchnorm: Whether batch normalisation is to be over all GPUs together.
     """
     if device not in DEVICES:
         raise unknown_name("device", device, DEVICES)
@@ -284,13 +299,17 @@ def chosen_device(device: str) -> str:
     return ("cuda" if _on_cuda(device) else "cpu") if device == "auto" else device
 
 
+def chosen_precision(device: str, precision: str) -> str:
+    """Return the precision that "auto" stands for on a device; any other is itself."""
+    return precision if precision != "auto" else "bf16-mixed" if _on_cuda(device) else "32-true"
+
+
 def _on_cuda(device: str) -> bool:
     return device == "cuda" or (device == "auto" and torch.cuda.is_available())
 
 
 def _fabric(device: str, precision: str, devices: int, num_nodes: int) -> Fabric:
-    if precision == "auto":
-        precision = "bf16-mixed" if _on_cuda(device) else "32-true"
+    precision = chosen_precision(device, precision)
     found, strategy = launcher(), "auto" if devices * num_nodes == 1 else "ddp_spawn"
     environment = LightningEnvironment()  # said, for in any job of SLURM Fabric takes srun for granted
     if found is not None and strategy == "ddp_spawn":

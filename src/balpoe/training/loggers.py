@@ -1,4 +1,8 @@
-"""Losses as they come, for programs that draw them: a CSV file, TensorBoard, Weights & Biases."""
+"""Losses as they come, for programs that draw them: a CSV file, TensorBoard, Weights & Biases.
+
+TensorBoard's is Fabric's logger. Its CSV logger deletes the rows of an earlier call, which a resumed run needs, and it
+has none for Weights & Biases.
+"""
 
 import csv
 import io
@@ -23,7 +27,7 @@ def check_tracking(track: Sequence[str], folder: Path | None) -> None:
 
     Args:
         track: Kinds of logs, of csv, tensorboard and wandb.
-        folder: Of the run.
+        folder: Folder of the run.
 
     >>> check_tracking(["csv"], None)
     Traceback (most recent call last):
@@ -45,8 +49,8 @@ class Tracking:
 
     Args:
         track: Kinds of logs, of csv, tensorboard and wandb.
-        folder: Of the run; without kinds it may be None.
-        done: Epochs that are logged already.
+        folder: Folder of the run; without kinds it may be None.
+        done: Number of epochs that are logged already.
     """
 
     def __init__(self, track: Sequence[str], folder: Path | None, done: int = 0) -> None:
@@ -92,16 +96,17 @@ class _TensorBoard:
     """Event files in tensorboard/; what an earlier call logged beyond its last checkpoint is not shown."""
 
     def __init__(self, folder: Path, done: int) -> None:
-        from torch.utils.tensorboard import SummaryWriter
+        from lightning_fabric.loggers.tensorboard import TensorBoardLogger
 
-        self.writer = SummaryWriter(str(folder / "tensorboard"), purge_step=done)
-        self.close: Callable[[], None] = self.writer.close
+        self.logger = TensorBoardLogger(folder, name="tensorboard", version="", purge_step=done)
 
     def log(self, rows: Rows) -> None:
         epoch, *values = rows[-1].items()
-        for name, value in values:
-            self.writer.add_scalar(name, value, int(epoch[1]))
-        self.writer.flush()
+        self.logger.log_metrics(dict(values), int(epoch[1]))
+        self.logger.save()
+
+    def close(self) -> None:
+        self.logger.finalize("success")
 
 
 class _WeightsAndBiases:

@@ -7,16 +7,12 @@ import time
 import warnings
 import zlib
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
 from lightning_fabric import Fabric
 from torch import Tensor, nn
 
-from balpoe.data.augment.operations import Operation
-from balpoe.data.loading.decode import ResizedCrop
 from balpoe.data.loading.epoch_plan import EpochPlan, plan_epoch
 from balpoe.data.loading.image_files import Samples
 from balpoe.data.loading.in_memory import Batch
@@ -27,97 +23,41 @@ from balpoe.networks.synchronised import synchronised
 from balpoe.progress import TrainingProgress
 from balpoe.training.checkpoints import load_checkpoint, save_checkpoint
 from balpoe.training.concurrent import Work
-from balpoe.training.cuda_graphs import loading
 from balpoe.training.interrupts import Interrupt
 from balpoe.training.loggers import Tracking
-from balpoe.training.schedules import Schedule
-from balpoe.training.step import training_step
-from balpoe.training.weight_averaging import averaged, fresh_statistics, norms_in_training
+from balpoe.training.optimizers import make_optimizer
+from balpoe.training.settings import FitSettings, changed_identity
+from balpoe.training.step import Learner, training_step
+from balpoe.training.weight_averaging import averaged, first_mean, fresh_statistics, norms_in_training
 
-__all__ = ["History", "Trainer", "TrainingSettings", "own_chance"]
+__all__ = ["History", "Trainer", "own_random_state"]
 
 History = list[dict[str, float]]
-
-
-@dataclass(frozen=True)
-class TrainingSettings:
-    """What a training computes from, besides network, loss and data; part of a checkpoint's identity."""
-
-    epochs: int
-    batch_size: int
-    lr: float
-    schedule: Schedule
-    momentum: float
-    nesterov: bool
-    weight_decay: float
-    averaged_end: float
-    mixup_alpha: float
-    cutmix_probability: float
-    augmentation: tuple[Operation | ResizedCrop, ...]
-    sync_batchnorm: bool
-    seed: int
-
-    def __post_init__(self) -> None:
-        for name, least in (("epochs", 1), ("batch_size", 1), ("seed", 0)):
-            value = getattr(self, name)
-            if not isinstance(value, int) or not least <= value < 2**63:
-                raise UserError(f"{name} must be a whole number from {least} to 2^63 - 1, but is {value}")
-        if not 0 < self.lr < float("inf") or not 0 <= self.momentum < 1 or not 0 <= self.weight_decay < float("inf"):
-            raise UserError(
-                "lr must be above 0, momentum lie in [0, 1) and weight_decay be at least 0, "
-                f"but they are {self.lr}, {self.momentum} and {self.weight_decay}"
-            )
-        if not 0 <= self.cutmix_probability <= 1 or not 0 <= self.mixup_alpha < float("inf"):
-            raise UserError(
-                "mixup_alpha must be at least 0 and cutmix_probability lie in [0, 1], "
-                f"but they are {self.mixup_alpha} and {self.cutmix_probability}"
-            )
-        if not 0 <= self.averaged_end <= 1:
-            raise UserError(f"averaged_end must lie in [0, 1], a part of the epochs, but is {self.averaged_end}")
-
-    def identity(self) -> dict[str, str]:
-        """Return all of it as text."""
-        return {name: repr(getattr(self, name)) for name in self.__dataclass_fields__}
-
-    @property
-    def averaged_epochs(self) -> int:
-        """The number of epochs, the last ones, whose weights are averaged."""
-        return round(self.averaged_end * self.epochs)
 
 
 class Trainer:
     """The state of a training: what a checkpoint holds, and how it goes on."""
 
     def __init__(
-        self,
-        fabric: Fabric,
-        network: nn.Module,
-        loss: Callable[..., Tensor],
-        train: Samples,
-        settings: TrainingSettings,
-        folder: Path | None,
-        step: str,
-        workers: int = -1,
+        self, fabric: Fabric, network: nn.Module, loss: Callable[..., Tensor], train: Samples, settings: FitSettings
     ) -> None:
         if settings.sync_batchnorm and fabric.world_size > 1:  # of several processes each has a copy of the network
             synchronised(network)
         network.train()  # one that was loaded is ready for evaluation
-        self.fabric, self.network, self.settings, self.folder = fabric, network, settings, folder
-        self.data = batch_source(train, fabric.device, settings.augmentation, settings.seed, workers)
+        self.fabric, self.network, self.settings, self.folder = fabric, network, settings, settings.run
+        self.data = batch_source(train, fabric.device, settings.augmentation, settings.seed, settings.workers)
         self.num_samples = len(train)
-        self.optimizer = torch.optim.SGD(
-            network.parameters(),
-            lr=settings.lr,
-            momentum=settings.momentum,
-            nesterov=settings.nesterov,
-            weight_decay=settings.weight_decay,
-            fused=fabric.device.type == "cuda" or None,
-        )
+        self.optimizer = make_optimizer(network, settings, fabric.device)
+        self.mean: list[Tensor] = []  # of the weights, until the network has it
+        if settings.weight_average_decay:
+            self.mean = [each.to(fabric.device) for each in first_mean(self._trained())]
         if fabric.device.type == "cuda" and len(train.preprocessing.size) == 3:
             network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         if isinstance(loss, nn.Module):
             loss.to(fabric.device)
-        self.step = training_step(fabric, network, loss, self.optimizer, step)
+        decay = settings.weight_average_decay
+        learner = Learner(network, loss, self.optimizer, settings.clip_gradients, self.mean if decay else [], decay)
+        self.step = training_step(fabric, learner, settings.step, settings.precision)
         self.identity = {
             **settings.identity(),
             "loss": _fingerprint(loss),
@@ -125,19 +65,17 @@ class Trainer:
         }
         self.epoch, self.losses, self.seconds = 0, torch.zeros(0), 0.0
         self.begun: _Epoch | None = None
-        self.mean: list[Tensor] = []  # of the weights after the last epochs, until the network has it
-        self.norms = norms_in_training(network) if settings.averaged_epochs else []
+        averaging = settings.averaged_epochs or settings.weight_average_decay
+        self.norms = norms_in_training(network) if averaging else []
         self.history: History = []
         self.timing: list[dict[str, Any]] = []
 
-    def run(
-        self, interrupt: Interrupt, display: TrainingProgress, tracking: Tracking, checkpoint_seconds: float
-    ) -> "Work[None]":
+    def run(self, interrupt: Interrupt, display: TrainingProgress, tracking: Tracking) -> "Work[None]":
         """Go on to the last epoch, or until an interrupt comes; save."""
         saved = time.monotonic()
         while self.epoch < self.settings.epochs and not self._agreed(interrupt):
             yield from self._run_epoch(interrupt, display, tracking)
-            if time.monotonic() - saved >= checkpoint_seconds and self.epoch < self.settings.epochs:
+            if time.monotonic() - saved >= self.settings.checkpoint_seconds and self.epoch < self.settings.epochs:
                 yield self.save
                 saved = time.monotonic()
         yield self.save
@@ -159,7 +97,7 @@ class Trainer:
             mixup_alpha=settings.mixup_alpha, cutmix_probability=settings.cutmix_probability, smallest_batch=2 * world,
         )  # fmt: skip
         batches = iter(self.data.batches(plan, epoch, first=first, rank=rank, world=world))
-        return _Epoch(plan, _next(batches), batches)
+        return _Epoch(plan, next(batches, None), batches)
 
     def _run_epoch(self, interrupt: Interrupt, display: TrainingProgress, tracking: Tracking) -> "Work[None]":
         """Train an epoch, or what an interrupted one has left; alone, an interrupt ends it after any step."""
@@ -177,7 +115,7 @@ class Trainer:
             done += 1
             if interrupt.requested and world == 1:
                 break
-            batch = _next(batches)
+            batch = next(batches, None)
         else:
             if self.epoch + 1 < settings.epochs:  # now, while the GPU is busy with these steps: later it would wait
                 self.begun = self._begin(self.epoch + 1)
@@ -202,8 +140,7 @@ class Trainer:
         """Take the weights after an epoch into their mean, if it is one of the last."""
         number = self.epoch - (self.settings.epochs - self.settings.averaged_epochs)
         if number > 0:
-            with loading():
-                self.mean = averaged(self.mean, self._trained(), number)
+            self.mean = averaged(self.mean, self._trained(), number)
 
     def _trained(self) -> list[nn.Parameter]:
         """The weights that training changes."""
@@ -214,7 +151,7 @@ class Trainer:
 
         An interrupt ends it in between; what was saved before it does it again.
         """
-        with loading(), torch.no_grad():
+        with torch.no_grad():
             for weight, mean in zip(self._trained(), self.mean, strict=True):
                 weight.copy_(mean)
         with fresh_statistics(self.norms):
@@ -228,12 +165,12 @@ class Trainer:
         (plan, batch, batches), done = self._begin(epoch), 0
         while batch is not None and not (interrupt.requested and world == 1):
             _seed_torch(self.fabric.device, self.settings.seed, epoch, done, rank)
-            with loading(), torch.no_grad():
+            with torch.no_grad():
                 self.step.outputs(batch.images)
             display.advance(plan.batches[done].stop - plan.batches[done].start, 0.0)
             done += 1
             yield None
-            batch = _next(batches)
+            batch = next(batches, None)
         display.end_epoch(self.history[-1]["loss"])
         return batch is None
 
@@ -275,10 +212,8 @@ class Trainer:
 
     def save(self) -> None:
         """Write checkpoint, history and timing, of weights that are finite: the losses do not see the last update."""
-        with loading():
-            finite = [torch.isfinite(parameter).all() for parameter in self.network.parameters()]
-            right = not finite or bool(torch.stack(finite).all())  # one read from the device
-        if not right:
+        finite = [torch.isfinite(parameter).all() for parameter in self.network.parameters()]
+        if finite and not bool(torch.stack(finite).all()):  # one read from the device
             raise self._diverged(f"the weights stopped being finite by epoch {self.epoch} of {self.settings.epochs}")
         if self.folder is None or not self.fabric.is_global_zero:
             return
@@ -305,8 +240,8 @@ class Trainer:
         state = load_checkpoint(path) if self.fabric.is_global_zero and path.exists() else None
         if (state := self.fabric.broadcast(state)) is None:
             return
-        if state.get("identity") != self.identity:
-            raise UserError(f"{path} belongs to a training with {self._difference(state)}; choose another folder")
+        if changed := changed_identity(state.get("identity"), self.identity):
+            raise UserError(f"{path} belongs to a training with {', '.join(changed)}; choose another folder")
         try:
             self.network.load_state_dict(state["network"])
             groups = self.optimizer.state_dict()["param_groups"]  # ours: a CPU's may differ from a GPU's
@@ -316,7 +251,7 @@ class Trainer:
             if not len(self.history) == len(self.timing) == self.epoch <= self.settings.epochs or self.losses.ndim != 1:
                 raise ValueError("its parts contradict each other")
             float(self.seconds)
-            self.mean = self._checked_mean(state["mean"])
+            self._take_up_mean(state["mean"])
         except (KeyError, RuntimeError, ValueError, AttributeError, TypeError) as error:
             reason = str(error).splitlines()[0]
             raise UserError(f"{path} does not fit this network: {reason}; choose another folder") from error
@@ -324,15 +259,20 @@ class Trainer:
             self._write_lines()  # a crash may have come between the checkpoint and these
             self._say_processes(state.get("processes", 1))
 
-    def _checked_mean(self, found: list[Tensor]) -> list[Tensor]:
-        """A checkpoint's mean of the weights, on the device: there in the last epochs, and until the network has it."""
-        if found == [] and self.epoch == self.settings.epochs:
-            return []
-        begun = self.epoch > self.settings.epochs - self.settings.averaged_epochs
-        weights = self._trained() if begun else []
-        if [each.shape for each in found] != [each.shape for each in weights]:
+    def _take_up_mean(self, found: list[Tensor]) -> None:
+        """Go on with a checkpoint's mean of the weights, in place: a captured step writes into an exponential one."""
+        settings, weights = self.settings, self._trained()
+        if found == [] and self.epoch == settings.epochs:  # the network has it
+            self.mean = []
+            return
+        begun = self.epoch > settings.epochs - settings.averaged_epochs or settings.weight_average_decay
+        if [each.shape for each in found] != [each.shape for each in weights if begun]:
             raise ValueError("its mean of the weights is not of these")
-        return [each.to(self.fabric.device) for each in found]
+        if self.mean:
+            for place, each in zip(self.mean, found, strict=True):
+                place.copy_(each)
+        else:
+            self.mean = [each.to(self.fabric.device) for each in found]
 
     def _say_processes(self, before: int) -> None:
         now = self.fabric.world_size
@@ -348,12 +288,6 @@ class Trainer:
         for name, entries in (("history.jsonl", self.history), ("timing.jsonl", self.timing)):
             write_text(self.folder / name, "".join(json.dumps(entry) + "\n" for entry in entries))
 
-    def _difference(self, state: dict[str, Any]) -> str:
-        before = state.get("identity")
-        before = before if isinstance(before, dict) else {}
-        changed = [f"{k}={before.get(k, '?')} (now {v})" for k, v in self.identity.items() if before.get(k) != v]
-        return ", ".join(changed) or "other settings"
-
 
 class _Epoch(NamedTuple):
     """An epoch that is planned, its first batch made."""
@@ -362,12 +296,6 @@ class _Epoch(NamedTuple):
     batch: Batch | None
     batches: Iterator[Batch]
     """Those after it."""
-
-
-def _next(batches: Iterator[Batch]) -> Batch | None:
-    """The next batch, if there is one; made on the device, beside trainings that may be recording a step."""
-    with loading():
-        return next(batches, None)
 
 
 def _fingerprint(thing: Any) -> str:
@@ -389,7 +317,7 @@ def _seed_torch(device: torch.device, *place: int) -> None:
 
 
 @contextlib.contextmanager
-def own_chance(device: torch.device) -> Iterator[None]:
+def own_random_state(device: torch.device) -> Iterator[None]:
     """Leave torch's generator as it was; on a GPU the CPU's is not touched, which another thread may be using."""
     if device.type != "cuda":
         with torch.random.fork_rng(devices=[]):

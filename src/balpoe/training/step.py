@@ -1,14 +1,21 @@
-"""One optimisation step: forward, loss, backward, update; eager, or recorded once as a CUDA graph and replayed.
+"""One optimisation step: forward, loss, backward, update; eager, or captured once as a CUDA graph and replayed.
 
 An eager step of a small network keeps a GPU waiting for Python: of a thousand kernels each is launched on its
-own. A recorded step is launched as one. Nothing but this file knows which of the two is at work.
+own. A captured step is launched as one. Nothing but this file knows which of the two is at work.
+
+A step is captured at the first batch of each shape. Rates and progress are numbers on the device, so that they can
+change between replays. The steps that warm up a capture change weights, statistics and the optimiser's state, which
+are therefore copied before and put back after. A capture that another thread broke is made once more, in other memory;
+what cannot be captured (a network that reads from the device) runs eagerly, with a warning. For `resnet32` in bfloat16
+the kernels are our own (`networks.fused`), compared with torch's on the first batch; where they differ or cannot be
+compiled, torch's are captured, with a warning. timing.jsonl says which step was taken.
 """
 
 import functools
 import threading
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, NamedTuple, Protocol
 
 import torch
@@ -20,15 +27,17 @@ from balpoe.errors import UserError, unknown_name
 from balpoe.method.mixing import blended_loss
 from balpoe.networks.fused.forward import FusedForward, can_be_fused
 from balpoe.networks.fused.self_check import kernel_error
-from balpoe.training.cuda_graphs import captured
+from balpoe.private_apis import compiling
+from balpoe.training.cuda_graphs import captured, outside_no_capture
+from balpoe.training.settings import STEPS
+from balpoe.training.weight_averaging import move_mean
 
-__all__ = ["CapturedStep", "EagerStep", "Step", "training_step"]
+__all__ = ["CapturedStep", "EagerStep", "Learner", "Step", "training_step"]
 
-KINDS = ("auto", "eager", "captured", "compiled", "fused")
 Loss = Callable[..., Tensor]
 Forward = Callable[[Tensor], Tensor]
 BatchLoss = Callable[[Forward, Loss, Batch, float | Tensor], Tensor]
-PREPARING = threading.Lock()  # one thread at a time compiles and records
+PREPARING = threading.Lock()  # one thread at a time compiles and captures
 
 
 class Step(Protocol):
@@ -52,33 +61,55 @@ class Step(Protocol):
         ...
 
 
-def training_step(fabric: Fabric, network: nn.Module, loss: Loss, optimizer: torch.optim.Optimizer, kind: str) -> Step:
-    """Return the step that does the work here: recorded on one GPU, eager elsewhere.
+class Learner(NamedTuple):
+    """What a step changes, and how."""
+
+    network: nn.Module
+    loss: Loss
+    """From expert logits and targets to a number; also given `progress`."""
+    optimizer: torch.optim.Optimizer
+    clip_gradients: float = 0.0
+    """Largest norm of all gradients together; 0 for any."""
+    mean: list[Tensor] = []  # noqa: RUF012 (a NamedTuple's default)
+    """Exponential mean of the weights that training changes; empty where there is none."""
+    mean_decay: float = 0.0
+
+    @property
+    def weights(self) -> list[nn.Parameter]:
+        """The weights that training changes."""
+        return [parameter for parameter in self.network.parameters() if parameter.requires_grad]
+
+    def move_mean(self) -> None:
+        """Take the weights after a step into their mean."""
+        if self.mean:
+            move_mean(self.mean, self.weights, self.mean_decay)
+
+
+def training_step(fabric: Fabric, learner: Learner, kind: str, precision: str) -> Step:
+    """Return the step that does the work here: captured on one GPU, eager elsewhere.
 
     Args:
-        fabric: The engine: device, precision, and the mean of the gradients over the processes.
-        network: Trained in place; moved to the device.
-        loss: From expert logits and targets to a number; also given `progress`.
-        optimizer: Of the network's parameters.
+        fabric: Engine: device, precision, and the mean of the gradients over the processes.
+        learner: Network, trained in place and moved to the device, with loss and optimiser.
         kind: "auto", "eager", "captured", "compiled" (captured, with kernels of torch's compiler: a minute to make,
             then faster) or "fused" (captured, with kernels of our own, for `resnet32` in bfloat16: faster still).
+        precision: The engine's.
     """
-    if kind not in KINDS:
-        raise unknown_name("step", kind, KINDS)
+    if kind not in STEPS:
+        raise unknown_name("step", kind, STEPS)
     # A scaler of float16 gradients decides on the CPU whether to step; several processes wait for each other.
-    precise = fabric._precision.precision in ("32-true", "bf16-mixed")
-    able = fabric.device.type == "cuda" and fabric.world_size == 1 and precise
+    able = fabric.device.type == "cuda" and fabric.world_size == 1 and precision in ("32-true", "bf16-mixed")
     if kind in ("captured", "compiled", "fused") and not able:
         raise UserError(f"step {kind!r} needs one CUDA device and precision 32-true or bf16-mixed; use 'auto'")
     if kind == "eager" or not able:
-        return EagerStep(fabric, network, loss, optimizer)
+        return EagerStep(fabric, learner)
     if kind in ("auto", "fused"):
-        if fabric._precision.precision == "bf16-mixed" and can_be_fused(network, fabric.device):
-            return CapturedStep(fabric, network, loss, optimizer, FusedForward(network))
+        if precision == "bf16-mixed" and can_be_fused(learner.network, fabric.device):
+            return CapturedStep(fabric, learner, FusedForward(learner.network))
         if kind == "fused":
             widths = "16, 32 or 64 channels in each stage"
             raise UserError(f"step 'fused' needs a resnet32 with {widths}, precision bf16-mixed and Triton; use 'auto'")
-    return CapturedStep(fabric, network, loss, optimizer, compiled=kind == "compiled")
+    return CapturedStep(fabric, learner, compiled=kind == "compiled")
 
 
 class EagerStep:
@@ -86,20 +117,24 @@ class EagerStep:
 
     kind = "eager"
 
-    def __init__(self, fabric: Fabric, network: nn.Module, loss: Loss, optimizer: torch.optim.Optimizer) -> None:
-        self.fabric, self.loss = fabric, loss
+    def __init__(self, fabric: Fabric, learner: Learner) -> None:
+        self.fabric = fabric
         self.network: Any
-        self.network, self.optimizer = fabric.setup(network, optimizer)
+        self.network, self.optimizer = fabric.setup(learner.network, learner.optimizer)
+        self.learner = learner
 
     def __call__(self, batch: Batch, lr: float, progress: float) -> Tensor:
         """Change the weights by one batch."""
         for group in self.optimizer.param_groups:
-            group["lr"] = lr
+            group["lr"] = lr * group["rate"]
         self.optimizer.zero_grad()
-        value = _batch_loss(self.network, self.loss, batch, progress) * batch.part
+        value = _batch_loss(self.network, self.learner.loss, batch, progress) * batch.part
         # Fabric averages gradients over the processes; the parts' losses are to be summed.
         self.fabric.backward(value * self.fabric.world_size)
+        if limit := self.learner.clip_gradients:
+            self.fabric.clip_gradients(self.network, self.optimizer, max_norm=limit, error_if_nonfinite=False)
         self.optimizer.step()
+        self.learner.move_mean()
         return value.detach()
 
     def preparation(self, batch: Batch) -> None:
@@ -112,29 +147,22 @@ class EagerStep:
 
 
 class CapturedStep:
-    """A CUDA graph per shape of batch, recorded at the first batch of that shape.
+    """A CUDA graph per shape of batch, captured at the first batch of that shape.
 
-    Learning rate and progress are numbers on the device, so that they can change between replays; `loss` gets
-    `progress` as such a number. What cannot be recorded (a network that reads from the device) runs eagerly,
-    with a warning.
+    Rates and progress are numbers on the device, so that they can change between replays; `loss` gets `progress` as
+    such a number. What cannot be captured (a network that reads from the device) runs eagerly, with a warning.
     """
 
     def __init__(
-        self,
-        fabric: Fabric,
-        network: nn.Module,
-        loss: Loss,
-        optimizer: torch.optim.Optimizer,
-        forward: FusedForward | None = None,
-        *,
-        compiled: bool = False,
+        self, fabric: Fabric, learner: Learner, forward: FusedForward | None = None, *, compiled: bool = False
     ) -> None:
-        self.fabric, self.network, self.loss, self.optimizer = fabric, network, loss, optimizer
-        self.forward: Forward = forward or network
-        network.to(fabric.device)
-        self.lr, self.progress = torch.zeros(2, device=fabric.device).unbind()
-        self.pool: Any = None  # of the recordings, which do not run at the same time
-        self.recordings: dict[Any, _Recording] = {}
+        self.fabric, self.learner = fabric, learner
+        self.forward: Forward = forward or learner.network
+        learner.network.to(fabric.device)
+        self.progress = torch.zeros((), device=fabric.device)
+        self.rates = [torch.zeros((), device=fabric.device) for _ in learner.optimizer.param_groups]
+        self.pool: Any = None  # of the captures, which do not run at the same time
+        self.captures: dict[Any, _Capture] = {}
         self.eager: EagerStep | None = None
         self.compiled = torch.compile(_batch_loss, dynamic=False) if compiled else None
 
@@ -144,13 +172,14 @@ class CapturedStep:
             prepare()
         if self.eager is not None:
             return self.eager(batch, lr, progress)
-        recording = self.recordings[_shape(batch)]
-        self.lr.fill_(lr)
+        capture = self.captures[_shape(batch)]
+        for rate, group in zip(self.rates, self.learner.optimizer.param_groups, strict=True):
+            rate.fill_(lr * group["rate"])
         self.progress.fill_(progress)
-        for place, tensor in zip(recording.inputs.tensors(), batch.tensors(), strict=True):
+        for place, tensor in zip(capture.inputs.tensors(), batch.tensors(), strict=True):
             place.copy_(tensor)
-        recording.graph.replay()
-        return recording.loss
+        capture.graph.replay()
+        return capture.loss
 
     @property
     def kind(self) -> str:
@@ -160,73 +189,77 @@ class CapturedStep:
         return "fused" if isinstance(self.forward, FusedForward) else "compiled" if self.compiled else "captured"
 
     def preparation(self, batch: Batch) -> Callable[[], object] | None:
-        """Return what compiles and records for batches of this shape; None if that is done."""
-        done = self.eager is not None or _shape(batch) in self.recordings
+        """Return what compiles and captures for batches of this shape; None if that is done."""
+        done = self.eager is not None or _shape(batch) in self.captures
         return None if done else functools.partial(self._prepare, batch)
 
     def outputs(self, images: Tensor) -> Tensor:
         """Return the network's expert logits, by torch's own kernels."""
         with self.fabric.autocast():
-            expert_logits: Tensor = self.network(images)
+            expert_logits: Tensor = self.learner.network(images)
         return expert_logits
 
     def _prepare(self, batch: Batch) -> None:
-        with PREPARING:
-            before = _State(self.network, self.optimizer)
+        with outside_no_capture(), PREPARING:
+            before = _State(self.learner)
             try:
                 if isinstance(self.forward, FusedForward) and (fault := _fault(self.forward, batch.images)):
                     warnings.warn(f"the fused step is replaced by the captured one: {fault}", stacklevel=2)
-                    self.forward = self.network
-                    self.recordings.clear()  # those of other shapes: all steps are to be of one kind
-                self.recordings[_shape(batch)] = self._recorded(batch, before)
+                    self.forward = self.learner.network
+                    self.captures.clear()  # those of other shapes: all steps are to be of one kind
+                self.captures[_shape(batch)] = self._captured(batch, before)
             except torch.OutOfMemoryError:
                 raise
             except RuntimeError as error:
                 reason = str(error).strip().partition("\n")[0]
                 warnings.warn(f"the training step cannot be captured and runs eagerly: {reason}", stacklevel=2)
-                self.eager = EagerStep(self.fabric, self.network, self.loss, self.optimizer)
+                self.eager = EagerStep(self.fabric, self.learner)
             finally:
                 before.restore()
 
-    def _recorded(self, batch: Batch, before: "_State") -> "_Recording":
-        """Record; if that fails, once more: another thread of the process can have broken it."""
+    def _captured(self, batch: Batch, before: "_State") -> "_Capture":
+        """Capture; if that fails, once more: another thread of the process can have broken it."""
         try:
-            return self._record(batch.clone())
+            return self._capture(batch.clone())
         except torch.OutOfMemoryError:
             raise
         except RuntimeError:
             before.restore()
-            self.pool = None  # that of a recording that failed cannot be used again
-            return self._record(batch.clone())
+            self.pool = None  # that of a capture that failed cannot be used again
+            return self._capture(batch.clone())
 
-    def _record(self, inputs: Batch) -> "_Recording":
-        for group in self.optimizer.param_groups:
-            group["lr"] = self.lr
+    def _capture(self, inputs: Batch) -> "_Capture":
+        optimizer = self.learner.optimizer
+        for rate, group in zip(self.rates, optimizer.param_groups, strict=True):
+            group["lr"] = rate
         device = self.fabric.device
-        aside, graph = _recording_stream(device), torch.cuda.CUDAGraph()
+        aside, graph = _capture_stream(device), torch.cuda.CUDAGraph()
         aside.wait_stream(torch.cuda.current_stream(device))
         # The first shape is that of almost all batches; an epoch's last one is not worth the time to compile.
-        batch_loss = _batch_loss if self.compiled is None or self.recordings else self.compiled
+        batch_loss = _batch_loss if self.compiled is None or self.captures else self.compiled
         try:
-            with torch.cuda.stream(aside), _compiling() if self.compiled else nullcontext():
+            with torch.cuda.stream(aside), compiling() if self.compiled else nullcontext():
                 with nullcontext() if isinstance(self.forward, FusedForward) else _fastest_algorithms():
                     for _ in range(3):  # choose algorithms, compile, allocate: none of this belongs into the graph
                         self._work(inputs, batch_loss)
                 aside.synchronize()
-                self.optimizer.zero_grad()  # gradients are to live in the graph's own memory
+                optimizer.zero_grad()  # gradients are to live in the graph's own memory
                 self.pool = self.pool or torch.cuda.graph_pool_handle()
                 with captured(graph, self.pool):
                     value = self._work(inputs, batch_loss)
         finally:  # also after an error: what was begun aside is not to write into what is then restored
             torch.cuda.current_stream(device).wait_stream(aside)
-        return _Recording(graph, inputs, value, self.forward)
+        return _Capture(graph, inputs, value, self.forward)
 
     def _work(self, batch: Batch, batch_loss: BatchLoss) -> Tensor:
-        self.optimizer.zero_grad()
+        self.learner.optimizer.zero_grad()
         with self.fabric.autocast():
-            value = batch_loss(self.forward, self.loss, batch, self.progress)
+            value = batch_loss(self.forward, self.learner.loss, batch, self.progress)
         value.backward()
-        self.optimizer.step()
+        if limit := self.learner.clip_gradients:
+            nn.utils.clip_grad_norm_(self.learner.weights, limit)
+        self.learner.optimizer.step()
+        self.learner.move_mean()
         return value.detach()
 
 
@@ -243,10 +276,10 @@ def _fault(forward: FusedForward, images: Tensor) -> str:
 
 
 @functools.cache
-def _recording_stream(device: torch.device) -> torch.cuda.Stream:
+def _capture_stream(device: torch.device) -> torch.cuda.Stream:
     """One for all: torch gives its 32 streams out again and again, also one that another training is using.
 
-    What is recorded on it goes first; gradients of weights, which nothing waits for, are recorded on another.
+    What is captured on it goes first; gradients of weights, which nothing waits for, are captured on another.
     """
     return torch.cuda.Stream(device, priority=-2)
 
@@ -254,28 +287,13 @@ def _recording_stream(device: torch.device) -> torch.cuda.Stream:
 def _fastest_algorithms() -> "AbstractContextManager[None]":
     """Let cuDNN try its algorithms, in all threads; None leaves its other settings (TF32, say) as the user has them.
 
-    Not while a graph is recorded: to try them, another thread would wait for the GPU, which breaks the recording.
+    Not while a graph is captured: to try them, another thread would wait for the GPU, which breaks the capture.
     """
     flags: AbstractContextManager[None] = torch.backends.cudnn.flags(None, True, None, None, None, None)
     return flags
 
 
-@contextmanager
-def _compiling() -> Iterator[None]:
-    """Let torch compile the step of many networks in one process; by default it gives up, silently, after eight.
-
-    And let it compute gradients in the precision of what they are of: by default all of them are under autocast, also
-    those of a classifier that is computed in float32.
-    """
-    import torch._dynamo
-    import torch._functorch.config
-
-    precision = torch._functorch.config.patch({"backward_pass_autocast": "off"})
-    with torch._dynamo.config.patch(recompile_limit=256), precision:
-        yield
-
-
-class _Recording(NamedTuple):
+class _Capture(NamedTuple):
     graph: Any
     inputs: Batch
     """What the graph reads; a batch is copied here before a replay."""
@@ -285,27 +303,30 @@ class _Recording(NamedTuple):
 
 
 class _State:
-    """All that a step changes: weights, statistics, momentum; copied, to undo the steps that warm up a recording."""
+    """All that a step changes: weights, statistics, means, the optimiser's state; copied, to undo warm-up steps."""
 
-    def __init__(self, network: nn.Module, optimizer: torch.optim.Optimizer) -> None:
-        self.network, self.optimizer = network, optimizer
-        self.tensors = [tensor.detach().clone() for tensor in self._network_tensors()]
-        self.momentum = {
-            key: state["momentum_buffer"].clone()
-            for key, state in optimizer.state.items()
-            if state.get("momentum_buffer") is not None
-        }
+    def __init__(self, learner: Learner) -> None:
+        self.learner = learner
+        self.tensors = [tensor.detach().clone() for tensor in self._tensors()]
+        self.optimizer = {(parameter, name): value.clone() for parameter, name, value in self._optimizer_tensors()}
 
     def restore(self) -> None:
         with torch.no_grad():
-            for tensor, before in zip(self._network_tensors(), self.tensors, strict=True):
+            for tensor, before in zip(self._tensors(), self.tensors, strict=True):
                 tensor.copy_(before)
-            for key, state in self.optimizer.state.items():
-                if (momentum := state.get("momentum_buffer")) is not None:
-                    momentum.copy_(self.momentum[key]) if key in self.momentum else momentum.zero_()
+            for parameter, name, value in self._optimizer_tensors():
+                # What the optimiser had not made yet begins at zero: momentum, means, the number of steps.
+                value.copy_(self.optimizer[parameter, name]) if (parameter, name) in self.optimizer else value.zero_()
 
-    def _network_tensors(self) -> list[Tensor]:
-        return [*self.network.parameters(), *self.network.buffers()]
+    def _tensors(self) -> list[Tensor]:
+        network = self.learner.network
+        return [*network.parameters(), *network.buffers(), *self.learner.mean]
+
+    def _optimizer_tensors(self) -> Iterator[tuple[Tensor, str, Tensor]]:
+        for parameter, state in self.learner.optimizer.state.items():
+            for name, value in state.items():
+                if isinstance(value, Tensor):
+                    yield parameter, name, value
 
 
 def _shape(batch: Batch) -> tuple[torch.Size, ...]:

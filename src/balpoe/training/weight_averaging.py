@@ -8,10 +8,17 @@ from contextlib import contextmanager
 
 import torch
 from torch import Tensor, nn
-from torch.nn.modules.batchnorm import _BatchNorm
-from torch.optim.swa_utils import get_swa_multi_avg_fn
+from torch.optim.swa_utils import get_ema_multi_avg_fn, get_swa_multi_avg_fn
 
-__all__ = ["averaged", "fresh_statistics", "norms_in_training"]
+__all__ = ["averaged", "first_mean", "fresh_statistics", "move_mean", "norms_in_training"]
+
+BatchNorm = nn.BatchNorm1d | nn.BatchNorm2d | nn.BatchNorm3d | nn.SyncBatchNorm
+BATCH_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
+
+
+def first_mean(weights: Iterable[Tensor]) -> list[Tensor]:
+    """Return the mean of one set of weights: a copy, in at least 32 bits, for in 16 small steps would be lost."""
+    return [tensor.detach().to(_at_least_float32(tensor), copy=True) for tensor in weights]
 
 
 def averaged(mean: list[Tensor], weights: Iterable[Tensor], number: int) -> list[Tensor]:
@@ -21,22 +28,39 @@ def averaged(mean: list[Tensor], weights: Iterable[Tensor], number: int) -> list
     >>> averaged(mean, [torch.tensor([4.0])], number=2)
     [tensor([2.5000])]
     """
-    # In 16 bits the small steps of a long mean would be lost.
-    now = [tensor.detach().to(torch.promote_types(tensor.dtype, torch.float32)) for tensor in weights]
     if number == 1:
-        return [tensor.clone() for tensor in now]
-    get_swa_multi_avg_fn()(mean, now, number - 1)
+        return first_mean(weights)
+    get_swa_multi_avg_fn()(mean, _in_precision_of_means(weights), number - 1)
     return mean
 
 
-def norms_in_training(network: nn.Module) -> list[_BatchNorm]:
+def move_mean(mean: list[Tensor], weights: Iterable[Tensor], decay: float) -> None:
+    """Move an exponential mean towards the weights, in place: decay * mean + (1 - decay) * weights.
+
+    >>> mean = [torch.tensor([1.0])]
+    >>> move_mean(mean, [torch.tensor([3.0])], decay=0.75)
+    >>> mean
+    [tensor([1.5000])]
+    """
+    get_ema_multi_avg_fn(decay)(mean, _in_precision_of_means(weights), 0)
+
+
+def _in_precision_of_means(weights: Iterable[Tensor]) -> list[Tensor]:
+    return [tensor.detach().to(_at_least_float32(tensor)) for tensor in weights]
+
+
+def _at_least_float32(tensor: Tensor) -> torch.dtype:
+    return torch.promote_types(tensor.dtype, torch.float32)
+
+
+def norms_in_training(network: nn.Module) -> list[BatchNorm]:
     """Return the batch normalisation that keeps statistics of what passes; what is frozen keeps those that it has."""
-    modules = (module for module in network.modules() if isinstance(module, _BatchNorm))
+    modules = (module for module in network.modules() if isinstance(module, BATCH_NORMS))
     return [norm for norm in modules if norm.training and norm.track_running_stats]
 
 
 @contextmanager
-def fresh_statistics(norms: Sequence[_BatchNorm]) -> Iterator[None]:
+def fresh_statistics(norms: Sequence[BatchNorm]) -> Iterator[None]:
     """Forget the statistics of batch normalisation; of the batches that pass within, each counts alike."""
     momenta = [norm.momentum for norm in norms]
     for norm in norms:

@@ -29,7 +29,9 @@ from balpoe.training.concurrent import complete, side_by_side
 from balpoe.training.distributed import launch
 from balpoe.training.fit import fit_and_predict_by_step
 from balpoe.training.interrupts import Interrupt
-from balpoe.training.step import _State, training_step
+from balpoe.training.optimizers import make_optimizer
+from balpoe.training.settings import FitSettings
+from balpoe.training.step import Learner, _State, training_step
 from trainings import losses_of_steps, tiny_data, train
 
 pytestmark = pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="needs Triton")
@@ -417,7 +419,7 @@ def test_side_by_side_they_are_those_alone(recwarn, tmp_path, num_experts):
         settings |= {"augmentation": AUGMENTATIONS["standard"], "mixup_alpha": 0.4 if num_experts > 1 else 0.0}
         settings |= {"run": tmp_path / folder / str(seed), "checkpoint_seconds": 0.2}
         loss = balpoe.BalPoELoss(data.class_counts, balpoe.equidistant_lambdas(num_experts))
-        return network, fit_and_predict_by_step(network, loss, data, few, Interrupt(), **settings)
+        return network, fit_and_predict_by_step(network, loss, data, few, FitSettings(**settings), Interrupt())
 
     images, targets = torch.randint(256, (1375, 3, 32, 32), dtype=torch.uint8), torch.arange(1375) % 100
     data, few = (balpoe.Dataset(images[:count], targets[:count]) for count in (1375, 100))
@@ -437,9 +439,10 @@ def test_a_recorded_step_owns_all_its_memory(kind):
     """Also the workspaces of cuBLAS: what torch forgets and frees is not what a replay computes with."""
 
     def work(fabric, network):
-        optimizer = torch.optim.SGD(network.parameters(), lr=0.1, momentum=0.9, fused=True)
         network.to(memory_format=torch.channels_last)
-        step = training_step(fabric, network, balpoe.BalPoELoss([1] * 100, (0.0,)).cuda(), optimizer, kind)
+        loss, settings = balpoe.BalPoELoss([1] * 100, (0.0,)).cuda(), FitSettings(nesterov=False, weight_decay=0.0)
+        learner = Learner(network, loss, make_optimizer(network, settings, fabric.device))
+        step = training_step(fabric, learner, kind, "bf16-mixed")
         generator = torch.Generator("cuda").manual_seed(0)
         images = torch.randn(128, 3, 32, 32, device="cuda", generator=generator).contiguous(
             memory_format=torch.channels_last
@@ -448,7 +451,7 @@ def test_a_recorded_step_owns_all_its_memory(kind):
         step(batch, 0.0, 0.0)  # recorded
         losses = []
         for lr in (0.1, 0.1):
-            state = _State(network, optimizer)
+            state = _State(learner)
             losses.append([float(step(batch, lr, 0.0)) for _ in range(4)])
             state.restore()
             torch._C._cuda_clearCublasWorkspaces()

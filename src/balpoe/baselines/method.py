@@ -1,0 +1,65 @@
+"""What a method is: everything by which one way of training on a long tail differs from plain cross-entropy."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+from torch import Tensor
+
+__all__ = ["Method", "MethodInputs", "MethodLoss"]
+
+
+@dataclass(frozen=True)
+class MethodInputs:
+    """What a method is made from, besides its own settings."""
+
+    class_counts: Tensor
+    """Training samples of each class, (classes,)."""
+    train_prior: Tensor
+    """Training prior, (classes,)."""
+    lambdas: tuple[float, ...]
+    """One number for each expert, of methods whose experts have them."""
+    num_experts: int = 1
+
+
+class MethodLoss(Protocol):
+    """The loss of a method: `progress`, a number on the device, is all that changes it over time.
+
+    So that a step can be captured as a CUDA graph it must not read from the device, nor branch on values there.
+    """
+
+    def __call__(
+        self, expert_logits: Tensor, targets: Tensor, progress: Tensor | float | None = None, reduction: str = "mean"
+    ) -> Tensor:
+        """Return the mean over the samples, or with the reduction "none" one value for each, (batch,).
+
+        Args:
+            expert_logits: Expert logits, (batch, experts, classes).
+            targets: Labels, (batch,), or probabilities, (batch, classes).
+            progress: Part of the training that is done, from 0 to 1.
+            reduction: "mean" or "none".
+        """
+        ...
+
+
+def _train_prior(inputs: MethodInputs, **settings: object) -> Tensor:
+    return inputs.train_prior
+
+
+@dataclass(frozen=True)
+class Method:
+    """The parts of a method: plain data with functions in it, each with what plain cross-entropy does as its default.
+
+    Every function gets the inputs and, as keyword arguments, the method's settings. A method that needs another part
+    (its own mixing or order of samples, views, further heads, a teacher, stages) adds it here as a field with such a
+    default, and the loop asks for it; no method that exists has to change for that.
+    """
+
+    loss: Callable[..., MethodLoss]
+    """loss(inputs, **settings): the loss."""
+    lambdas: Callable[..., Tensor] | None = None
+    """lambdas(inputs, **settings): one number for each expert, or one for each expert and class; they decide the prior
+    of the product's logits. None for methods whose experts have none."""
+    source_prior: Callable[..., Tensor | None] = _train_prior
+    """source_prior(inputs, **settings), without lambdas: the prior under which the product's logits are posteriors, or
+    None where they are no posterior, and cannot be adjusted to another prior."""

@@ -1,0 +1,52 @@
+"""Private names of torch that have no public counterpart, and why each is used; tests fail when one of them changes."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from typing import Any
+
+import torch
+from torch import Tensor
+
+__all__ = ["add_to_all", "clear_cublas_workspaces", "compiling", "copy_to_all", "leave_memory_pool", "standard_gamma"]
+
+
+def standard_gamma(concentration: Tensor, generator: torch.Generator | None) -> Tensor:
+    """Return draws of Gamma(concentration, 1); `torch.distributions.Gamma` takes no generator."""
+    return torch._standard_gamma(concentration, generator=generator)
+
+
+def add_to_all(tensors: Sequence[Tensor], number: float) -> None:
+    """Add a number to many tensors in one kernel; a loop would launch one for each."""
+    torch._foreach_add_(list(tensors), number)
+
+
+def copy_to_all(places: Sequence[Tensor], tensors: Sequence[Tensor]) -> None:
+    """Copy many tensors in few kernels; a loop would launch one for each."""
+    torch._foreach_copy_(list(places), list(tensors))
+
+
+@contextmanager
+def compiling() -> Iterator[None]:
+    """Let torch compile the step of many networks in one process; by default it gives up, silently, after eight.
+
+    And let it compute gradients in the precision of what they are of: by default all of them are under autocast, also
+    those of a classifier that is computed in float32.
+    """
+    import torch._dynamo
+    import torch._functorch.config
+
+    precision = torch._functorch.config.patch({"backward_pass_autocast": "off"})
+    with torch._dynamo.config.patch(recompile_limit=256), precision:
+        yield
+
+
+def clear_cublas_workspaces() -> None:
+    """Let cuBLAS take new workspaces: torch keeps one for each stream, and a captured graph wants its own."""
+    if torch.cuda.is_available():
+        torch._C._cuda_clearCublasWorkspaces()
+
+
+def leave_memory_pool(pool: Any) -> None:
+    """Stop taking memory from a graph's pool, which torch goes on with where a capture failed."""
+    with suppress(RuntimeError, AttributeError, TypeError):
+        torch._C._cuda_endAllocateToPool(torch.cuda.current_device(), pool)

@@ -1,0 +1,86 @@
+"""Optimisers by name, with a rate for each group of parameters.
+
+On a GPU they are fused, and work without reading from the device, so that a whole step can be captured.
+"""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+from torch import nn
+
+from balpoe.networks.experts import ExpertNetwork
+from balpoe.training.settings import FitSettings
+
+__all__ = ["BUILDERS", "make_optimizer", "parameter_groups"]
+
+SEQUENCES = (nn.Sequential, nn.ModuleList)
+Groups = list[dict[str, Any]]
+
+
+def make_optimizer(network: nn.Module, settings: FitSettings, device: torch.device) -> torch.optim.Optimizer:
+    """Return the optimiser of a network's parameters; each group's `rate` is its factor of the learning rate.
+
+    >>> network = nn.Linear(2, 2)
+    >>> make_optimizer(network, FitSettings(optimizer="adamw"), torch.device("cpu")).param_groups[0]["rate"]
+    1.0
+    """
+    build = BUILDERS[settings.optimizer]
+    return build(parameter_groups(network, settings), settings, device.type == "cuda")
+
+
+def _sgd(groups: Groups, settings: FitSettings, on_cuda: bool) -> torch.optim.Optimizer:
+    return torch.optim.SGD(
+        groups, lr=settings.lr, momentum=settings.momentum, nesterov=settings.nesterov, fused=on_cuda or None
+    )
+
+
+def _adamw(groups: Groups, settings: FitSettings, on_cuda: bool) -> torch.optim.Optimizer:
+    own = settings.all_optimizer_settings()
+    return torch.optim.AdamW(groups, lr=settings.lr, fused=on_cuda or None, capturable=on_cuda, **own)
+
+
+BUILDERS: dict[str, Callable[[Groups, FitSettings, bool], torch.optim.Optimizer]] = {"sgd": _sgd, "adamw": _adamw}
+"""To add an optimiser: a builder here, its name and its own settings in `training.settings.OPTIMIZERS`."""
+
+
+def parameter_groups(network: nn.Module, settings: FitSettings) -> Groups:
+    """Return the parameters, grouped by their rate (a factor of the learning rate) and their weight decay."""
+    blocks = [block for block in _blocks(network) if block]
+    depth = {id(each): number for number, block in enumerate(blocks) for each in block}
+    in_trunk = set(map(id, network.trunk.parameters())) if isinstance(network, ExpertNetwork) else set()
+    groups: dict[tuple[float, float], list[nn.Parameter]] = {}
+    for parameter in network.parameters():
+        rate = settings.depth_lr_decay ** (len(blocks) - 1 - depth[id(parameter)])
+        rate *= settings.trunk_lr_factor if id(parameter) in in_trunk else 1.0
+        decayed = settings.decay_norms or parameter.ndim > 1  # scales, shifts and biases are vectors
+        groups.setdefault((rate, settings.weight_decay if decayed else 0.0), []).append(parameter)
+    return [{"params": several, "rate": rate, "weight_decay": decay} for (rate, decay), several in groups.items()]
+
+
+def _blocks(network: nn.Module) -> Iterator[list[nn.Parameter]]:
+    """The parameters of each block, from input to output.
+
+    A block is an entry of a sequence or list of modules, or what lies before, between or behind such sequences.
+    """
+    between = list(network.parameters(recurse=False))  # a transformer's position embedding, say
+    for child in network.children():
+        if not isinstance(child, SEQUENCES) and not _has_sequence(child):
+            between += child.parameters()
+            continue
+        yield between
+        between = []
+        yield from _entries(child) if isinstance(child, SEQUENCES) else _blocks(child)
+    yield between
+
+
+def _entries(sequence: nn.Module) -> Iterator[list[nn.Parameter]]:
+    for entry in sequence.children():
+        if isinstance(entry, SEQUENCES):
+            yield from _entries(entry)
+        else:
+            yield list(entry.parameters())
+
+
+def _has_sequence(module: nn.Module) -> bool:
+    return any(isinstance(child, SEQUENCES) or _has_sequence(child) for child in module.children())

@@ -1,0 +1,44 @@
+"""Each private name that is used does what it is used for; a version of torch that changes it fails here."""
+
+import pytest
+import torch
+
+from balpoe import private_apis
+
+cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs CUDA")
+
+
+def test_standard_gamma_follows_its_generator():
+    concentration = torch.full((20_000,), 2.5, dtype=torch.float64)
+    draws = [private_apis.standard_gamma(concentration, torch.Generator().manual_seed(0)) for _ in range(2)]
+    assert torch.equal(*draws)
+    assert float(draws[0].mean()) == pytest.approx(2.5, abs=0.05)
+    assert float(draws[0].var()) == pytest.approx(2.5, abs=0.1)
+
+
+def test_many_tensors_at_once():
+    places = [torch.zeros(2), torch.ones(3)]
+    private_apis.add_to_all(places, 2)
+    assert [place.tolist() for place in places] == [[2, 2], [3, 3, 3]]
+    private_apis.copy_to_all(places, [torch.tensor([1.0, 2.0]), torch.zeros(3)])
+    assert [place.tolist() for place in places] == [[1, 2], [0, 0, 0]]
+
+
+def test_the_compiler_s_limits_are_lifted_for_a_while():
+    """That this helps: tests/training/test_step.py."""
+    import torch._dynamo.config
+    import torch._functorch.config
+
+    assert torch._dynamo.config.recompile_limit == 8
+    assert torch._functorch.config.backward_pass_autocast == "same_as_forward"
+    with private_apis.compiling():
+        assert torch._dynamo.config.recompile_limit == 256
+        assert torch._functorch.config.backward_pass_autocast == "off"
+    assert torch._dynamo.config.recompile_limit == 8
+
+
+@pytest.mark.gpu
+@cuda
+def test_names_of_cuda():
+    private_apis.clear_cublas_workspaces()
+    assert callable(torch._C._cuda_endAllocateToPool)
