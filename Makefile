@@ -1,15 +1,19 @@
-# make demo: the method against cross-entropy, in a minute.   make test: all tests and the lint.
+# make demo: the method against cross-entropy, in a minute.   make test: all tests and the lint.   make quick: what fits
+# into 90 seconds on two cores.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test lint bench results env clean
+.PHONY: demo test quick lint bench results env clean
 
 demo: env
 	$(BIN)/balpoe demo
 
 test: lint
 	$(BIN)/python -m pytest -n 2 --dist worksteal
+
+quick: lint
+	$(BIN)/python -m pytest -n 2 --dist worksteal -m 'not slow' -q tests
 
 lint: env
 	$(BIN)/ruff check .

@@ -37,10 +37,10 @@ def test_the_demo_as_a_newcomer_sees_it(tmp_path, monkeypatch, capsys):
         assert text in out
     assert (tmp_path / "runs" / "demo.png").read_bytes().startswith(b"\x89PNG")
     assert len(list(tmp_path.glob("runs/demo-*/seed-*/evaluation.json"))) == 12
-    readme = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
+    page = (Path(__file__).parents[2] / "docs" / "commands.md").read_text(encoding="utf-8")
     for row in ROWS:  # processors round differently: the same numbers to a point
         printed = re.search(rf"{re.escape(row)} +│ +([\d.]+) ±", out)
-        shown = re.search(rf"^\| {re.escape(row)} \| ([\d.]+) ±", readme, flags=re.MULTILINE)
+        shown = re.search(rf"^\| {re.escape(row)} \| ([\d.]+) ±", page, flags=re.MULTILINE)
         assert float(printed[1]) == pytest.approx(float(shown[1]), abs=1.0)
     assert main(["demo"]) == 0
     assert "(trained before)" in capsys.readouterr().out
