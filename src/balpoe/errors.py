@@ -1,4 +1,4 @@
-"""Mistakes that a user can mend, told in one sentence."""
+"""Mistakes that a user can fix, told in one sentence."""
 
 from collections.abc import Iterable
 from difflib import get_close_matches
@@ -10,7 +10,7 @@ LONGEST = 100
 
 
 class UserError(ValueError):
-    """A mistake that the user can mend: the message says what, where and what to do.
+    """A mistake that the user can fix: the message says what, where and what to do.
 
     The command line prints the message alone and exits with code 2; a bug keeps its traceback.
 

@@ -87,34 +87,32 @@ def read_json(path: Path) -> Any:
 @contextlib.contextmanager
 def locked(folder: Path) -> Iterator[None]:
     """Hold a folder for this process alone; the lock goes with the process, however that ends."""
-    try:
-        import fcntl
-    except ImportError:  # no advisory locks on this system: go on without
-        yield
-        return
+    from filelock import FileLock, Timeout
+
+    lock = FileLock(folder / ".lock", timeout=0)
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        stream = open(folder / ".lock", "w")  # noqa: SIM115 (closed below)
+        lock.acquire()
+    except Timeout as error:
+        raise InUseError(f"{folder} is in use by another process; wait for it, or choose another --name") from error
     except OSError as error:
         raise UserError(f"cannot use the folder {folder}: {_reason(error)}; choose another place") from error
-    with stream:
-        try:
-            fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            raise InUseError(f"{folder} is in use by another process; wait for it, or choose another --name") from error
+    try:
         yield
+    finally:
+        lock.release()
 
 
 def is_user_data(path: str | Path) -> bool:
-    """Whether a path is a folder, or a file that pictures or features are described by."""
+    """Whether a path is a folder, or a file that images or features are described by."""
     path = Path(path)
     return path.is_dir() or (path.is_file() and path.suffix.lower() in (*TABLE_SUFFIXES, *ARRAY_SUFFIXES))
 
 
 def holds_features(path: str | Path) -> bool:
-    """Whether it holds features rather than pictures: arrays, or a folder of them."""
+    """Whether it holds features rather than images: arrays, or a folder of them."""
     path = Path(path)
-    if path.is_dir():  # beside folders of pictures an array is none of our business
+    if path.is_dir():  # beside folders of images an array is none of our business
         return any(path.glob("*.npy")) and not any(each.is_dir() for each in path.iterdir())
     return path.suffix.lower() in ARRAY_SUFFIXES
 

@@ -16,11 +16,11 @@ class TrainingProgress:
 
     Args:
         label: What is trained, such as a run's name.
-        epochs: In all.
-        samples: Of one epoch.
-        done: Samples already seen by an earlier, interrupted call.
-        show: False shows nothing.
-        passes: Over the data; by default one for each epoch.
+        epochs: Number of epochs.
+        samples: Number of samples of an epoch.
+        done: Number of samples that an earlier, interrupted call has seen.
+        show: Whether to show anything.
+        passes: Number of passes over the data; by default one for each epoch.
     """
 
     def __init__(
@@ -82,8 +82,8 @@ class CountProgress:
 
     Args:
         label: What is done with them.
-        total: In all; 0 if nobody knows.
-        show: False shows nothing.
+        total: Number of things; 0 if nobody knows.
+        show: Whether to show anything.
     """
 
     def __init__(self, label: str, total: int, show: bool = True) -> None:

@@ -45,7 +45,7 @@ def checked_table(owner: str, known: Mapping[str, Any], values: Mapping[str, Any
     Args:
         owner: Name of what has them, for messages.
         known: Its settings, as `setting` makes them.
-        values: Those that are given.
+        values: Settings that are given.
 
     >>> checked_table("optimizer adamw", {"eps": setting(1e-8, "small", above=0)}, {})
     {'eps': 1e-08}

@@ -1,4 +1,4 @@
-"""BalPoE as a scikit-learn classifier, for tables, embeddings and arrays of pictures."""
+"""BalPoE as a scikit-learn classifier, for tables, embeddings and arrays of images."""
 
 import copy
 import functools
@@ -21,7 +21,7 @@ from torch import Tensor
 from balpoe.data import Dataset
 from balpoe.data.augment.operations import AUGMENTATIONS, Operation
 from balpoe.errors import UserError, unknown_name
-from balpoe.estimator.inputs import FeatureInputs, PictureInputs
+from balpoe.estimator.inputs import FeatureInputs, ImageInputs
 from balpoe.evaluation.deployment_prior import target_prior as named_prior
 from balpoe.method.ensemble import shift_prior, source_prior
 from balpoe.method.label_shift import PriorEstimate, estimate_prior
@@ -49,15 +49,15 @@ SMALL = {"mlp": 10_000, "head": 1_000}  # up to so many samples five networks ar
 HIDDEN = {"mlp": (64, 64), "head": (256,)}
 ALPHAS = 0.0, 0.2  # what "auto" chooses from
 STEPS, LEAST_EPOCHS = 600, 20
-KEPT = 2_000  # labelled predictions that are kept, to estimate the prior of a place of use
+KEPT = 2_000  # labelled predictions that are kept, to estimate a deployment prior
 
 
 class BalPoEClassifier(ClassifierMixin, BaseEstimator):
     """BalPoE for scikit-learn; the default serves balanced accuracy, `target_prior="train"` serves plain accuracy.
 
-    By default probabilities are those of a place where all classes are equally frequent (`target_prior="uniform"`),
-    with `"train"` those of a place where they are as frequent as in training. `target_prior` may also be the prior of
-    the place of use; it can be set after fitting, and takes no refit.
+    By default probabilities are made for equally frequent classes (`target_prior="uniform"`), with `"train"` for those
+    as frequent as in training. `target_prior` may also be the deployment prior; it can be set after fitting, and takes
+    no refit.
 
     Networks are cross-fitted: each of five is trained without a fifth of the samples, all five answer, and the samples
     that each has not seen give one temperature, by which the probabilities are calibrated. Features are standardised
@@ -66,15 +66,15 @@ class BalPoEClassifier(ClassifierMixin, BaseEstimator):
     Args:
         lambdas: One number per expert; the label distribution that it is trained for is the training prior to this
             power. The default averages to zero, which makes the ensemble unbiased.
-        mixup_alpha: Of mixup, which mixes pairs of samples; 0 for none; "auto" trains without and with 0.2, and keeps
-            what predicts unseen samples better.
+        mixup_alpha: Alpha of mixup, which mixes pairs of samples; 0 for none; "auto" trains without and with 0.2, and
+            keeps what predicts unseen samples better.
         hidden: Units of each expert's hidden layers; None for (64, 64), and (256,) of "head".
         network: "mlp"; "head", whose classifier sees the features themselves beside the hidden layer, for embeddings;
-            "auto" is the latter from 256 features on. To both, arrays of pictures are flattened. Or, for pictures
+            "auto" is the latter from 256 features on. To both, arrays of images are flattened. Or, for images
             (samples, channels, height, width), another name of `balpoe.expert_network`, such as "resnet32", or any
             function of `num_classes` and `num_experts` that returns a network.
-        augmentation: Of pictures: "none", "crop-flip", "standard", ...
-        cosine_scale: Of the classifier of "mlp" and "head".
+        augmentation: Augmentation of images: "none", "crop-flip", "standard", ...
+        cosine_scale: Scale of the classifier of "mlp" and "head".
         epochs: Passes over the data (of each training, if mixup_alpha is "auto"); None for at least 20, and as many as
             make 600 steps.
         batch_size: None for an eighth of the samples, at least 16 and at most 128.
@@ -85,7 +85,7 @@ class BalPoEClassifier(ClassifierMixin, BaseEstimator):
             found from the samples to predict themselves, many at once, and used if the evidence carries it.
         warm_start: Whether another `fit` goes on from the weights of the last one, for `epochs` more. Experts, network,
             mixup_alpha and random_state stay those of the first; on other samples the temperature stays, too.
-        device: Where to train: "auto", "cpu", "cuda" or "mps". Predictions are made on the CPU.
+        device: Device to train on: "auto", "cpu", "cuda" or "mps". Predictions are made on the CPU.
         random_state: A number, or a RandomState of numpy; of the weights, the parts, the order and the mixing.
         verbose: Whether to show progress.
 
@@ -153,7 +153,7 @@ class BalPoEClassifier(ClassifierMixin, BaseEstimator):
         self.verbose = verbose
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
-        """Train on samples (samples, features), or pictures, and their labels, numbers or texts.
+        """Train on samples (samples, features), or images, and their labels, numbers or texts.
 
         A fit that fails leaves the one before as it was.
 
@@ -213,8 +213,8 @@ class BalPoEClassifier(ClassifierMixin, BaseEstimator):
     def _new_plan(self, X: np.ndarray, weights: np.ndarray) -> "_FirstFit":
         kind = _kind(self.network, X)
         if kind and self.augmentation != "none":
-            raise UserError("augmentation is for networks for pictures, and this one flattens them; set it to 'none'")
-        inputs = FeatureInputs(X, weights) if kind else PictureInputs(X)
+            raise UserError("augmentation is for networks for images, and this one flattens them; set it to 'none'")
+        inputs = FeatureInputs(X, weights) if kind else ImageInputs(X)
         lambdas = torch.atleast_1d(checked_lambdas(self.lambdas))
         networks = 5 if len(X) <= SMALL.get(kind, 0) else 1
         return _FirstFit(kind, inputs, lambdas, networks, int(check_random_state(self.random_state).randint(2**31)))
@@ -339,7 +339,7 @@ class _FirstFit(NamedTuple):
     """What the first fit decides, and a warm start keeps."""
 
     kind: str
-    """ "mlp" or "head"; empty for a network for pictures."""
+    """ "mlp" or "head"; empty for a network for images."""
     inputs: Any
     lambdas: Tensor
     networks: int
@@ -349,7 +349,7 @@ class _FirstFit(NamedTuple):
 
 
 def _target(spec: Any, classes: np.ndarray, prior: Tensor) -> Tensor:
-    """The prior of the place of use, in the order of the classes."""
+    """The deployment prior, in the order of the classes."""
     names = tuple(map(str, classes))
     if isinstance(spec, Mapping) or (
         hasattr(spec, "items") and getattr(spec, "ndim", 0) == 1
@@ -385,7 +385,7 @@ def _sample_weights(weights: Any, samples: int) -> np.ndarray:
 
 
 def _numbers_alone(X: np.ndarray) -> np.ndarray:
-    """Times are numbers to scikit-learn's check, but not to what follows; nor are pictures without pixels samples."""
+    """Times are numbers to scikit-learn's check, but not to what follows; nor are images without pixels samples."""
     if X.dtype.kind not in "buif":
         raise ValueError(f"X must hold numbers, but holds {X.dtype}; turn its columns into numbers")
     if not X[:1].size:
@@ -394,7 +394,7 @@ def _numbers_alone(X: np.ndarray) -> np.ndarray:
 
 
 def _kind(network: Any, X: np.ndarray) -> str:
-    """Return "mlp" or "head", or nothing for a network for pictures."""
+    """Return "mlp" or "head", or nothing for a network for images."""
     if not isinstance(network, str):
         if not callable(network):
             raise UserError(f"network must be a name, or a function that returns a network, but is {network!r}")
@@ -403,7 +403,7 @@ def _kind(network: Any, X: np.ndarray) -> str:
         return "head" if X[0].size >= EMBEDDING else "mlp"
     if network in SMALL:
         return network
-    if network not in NETWORKS and network not in backbone_names():  # before anything is said about pictures
+    if network not in NETWORKS and network not in backbone_names():  # before anything is said about images
         raise unknown_name("network", network, ("auto", *NETWORKS, *backbone_names()))
     return ""
 

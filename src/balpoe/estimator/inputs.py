@@ -1,4 +1,4 @@
-"""Arrays as scikit-learn hands them over, made ready for a network: standardised features, or pictures."""
+"""Arrays as scikit-learn hands them over, made ready for a network: standardised features, or images."""
 
 import numpy as np
 import torch
@@ -7,7 +7,7 @@ from torch import Tensor
 from balpoe.data.dataset import Dataset, Preprocessing
 from balpoe.errors import UserError
 
-__all__ = ["FeatureInputs", "PictureInputs"]
+__all__ = ["FeatureInputs", "ImageInputs"]
 
 CLIP = 8.0  # deviations from the mean, towards which a feature is bent that lies further out
 LARGEST = 1e300
@@ -47,13 +47,13 @@ class FeatureInputs:
         return torch.from_numpy(values / np.hypot(1, values / CLIP)).float()
 
 
-class PictureInputs:
+class ImageInputs:
     """From bytes or floats (samples, channels, height, width) to the same as a tensor, to be normalised by channel.
 
     Args:
-        X: The training pictures.
+        X: The training images.
 
-    >>> inputs = PictureInputs(np.full((4, 3, 2, 2), 255, dtype=np.uint8))
+    >>> inputs = ImageInputs(np.full((4, 3, 2, 2), 255, dtype=np.uint8))
     >>> inputs.preprocessing.mean, inputs(np.full((1, 3, 2, 2), 255.0)).max()  # the same numbers in another type
     ((1.0, 1.0, 1.0), tensor(1.))
     """
@@ -61,14 +61,14 @@ class PictureInputs:
     def __init__(self, X: np.ndarray) -> None:
         if X.ndim != 4:
             raise UserError(
-                f"a network for pictures wants X of shape (samples, channels, height, width), but it has {X.shape}; "
+                f"a network for images wants X of shape (samples, channels, height, width), but it has {X.shape}; "
                 "leave network at 'auto' for tables"
             )
         self.bytes = X.dtype == np.uint8
         self.preprocessing = Dataset(self(X), np.zeros(len(X), dtype=np.int64)).preprocessing
 
     def __call__(self, X: np.ndarray) -> Tensor:
-        """Return raw pictures, of the type that the training pictures had."""
+        """Return raw images, of the type that the training images had."""
         if self.bytes and X.dtype == np.uint8:
             return torch.from_numpy(X)
         return torch.from_numpy(X.astype(np.float32) / (255 if self.bytes else 1))

@@ -113,7 +113,7 @@ def recipe_data(recipe: Recipe, progress: bool = False) -> tuple[Samples, Sample
         found = own_data(recipe, progress)
         return found.train, found.test
     lists = read_benchmark(recipe.dataset, recipe.data_root or None)
-    preprocessing = _picture_preprocessing(recipe, PART_KEPT)
+    preprocessing = _image_preprocessing(recipe, PART_KEPT)
     return (
         PictureFiles(lists.train_paths, lists.train_targets, lists.class_names, preprocessing),
         PictureFiles(lists.test_paths, lists.test_targets, lists.class_names, preprocessing),
@@ -138,13 +138,13 @@ def _last_read(place: object, name: str, root: str | None, **settings: Any) -> t
 def own_data(recipe: Recipe, progress: bool = False) -> OwnData:
     """Return somebody's own data, as a recipe says how to take them."""
     if not recipe.data_root:
-        raise UserError("own data are where --data-root says: a folder of pictures, a table of paths, or features")
+        raise UserError("own data are where --data-root says: a folder of images, a table of paths, or features")
     features = holds_features(recipe.data_root)
     if features != (recipe.network in FOR_FEATURES):
-        wanted = "features want --network head or mlp" if features else "pictures want another --network"
+        wanted = "features want --network head or mlp" if features else "images want another --network"
         raise UserError(f"{recipe.data_root}: {wanted}, but it is {recipe.network}")
     return load_own(
-        recipe.data_root, None if features else _picture_preprocessing(recipe, 1.0),
+        recipe.data_root, None if features else _image_preprocessing(recipe, 1.0),
         group=recipe.group, test_fraction=recipe.test_fraction, skip_unreadable=recipe.skip_unreadable,
         progress=progress,
     )  # fmt: skip
@@ -179,8 +179,8 @@ def build_network(recipe: Recipe, num_classes: int, size: tuple[int, ...], train
         )  # fmt: skip
 
 
-def _picture_preprocessing(recipe: Recipe, part_kept: float) -> Preprocessing:
-    """The size and the statistics that a network wants of pictures from files."""
+def _image_preprocessing(recipe: Recipe, part_kept: float) -> Preprocessing:
+    """The size and the statistics that a network wants of images from files."""
     if recipe.network == "resnet32":
         size = recipe.image_size or 32
         return replace(CIFAR_STATISTICS, size=(3, size, size), resize=round(size / part_kept))
@@ -196,7 +196,7 @@ def _on_features(
 ) -> tuple[ExpertNetwork, Samples, Samples]:
     """The head of a frozen network, and its data: features that are computed once."""
     if not isinstance(train, PictureFiles) or not isinstance(test, PictureFiles):
-        raise UserError("a frozen network wants pictures in files; add --no-frozen")
+        raise UserError("a frozen network wants images in files; add --no-frozen")
     if recipe.augmentation != "none":
         raise UserError("features that are computed once cannot be varied; use --augmentation none, or --no-frozen")
     network.freeze_trunk()

@@ -1,4 +1,4 @@
-"""Features of a frozen trunk: computed once for each picture, and kept by the picture's contents."""
+"""Features of a frozen trunk: computed once for each image, and kept by the image's contents."""
 
 import contextlib
 import zlib
@@ -18,8 +18,8 @@ from balpoe.networks import ExpertNetwork
 
 __all__ = ["feature_data", "features_of"]
 
-AT_ONCE = 64  # pictures of one forward pass
-KEPT_TOGETHER = 2048  # pictures in a file of the cache: what an interrupt can lose
+IMAGES_AT_ONCE = 64  # images of one forward pass
+KEPT_TOGETHER = 2048  # images in a file of the cache: what an interrupt can lose
 
 
 def feature_data(
@@ -33,11 +33,11 @@ def feature_data(
     """Return a data set of the trunk's features, for `network.head()`: those of earlier calls are read, not computed.
 
     Args:
-        network: Whose trunk is frozen.
-        data: Pictures whose digests are known.
+        network: Network with a frozen trunk.
+        data: Images whose digests are known.
         device: To compute on.
         workers: Processes that decode.
-        progress: Called with the number of pictures whose features are there.
+        progress: Called with the number of images whose features are there.
     """
     folder = cache_folder() / "features" / _key(network, data.preprocessing)
     kept = _kept(folder)
@@ -60,18 +60,18 @@ def feature_data(
 def features_of(
     network: ExpertNetwork, data: PictureFiles, *, workers: int = -1, progress: Callable[[int], object] = lambda _: None
 ) -> Tensor:
-    """Return the trunk's features of all pictures, (samples, features), float32 on the CPU."""
+    """Return the trunk's features of all images, (samples, features), float32 on the CPU."""
     device = next(network.parameters()).device
     found = []
     with torch.inference_mode():
-        for block in raw_blocks(data, AT_ONCE, workers):
+        for block in raw_blocks(data, IMAGES_AT_ONCE, workers):
             found.append(network.features(data.preprocessing.normalise(block.to(device))).float().cpu())
             progress(len(block))
     return torch.cat(found)
 
 
 def _key(network: ExpertNetwork, preprocessing: Preprocessing) -> str:
-    """Tell trunks and ways to prepare pictures apart."""
+    """Tell trunks and ways to prepare images apart."""
     # The modules as well: two models may have tensors of the same shapes, and differ in padding or activation.
     checksum = zlib.crc32(f"{preprocessing}{network.trunk}".encode())
     for tensor in network.trunk.state_dict().values():

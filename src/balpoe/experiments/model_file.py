@@ -68,9 +68,9 @@ class Model:
         """Return the probability of each class, (samples, classes), for raw samples.
 
         Args:
-            images: uint8 pictures (samples, channels, height, width) of the model's size, float features, or a list of
-                picture files (paths, or what Pillow has opened) of any size.
-            target_prior: Of the place of use, as for `balpoe.evaluate`; by default what the ensemble is made for.
+            images: uint8 images (samples, channels, height, width) of the model's size, float features, or a list of
+                image files (paths, or what Pillow has opened) of any size.
+            target_prior: Deployment prior, as for `balpoe.evaluate`; by default what the ensemble is made for.
         """
         logits = product_of_experts(self.expert_logits(images))
         if target_prior is not None:
@@ -88,14 +88,14 @@ class Model:
         blocks = images.split(SAMPLES_AT_ONCE) if isinstance(images, Tensor) else self._decoded(images)
         return forward_in_blocks(self.network, self.preprocessing, blocks)
 
-    def _decoded(self, pictures: Any) -> Iterator[Tensor]:
-        if not isinstance(pictures, list | tuple) or not pictures or len(self.preprocessing.size) != 3:
+    def _decoded(self, images: Any) -> Iterator[Tensor]:
+        if not isinstance(images, list | tuple) or not images or len(self.preprocessing.size) != 3:
             raise UserError(
-                f"predict wants samples of shape {self.preprocessing.size} as one tensor, or for pictures a list of "
-                f"files, but got {type(pictures).__name__}"
+                f"predict wants samples of shape {self.preprocessing.size} as one tensor, or for images a list of "
+                f"files, but got {type(images).__name__}"
             )
-        for start in range(0, len(pictures), SAMPLES_AT_ONCE):
-            yield torch.stack([decoded(each, self.preprocessing) for each in pictures[start : start + SAMPLES_AT_ONCE]])
+        for start in range(0, len(images), SAMPLES_AT_ONCE):
+            yield torch.stack([decoded(each, self.preprocessing) for each in images[start : start + SAMPLES_AT_ONCE]])
 
     def predictions(self, data: Samples, expert_logits: Tensor | None = None) -> Predictions:
         """Return the expert logits of labelled data, for `balpoe.evaluate`.

@@ -30,7 +30,7 @@ def digits_lt(as_released: bool = False) -> Recipe:
 
 
 def own(as_released: bool = False) -> Recipe:
-    """Own pictures: experts on the features of a frozen, pretrained EfficientNet-Lite0 (timm's), minutes on a CPU.
+    """Own images: experts on the features of a frozen, pretrained EfficientNet-Lite0 (timm's), minutes on a CPU.
 
     Not in the paper. Settings were chosen on a validation set of CIFAR-100-LT, whose test set then gave the numbers
     of docs/own-data.md.
@@ -67,7 +67,7 @@ def cifar100_lt_long(as_released: bool = False) -> Recipe:
 def cifar100_lt_best(as_released: bool = False) -> Recipe:
     """CIFAR-100-LT, ratio 100, AutoAugment, mixup, CutMix, 1600 epochs, mean weights: our own, ours 58.4 ± 0.3 %.
 
-    Chosen on validation pictures (docs/results.md). About 4 minutes on one H200.
+    Chosen on validation images (docs/results.md). About 4 minutes on one H200.
     """
     return updated(cifar100_lt_long(as_released), {
         "epochs": 1600, "schedule": "cosine", "cutmix_probability": 0.5, "weight_average_fraction": 0.4,

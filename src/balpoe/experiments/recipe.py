@@ -35,12 +35,12 @@ class Recipe(TrainingOptions):
     # Data
     dataset: str = setting(
         "cifar100-lt",
-        "what to train on; own: the pictures or features at data_root",
+        "what to train on; own: the images or features at data_root",
         choices=("digits-lt", "cifar10-lt", "cifar100-lt", "imagenet-lt", "inaturalist2018", "places-lt", "own"),
         group="data",
     )
     data_version: str = setting(
-        "", "of own data: changes with the files; filled in by train", filled_in=True, group="data"
+        "", "own data: changes with the files; filled in by train", filled_in=True, group="data"
     )
     imbalance_ratio: float = setting(100.0, "largest class count over the smallest", at_least=1, group="data")
     profile: str = setting(
@@ -50,18 +50,18 @@ class Recipe(TrainingOptions):
         0, "above 0: so many samples a class, outside of training, are measured instead of the test set",
         at_least=0, at_most=10**6, group="data")  # fmt: skip
     test_fraction: float = setting(
-        0.2, "of own data that come without a test part: what is held out", above=0, at_most=0.5, group="data"
+        0.2, "own data that come without a test part: what is held out", above=0, at_most=0.5, group="data"
     )
     group: str = setting(
-        "", "of own pictures: a pattern on file names; what it finds is never split", metavar="PATTERN", group="data"
+        "", "own images: a pattern on file names; what it finds is never split", metavar="PATTERN", group="data"
     )
-    skip_unreadable: bool = setting(False, "of own pictures: go on without those that cannot be read", group="data")
+    skip_unreadable: bool = setting(False, "own images: go on without those that cannot be read", group="data")
     image_size: int = setting(
-        0, "pixels a side of pictures from files; 0: the network's own", at_least=0, at_most=4096, group="data"
+        0, "pixels a side of images from files; 0: the network's own", at_least=0, at_most=4096, group="data"
     )
     augmentation: str = setting(
         "standard",
-        "how training pictures are varied",
+        "how training images are varied",
         choices=(
             "none", "crop-flip", "standard", "autoaugment", "autoaugment-cutout", "resized-crop", "imagenet",
             "randaugment",
@@ -81,7 +81,7 @@ class Recipe(TrainingOptions):
     )
     weights: str = setting("", "first weights: random, pretrained (timm's), or a file", metavar="FILE", group="experts")
     weights_version: str = setting(
-        "", "of weights from a file: changes with it; filled in by train", filled_in=True, group="experts"
+        "", "weights from a file: changes with it; filled in by train", filled_in=True, group="experts"
     )
     frozen: bool = setting(False, "train the experts' heads alone, on features computed once and kept", group="experts")
     num_experts: int = setting(

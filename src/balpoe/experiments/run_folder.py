@@ -153,7 +153,7 @@ def changed_name(base: str, recipe: Recipe, reference: Recipe) -> str:
         before = usual if table in changed else theirs[f"{table}_settings"]
         values |= {name: value for name, value in ours[f"{table}_settings"].items() if value != before[name]}
     name = "-".join((base, *(f"{name.replace('_', '-')}-{_plain(value)}" for name, value in values.items())))
-    # A file system takes names of 255 bytes; what is cut off is told by a checksum.
+    # A file system takes names of 255 bytes; a checksum stands for what is cut off.
     return name if len(name) <= LONGEST_NAME else f"{name[: LONGEST_NAME - 9]}-{zlib.crc32(name.encode()):08x}"
 
 
@@ -316,8 +316,8 @@ def source_digest(folder: Path) -> str:
 
 def _version(name: str) -> str | None:
     """Of a package that may not be there, or under another name; without importing it, which can take seconds."""
-    if told := getattr(sys.modules.get(name), "__version__", None):
-        return str(told)
+    if known := getattr(sys.modules.get(name), "__version__", None):
+        return str(known)
     try:
         return version({"sklearn": "scikit-learn"}.get(name, name))
     except PackageNotFoundError:

@@ -29,7 +29,7 @@ def load_checkpoint(path: Path, device: torch.device | str = "cpu") -> dict[str,
             state = torch.load(path, map_location=device, weights_only=True)
     except OSError as error:
         raise UserError(
-            f"cannot read {path}: {(error.strerror or str(error)).lower()}; mend that, or delete it"
+            f"cannot read {path}: {(error.strerror or str(error)).lower()}; fix that, or delete it"
         ) from error
     except Exception as error:  # torch raises a dozen kinds for the ways in which a file can be wrong
         raise UserError(

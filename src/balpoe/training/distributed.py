@@ -72,8 +72,8 @@ def launch(
     one's result is returned. A `UserError` that one of them raises is raised here.
 
     Args:
-        work: For several processes it must be possible to pickle it, and it returns plain data and tensors.
-        network: What it works on.
+        work: Function of engine and network; for several processes it can be pickled, and returns data and tensors.
+        network: Network that the work changes.
         device: "auto", "cpu", "cuda" or "mps".
         precision: "auto", or a name of Lightning Fabric's.
         devices: Number of processes on each machine.
@@ -135,7 +135,7 @@ def gathered_rows(fabric: Fabric, part: Tensor, rows: int) -> Tensor | None:
     Args:
         fabric: The engine.
         part: This process's rows, every `world_size`-th from its rank.
-        rows: Of all processes together; each row belongs to one of them.
+        rows: Number of rows of all processes together; each row belongs to one of them.
     """
     rank, world = fabric.global_rank, fabric.world_size
     if rank:
