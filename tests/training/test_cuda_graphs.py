@@ -1,4 +1,4 @@
-"""Who waits for whom while a graph is recorded."""
+"""Who waits for whom while a graph is captured."""
 
 import gc
 import threading
@@ -6,7 +6,7 @@ import threading
 import pytest
 import torch
 
-from balpoe.training.cuda_graphs import AT_WORK, CAPTURING, WAITING, captured, no_capture
+from balpoe.training.cuda_graphs import AT_WORK, CAPTURING, WAITING, captured, no_capture, outside_no_capture
 
 
 class Graph:
@@ -37,7 +37,7 @@ def in_thread(work):
     return thread
 
 
-def test_a_recording_waits_for_all_that_load_and_they_for_it():
+def test_a_capture_waits_for_all_that_load_and_they_for_it():
     order, loaded, recorded = [], threading.Event(), threading.Event()
 
     def record():
@@ -64,7 +64,7 @@ def test_a_recording_waits_for_all_that_load_and_they_for_it():
     assert not any(AT_WORK.values())
 
 
-def test_one_recording_at_a_time():
+def test_one_capture_at_a_time():
     inside, most = [], []
 
     def record():
@@ -78,6 +78,46 @@ def test_one_recording_at_a_time():
     for thread in threads:
         thread.join()
     assert most == [1, 1, 1, 1]
+
+
+def test_a_thread_at_work_can_capture_itself():
+    """It steps out of its own work, however deep, and is back in it afterwards."""
+    with no_capture(), no_capture():
+        with captured(Graph(), None):
+            assert not any(AT_WORK.values())
+        assert AT_WORK[threading.get_ident()] == 2
+        with outside_no_capture():
+            assert AT_WORK[threading.get_ident()] == 0
+    assert not any(AT_WORK.values())
+
+
+def test_turns_without_end_do_not_keep_a_capture_waiting():
+    """One that goes to work again and again lets a capture begin, but does not wait for long work of others."""
+    done, turns, late = threading.Event(), [0], []
+
+    def take_turns():
+        while not done.is_set():
+            with no_capture():
+                turns[0] += 1
+
+    def capture():
+        with captured(Graph(), None):
+            late.append(turns[0])
+            threading.Event().wait(0.02)
+            late.append(turns[0])
+
+    worker = in_thread(take_turns)
+    with no_capture():
+        waiting = in_thread(capture)
+        before = turns[0]
+        while turns[0] < before + 1000:  # turns go on beside the long work
+            threading.Event().wait(0.001)
+        assert not late
+    waiting.join(10)
+    assert not waiting.is_alive()
+    assert late[0] == late[1]  # nobody is at work while it captures
+    done.set()
+    worker.join()
 
 
 def test_nothing_is_collected_meanwhile():
@@ -100,7 +140,7 @@ def test_the_first_error_is_told():
     with pytest.raises(RuntimeError, match="previous error"), captured(graph, None):
         pass
     with pytest.raises(RuntimeError, match="busy"), captured(Unwilling(graph.error), None):
-        raise AssertionError("nothing is done where no recording has begun")
+        raise AssertionError("nothing is done where no capture has begun")
     assert gc.isenabled()
     assert WAITING == CAPTURING == []
     assert not any(AT_WORK.values())
@@ -108,8 +148,8 @@ def test_the_first_error_is_told():
 
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs CUDA")
-def test_a_recording_that_failed_leaves_nothing_behind():
-    """Earlier recordings draw on, torch draws again, and the next recording succeeds, with other memory."""
+def test_a_capture_that_failed_leaves_nothing_behind():
+    """Earlier captures draw on, torch draws again, and the next capture succeeds, with other memory."""
     pool, stream = torch.cuda.graph_pool_handle(), torch.cuda.Stream()
     graphs = [torch.cuda.CUDAGraph() for _ in range(3)]
     drawn, place = torch.zeros(4, device="cuda"), torch.zeros(1, device="cuda")

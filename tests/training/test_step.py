@@ -10,6 +10,7 @@ from lightning_fabric import Fabric
 from balpoe import BalPoELoss, UserError, expert_network
 from balpoe.data.augment.operations import AUGMENTATIONS
 from balpoe.data.loading.in_memory import Batch
+from balpoe.training.distributed import launch
 from balpoe.training.optimizers import make_optimizer
 from balpoe.training.settings import FitSettings
 from balpoe.training.step import CapturedStep, EagerStep, Learner, _State, training_step
@@ -143,6 +144,50 @@ def test_captured_and_eager_give_the_same_losses(monkeypatch, precision):
     assert captured == pytest.approx(eager, rel=1e-3 if precision == "32-true" else 2e-2)
 
 
+OPTIMIZED = {
+    "adamw": {"optimizer": "adamw", "lr": 1e-3},
+    "groups": {"optimizer": "adamw", "lr": 1e-3, "trunk_lr_factor": 0.1, "depth_lr_decay": 0.9, "decay_norms": False},
+    "mean": {"optimizer": "adamw", "lr": 1e-3, "weight_average_decay": 0.8, "clip_gradients": 0.5},
+    "sgd-groups": {"lr": 0.01, "trunk_lr_factor": 0.1, "clip_gradients": 0.5},
+}
+
+
+@pytest.mark.gpu
+@cuda
+@pytest.mark.parametrize("settings", OPTIMIZED.values(), ids=OPTIMIZED)
+def test_captured_and_eager_agree_with_every_optimiser(monkeypatch, settings):
+    """From the first step on: what the steps that warm a capture up leave in an optimiser would show at once."""
+    data, losses, networks = tiny_data(), [], []
+    for kind in ("eager", "captured"):
+        with monkeypatch.context() as patch:
+            noted, network = losses_of_steps(patch), resnet(data)
+            train(data, network, epochs=3, batch_size=16, device="cuda", precision="32-true", step=kind, **settings)
+        losses.append([float(loss) for loss in noted])
+        networks.append(network)
+    assert len(losses[0]) == 12
+    assert losses[1] == pytest.approx(losses[0], rel=2e-3)
+    for ours, theirs in zip(*(network.parameters() for network in networks), strict=True):
+        assert float((ours - theirs).norm().detach()) <= 0.05 * float(theirs.norm().detach()) + 1e-4
+
+
+@pytest.mark.gpu
+@cuda
+def test_a_capture_leaves_nothing_in_the_optimiser():
+    """A rate of 0 after a capture: AdamW's means and its number of steps are those of the one step taken."""
+
+    def work(fabric, network):
+        data = tiny_data()
+        loss, optimizer = BalPoELoss(data.class_counts, (1, -1)).cuda(), make_optimizer(network, adamw, fabric.device)
+        learner = Learner(network, loss, optimizer)
+        step = training_step(fabric, learner, "captured", "32-true")
+        step(Batch(data.preprocessing.normalise(data.images).cuda(), data.targets.cuda()), 1e-3, 0.0)
+        assert step.kind == "captured"
+        return {float(state["step"]) for state in learner.optimizer.state.values()}
+
+    adamw = FitSettings(optimizer="adamw")
+    assert launch(work, resnet(tiny_data()), device="cuda", precision="32-true") == {1.0}
+
+
 @pytest.mark.gpu
 @cuda
 def test_compiled_and_eager_give_the_same_losses_and_updates():
@@ -209,13 +254,13 @@ def test_what_cannot_be_captured_runs_eagerly():
             history = train(data, network, device="cuda", precision="32-true", step=kind)
         losses.append([entry["loss"] for entry in history])
     assert losses[1] == pytest.approx(losses[0], rel=1e-4)
-    assert torch.rand(2, device="cuda").isfinite().all()  # chance is no longer recorded
+    assert torch.rand(2, device="cuda").isfinite().all()  # random numbers are no longer captured
 
 
 @pytest.mark.gpu
 @cuda
-@pytest.mark.parametrize("broken", [4, 8])  # of each shape of batches three steps warm up, and the next is recorded
-def test_what_breaks_a_recording_once_is_recorded_after_all(broken):
+@pytest.mark.parametrize("broken", [4, 8])  # of each shape of batches three steps warm up, and the next is captured
+def test_what_breaks_a_capture_once_is_captured_after_all(broken):
     class CuriousOnce(torch.nn.Module):
         def __init__(self):
             super().__init__()
