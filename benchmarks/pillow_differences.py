@@ -19,9 +19,9 @@ import torch
 from PIL import Image, ImageEnhance, ImageOps
 from torch import Tensor
 
-from balpoe.data import load_data
 from balpoe.data.augment.autoaugment import MAGNITUDES, OPERATIONS, SIGNED, policies
 from balpoe.data.augment.operations import rotate
+from balpoe.data.registry import load_data
 from balpoe.files import write_json
 
 GREY = (128, 128, 128)

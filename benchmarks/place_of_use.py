@@ -10,8 +10,8 @@ from pathlib import Path
 import torch
 
 import balpoe
-from balpoe.data import validation_data
 from balpoe.data.long_tail import long_tailed_indices, shifted_test_counts
+from balpoe.data.registry import validation_data
 
 MODEL = Path(__file__).parents[1] / "models" / "cifar100-lt-100.safetensors"
 

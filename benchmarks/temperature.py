@@ -13,7 +13,7 @@ from pathlib import Path
 from statistics import fmean
 
 import balpoe
-from balpoe.data import validation_data
+from balpoe.data.registry import validation_data
 from balpoe.experiments.presets import preset
 from balpoe.experiments.recipe import updated
 from balpoe.experiments.run_folder import train_run

@@ -36,7 +36,7 @@ ROOMS = (  # lower ones first
     "estimator",
     "cli",
 )
-LIGHT = ("method", "experiments", "cli")  # a package whose __init__ imports nothing
+LIGHT = ("method", "data", "experiments", "cli")  # a package whose __init__ imports nothing
 ENTRANCES = {
     "lightning_fabric": {"training"},
     "torchvision": {"data"},

@@ -4,10 +4,10 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from balpoe.data import Dataset as Dataset
-    from balpoe.data import PictureFiles as PictureFiles
-    from balpoe.data import Preprocessing as Preprocessing
-    from balpoe.data import load_data as load_data
+    from balpoe.data.dataset import Dataset as Dataset
+    from balpoe.data.dataset import Preprocessing as Preprocessing
+    from balpoe.data.loading.image_files import PictureFiles as PictureFiles
+    from balpoe.data.registry import load_data as load_data
     from balpoe.errors import UserError as UserError
     from balpoe.estimator import BalPoEClassifier as BalPoEClassifier
     from balpoe.evaluation.deployment_prior import read_prior as read_prior
@@ -50,7 +50,9 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _HOMES = {
-    "data": ("Dataset", "PictureFiles", "Preprocessing", "load_data"),
+    "data.dataset": ("Dataset", "Preprocessing"),
+    "data.loading.image_files": ("PictureFiles",),
+    "data.registry": ("load_data",),
     "errors": ("UserError",),
     "estimator": ("BalPoEClassifier",),
     "evaluation.deployment_prior": ("read_prior", "target_prior"),

@@ -133,7 +133,7 @@ def test_root_from_the_environment(cifar_root, monkeypatch):
 
 
 def test_validation_data_are_in_neither_training_nor_test_set():
-    from balpoe.data import validation_data
+    from balpoe.data.registry import validation_data
 
     train, test = load_data("digits-lt", imbalance_ratio=50)
     validation = validation_data("digits-lt", imbalance_ratio=50, per_class=7)
@@ -144,7 +144,7 @@ def test_validation_data_are_in_neither_training_nor_test_set():
 
 @pytest.mark.data
 def test_pictures_that_cifar100_lt_has_twice(cifar_root):
-    from balpoe.data import validation_data
+    from balpoe.data.registry import validation_data
 
     train, test = load_data("cifar100-lt", cifar_root)
     validation = validation_data("cifar100-lt", cifar_root)

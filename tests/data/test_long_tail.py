@@ -4,7 +4,13 @@ import pytest
 import torch
 
 from balpoe import UserError
-from balpoe.data.long_tail import long_tailed_counts, long_tailed_indices, shifted_test_counts
+from balpoe.data.long_tail import (
+    held_out_indices,
+    long_tailed_counts,
+    long_tailed_indices,
+    shifted_test_counts,
+    unused_indices,
+)
 
 # CIFAR-LT as the field has it: total, largest, smallest, and the classes of each shot group
 CIFAR = {
@@ -102,3 +108,16 @@ def test_pareto_is_a_power_of_the_rank():
     assert counts[-1] == 10_000
     slopes = {round(math.log(counts[0] / counts[rank]) / math.log(rank + 1), 3) for rank in (1, 9, 99)}
     assert slopes == {1.0}
+
+
+def test_what_is_held_out_is_not_kept_and_what_is_unused_is_behind_it():
+    targets = torch.arange(60) % 3
+    counts = [18, 10, 2]
+    kept, held_out = held_out_indices(targets, counts, per_class=4)
+    assert torch.bincount(targets[kept]).tolist() == [16, 10, 2]  # class 0 has only two others, and gives up two
+    assert torch.bincount(targets[held_out]).tolist() == [4, 4, 4]
+    assert not set(kept.tolist()) & set(held_out.tolist())
+    subset, unused = long_tailed_indices(targets, counts), unused_indices(targets, counts, per_class=4)
+    assert torch.bincount(targets[unused]).tolist() == [2, 4, 4]
+    assert not set(subset.tolist()) & set(unused.tolist())
+    assert set(kept.tolist()) <= set(subset.tolist())

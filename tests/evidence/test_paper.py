@@ -11,7 +11,7 @@ import pytest
 
 from balpoe import UserError
 from balpoe.cli import main as cli
-from balpoe.data import DATASETS
+from balpoe.data.registry import DATASETS
 from balpoe.experiments.presets import preset
 from balpoe.experiments.recipe import updated
 from balpoe.experiments.run_folder import changed_name

@@ -8,7 +8,7 @@ from statistics import correlation, fmean, stdev
 
 import pytest
 
-from balpoe.data import load_data
+from balpoe.data.registry import load_data
 from balpoe.experiments.presets import cifar100_lt, preset
 from balpoe.experiments.recipe import FIELDS, Recipe, updated
 from balpoe.networks.fused import launch as launches

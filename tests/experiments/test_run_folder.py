@@ -50,18 +50,20 @@ def test_the_weights_are_safetensors_of_the_trained_network(finished):
 
 def test_seeds_side_by_side_read_their_data_once(monkeypatch, tmp_path):
     from concurrent.futures import ThreadPoolExecutor
+    from dataclasses import replace
 
-    from balpoe.data.dataset import DATASETS
+    from balpoe.data.registry import DATASETS
     from balpoe.experiments.build import _last_read, assemble
 
     reads, digits = [], DATASETS["digits-lt"]
-    monkeypatch.setitem(DATASETS, "digits-lt", lambda *where: reads.append(where) or digits(*where))
+    counted = replace(digits, load=lambda *where: reads.append(where) or digits.loader()(*where))
+    monkeypatch.setitem(DATASETS, "digits-lt", counted)
     monkeypatch.setenv("BALPOE_DATA", "data")
     monkeypatch.chdir(tmp_path)
     _last_read.cache_clear()
     with ThreadPoolExecutor(3) as pool:
         parts = list(pool.map(assemble, [updated(QUICK, {"seed": seed}) for seed in range(3)]))
-    assert reads == [(None, False)]
+    assert reads == [("digits-lt", None, False)]
     assert all(part.train is parts[0].train and part.test is parts[0].test for part in parts)
     (tmp_path / "inside").mkdir()
     monkeypatch.chdir(tmp_path / "inside")

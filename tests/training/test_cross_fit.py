@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from balpoe import BalPoEClassifier, BalPoELoss, Dataset, UserError, fit
-from balpoe.data import Preprocessing
+from balpoe.data.dataset import Preprocessing
 from balpoe.method.calibration import fit_scale
 from balpoe.method.ensemble import source_prior
 from balpoe.training.cross_fit import (

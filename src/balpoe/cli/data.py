@@ -4,6 +4,7 @@ from rich.console import Console
 from torch import Tensor
 
 from balpoe.data.loading.image_files import Samples
+from balpoe.data.registry import DATASETS
 from balpoe.data.user.load import NAMED
 from balpoe.evaluation.metrics import shot_groups
 from balpoe.experiments.build import own_data, recipe_data
@@ -36,15 +37,13 @@ def _print_counts(out: Console, name: str, train: Samples, test: Samples, recipe
     groups = shot_groups(counts, (recipe.shot_groups[0], recipe.shot_groups[1]))
     out.print(counts_table(train.class_names, counts.tolist(), {k: v.tolist() for k, v in groups.items()}))
     sizes = ", ".join(f"{int(members.sum())} {name}" for name, members in groups.items())
-    wanted = recipe.imbalance_ratio if recipe.dataset.endswith("-lt") and recipe.dataset.startswith(MADE) else None
+    entry = DATASETS.get(recipe.dataset)
+    wanted = recipe.imbalance_ratio if entry and entry.in_memory else None
     out.print(
         f"{name}: {len(counts):,} classes, {len(train):,} training samples ({int(counts.max()):,} to "
         f"{int(counts.min()):,} a class, imbalance ratio {_ratio(counts, wanted)}), {len(test):,} "
         f"test samples; shot groups: {sizes}"
     )
-
-
-MADE = ("digits", "cifar")  # long-tailed by a ratio that can be chosen
 
 
 def _ratio(counts: Tensor, wanted: float | None) -> str:

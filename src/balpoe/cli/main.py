@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 import balpoe
+from balpoe.data.registry import DATASETS
 from balpoe.errors import UserError, unknown_name
 from balpoe.experiments.presets import PRESETS, preset, read_recipe
 from balpoe.experiments.recipe import FIELDS, TYPES, Recipe, parse, recipe_toml, updated
@@ -106,7 +107,8 @@ def _parser() -> argparse.ArgumentParser:
     command.set_defaults(command=_recipes, options=())
 
     command = commands.add_parser("data", help="classes, counts, imbalance and shot groups of a data set; bad files")
-    command.add_argument("name", metavar="NAME|FOLDER", help="a data set that recipes know, or own data, as for train")
+    sets = "; ".join(f"{name}, {entry.summary}" for name, entry in DATASETS.items())
+    command.add_argument("name", metavar="NAME|FOLDER", help=f"your own data, as for train, or a data set: {sets}")
     _add_fields(
         command,
         ("imbalance_ratio", "profile", "shot_groups", "data_root", "download", "test_fraction", "group", "image_size"),

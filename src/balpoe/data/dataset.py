@@ -1,22 +1,18 @@
 """Data sets in memory: uint8 pictures or float features, labels, names, and how to normalise them."""
 
 import functools
-import os
 import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
-from balpoe.data.long_tail import long_tailed_counts, long_tailed_indices
-from balpoe.errors import UserError, unknown_name
+from balpoe.errors import UserError
 from balpoe.method.priors import class_counts
 
-__all__ = ["DATASETS", "Dataset", "Preprocessing", "load_data", "validation_data"]
+__all__ = ["Dataset", "Preprocessing"]
 
 
 @dataclass(frozen=True)
@@ -103,151 +99,6 @@ class Dataset:
     def subset(self, indices: Tensor) -> "Dataset":
         """Return the given samples, with the same names and preprocessing."""
         return Dataset(self.images[indices], self.targets[indices], self.class_names, self.preprocessing)
-
-
-def load_data(
-    name: str,
-    root: str | Path | None = None,
-    *,
-    imbalance_ratio: float = 100,
-    profile: str = "exponential",
-    download: bool = False,
-    validation: int = 0,
-) -> tuple[Dataset, Dataset]:
-    """Return the long-tailed training set and the balanced test set of a benchmark.
-
-    Args:
-        name: "cifar10-lt", "cifar100-lt", or "digits-lt" (bundled with scikit-learn).
-        root: The folder with torchvision's CIFAR files; by default the environment variable BALPOE_DATA.
-        imbalance_ratio: Largest over smallest class count.
-        profile: "exponential", "step" or "pareto".
-        download: Fetch the CIFAR files when they are missing.
-        validation: Above 0, return so many samples of each class instead of the test set, to make choices on: samples
-            that the long-tailed subset does not use, and, where it leaves too few, some that training goes without.
-
-    >>> train, test = load_data("digits-lt", imbalance_ratio=50)
-    >>> train.class_counts.tolist()
-    [124, 80, 51, 33, 21, 14, 9, 5, 3, 2]
-    """
-    if name not in DATASETS:
-        raise unknown_name("data set", name, DATASETS)
-    pool, test = DATASETS[name](root, download)
-    counts = long_tailed_counts(len(pool.class_names), int(pool.class_counts.min()), imbalance_ratio, profile)
-    if validation:
-        kept, held_out = _split(pool, counts, validation, hold_out=True)
-        return pool.subset(kept), pool.subset(held_out)
-    return pool.subset(long_tailed_indices(pool.targets, counts)), test
-
-
-def validation_data(
-    name: str,
-    root: str | Path | None = None,
-    *,
-    imbalance_ratio: float = 100,
-    profile: str = "exponential",
-    per_class: int = 20,
-) -> Dataset:
-    """Return up to `per_class` labelled samples of each class that the training set does not use.
-
-    They come from the pool that the long-tailed subset is drawn from, not from the test set (though one of
-    CIFAR-100's is also there, under another label); a class of which the subset uses almost all has fewer, or none.
-    """
-    if name not in DATASETS:
-        raise unknown_name("data set", name, DATASETS)
-    pool, _ = DATASETS[name](root, False)
-    counts = long_tailed_counts(len(pool.class_names), int(pool.class_counts.min()), imbalance_ratio, profile)
-    return pool.subset(_split(pool, counts, per_class, hold_out=False)[1])
-
-
-def _split(pool: Dataset, counts: Sequence[int], per_class: int, hold_out: bool) -> tuple[Tensor, Tensor]:
-    """Samples for training, as the long-tailed rule keeps them, and up to `per_class` of each class behind them.
-
-    With `hold_out`, a class that has too few behind gives up its last ones for training.
-    """
-    totals = [int(total) for total in pool.class_counts]
-    classes = long_tailed_indices(pool.targets, totals).split(totals)  # each in the order in which the rule keeps it
-    kept, validation = [], []
-    for label, (samples, count) in enumerate(zip(classes, counts, strict=True)):
-        first = min(count, max(len(samples) - per_class, 0)) if hold_out else count
-        if first < 1:
-            raise UserError(
-                f"class {label} has {len(samples)} samples: {per_class} for validation leave none to train on"
-            )
-        kept.append(samples[:first])
-        validation.append(samples[first : first + per_class])
-    return torch.cat(kept), torch.cat(validation)
-
-
-def _digits(root: str | Path | None, download: bool) -> tuple[Dataset, Dataset]:
-    """Handwritten digits of 8 x 8 pixels (scikit-learn): 50 of each for the test, drawn once and for all."""
-    from sklearn.datasets import load_digits
-
-    digits = load_digits()
-    images = torch.from_numpy(np.rint(digits.images * (255 / 16)).astype(np.uint8))[:, None]
-    targets = torch.from_numpy(digits.target)
-    held_out = long_tailed_indices(targets, [50] * 10, seed=1)
-    rest = torch.ones(len(targets), dtype=torch.bool).index_fill(0, held_out, False)
-    pool = Dataset(images[rest], targets[rest])
-    return pool, Dataset(images[held_out], targets[held_out], pool.class_names, pool.preprocessing)
-
-
-CIFAR_STATISTICS = Preprocessing((3, 32, 32), (0.4914, 0.4822, 0.4465), (0.2023, 0.1994, 0.2010))
-"""Those of CIFAR-10, which the field and the reference use for CIFAR-100 too."""
-
-
-def _cifar(class_name: str, root: str | Path | None, download: bool) -> tuple[Dataset, Dataset]:
-    from torchvision import datasets
-
-    folder = root or os.environ.get("BALPOE_DATA")
-    if not folder:
-        raise UserError(
-            f"{class_name} is not bundled: say with --data-root (root=) or BALPOE_DATA where torchvision's files "
-            + ("should be fetched to" if download else "are, and add --download to fetch them there")
-        )
-    kind: Any = getattr(datasets, class_name)
-    if not download:
-        _check_files(kind, Path(folder))
-    try:
-        parts = [kind(str(folder), train=train, download=download) for train in (True, False)]
-    except (OSError, RuntimeError) as error:
-        raise UserError(
-            f"{class_name} could not be fetched into {folder}: {error}; try again, or copy the files"
-        ) from error
-    train, test = (
-        Dataset(
-            torch.from_numpy(part.data).permute(0, 3, 1, 2).contiguous(),
-            torch.tensor(part.targets),
-            tuple(part.classes),
-            CIFAR_STATISTICS,
-        )
-        for part in parts
-    )
-    return train, test
-
-
-def _check_files(kind: Any, root: Path) -> None:
-    """Refuse anything but the published bytes, before they are unpickled."""
-    from torchvision.datasets.utils import calculate_md5
-
-    for name, md5 in [*kind.train_list, *kind.test_list, [kind.meta["filename"], kind.meta["md5"]]]:
-        path = root / kind.base_folder / name
-        if not path.is_file():
-            raise UserError(
-                f"{path} is missing: point --data-root or BALPOE_DATA at torchvision's files, or add --download"
-            )
-        if calculate_md5(path) != md5:
-            raise UserError(
-                f"{path} is not the published file (its checksum differs; {path.stat().st_size:,} bytes): "
-                "it may be cut short, so delete it and fetch it again"
-            )
-
-
-DATASETS = {
-    "digits-lt": _digits,
-    "cifar10-lt": lambda root, download: _cifar("CIFAR10", root, download),
-    "cifar100-lt": lambda root, download: _cifar("CIFAR100", root, download),
-}
-"""From the name to the full training pool and the test set."""
 
 
 def _check_samples(images: Tensor, targets: Tensor) -> None:

@@ -8,7 +8,14 @@ from torch import Tensor
 
 from balpoe.errors import UserError, unknown_name
 
-__all__ = ["PROFILES", "long_tailed_counts", "long_tailed_indices", "shifted_test_counts"]
+__all__ = [
+    "PROFILES",
+    "held_out_indices",
+    "long_tailed_counts",
+    "long_tailed_indices",
+    "shifted_test_counts",
+    "unused_indices",
+]
 
 PROFILES = ("exponential", "step", "pareto")
 
@@ -72,6 +79,43 @@ def long_tailed_indices(targets: Tensor, counts: list[int], seed: int = 0) -> Te
         chance.shuffle(samples)
         kept.append(samples[:count])
     return torch.from_numpy(np.concatenate(kept))
+
+
+def unused_indices(targets: Tensor, counts: list[int], per_class: int) -> Tensor:
+    """Return up to `per_class` samples of each class that a long-tailed subset of these counts does not keep.
+
+    >>> unused_indices(torch.tensor([0, 1, 0, 1]), [2, 1], per_class=1)
+    tensor([3])
+    """
+    ordered = zip(_by_class(targets), counts, strict=True)
+    return torch.cat([samples[count : count + per_class] for samples, count in ordered])
+
+
+def held_out_indices(targets: Tensor, counts: list[int], per_class: int) -> tuple[Tensor, Tensor]:
+    """Return the samples that a long-tailed subset keeps, and `per_class` others of each class.
+
+    A class that has too few others gives up its last ones for training.
+
+    >>> held_out_indices(torch.tensor([0, 1, 0, 1]), [2, 1], per_class=1)
+    (tensor([2, 1]), tensor([0, 3]))
+    """
+    kept, held_out = [], []
+    for label, (samples, count) in enumerate(zip(_by_class(targets), counts, strict=True)):
+        first = min(count, len(samples) - per_class)
+        if first < 1:
+            raise UserError(
+                f"class {label} has {len(samples)} samples: {per_class} for validation leave none to train on"
+            )
+        kept.append(samples[:first])
+        held_out.append(samples[first : first + per_class])
+    return torch.cat(kept), torch.cat(held_out)
+
+
+def _by_class(targets: Tensor) -> tuple[Tensor, ...]:
+    """The samples of each class, in the order in which the rule keeps them."""
+    totals = torch.bincount(targets).tolist()
+    classes: tuple[Tensor, ...] = long_tailed_indices(targets, totals).split(totals)
+    return classes
 
 
 def shifted_test_counts(class_counts: Tensor, test_counts: Tensor, imbalance_ratio: float, direction: str) -> list[int]:

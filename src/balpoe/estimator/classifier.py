@@ -18,8 +18,8 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_array, check_is_fitted, validate_data
 from torch import Tensor
 
-from balpoe.data import Dataset
 from balpoe.data.augment.operations import AUGMENTATIONS, Operation
+from balpoe.data.dataset import Dataset
 from balpoe.errors import UserError, unknown_name
 from balpoe.estimator.inputs import FeatureInputs, ImageInputs
 from balpoe.evaluation.deployment_prior import target_prior as named_prior

@@ -14,10 +14,11 @@ from torch import Tensor
 from balpoe.baselines.catalogue import checked_settings, load_method
 from balpoe.baselines.method import MethodInputs, MethodLoss
 from balpoe.data.augment.operations import AUGMENTATIONS, CROPS_WHILE_DECODING
-from balpoe.data.dataset import CIFAR_STATISTICS, DATASETS, Dataset, Preprocessing, load_data
-from balpoe.data.file_lists import read_benchmark
+from balpoe.data.cifar import CIFAR_PREPROCESSING
+from balpoe.data.dataset import Dataset, Preprocessing
 from balpoe.data.loading.decode import ResizedCrop
 from balpoe.data.loading.image_files import PictureFiles, Samples
+from balpoe.data.registry import DATASETS, load_data, load_files
 from balpoe.data.user.load import OwnData, load_own
 from balpoe.errors import UserError
 from balpoe.experiments.cached_features import feature_data
@@ -36,9 +37,6 @@ __all__ = ["Assembly", "assemble", "benchmark_data", "build_network", "own_data"
 
 READING = threading.Lock()
 FIRST_WEIGHTS = threading.Lock()  # drawn from torch's one generator, whatever other threads do
-PART_KEPT = 0.875  # of the paper's large benchmarks: the middle 224 of a short side of 256 pixels
-STATISTICS = {"inaturalist2018": ((0.466, 0.471, 0.380), (0.195, 0.194, 0.192))}
-"""Where the reference normalises by others than ImageNet's."""
 
 
 @dataclass(frozen=True)
@@ -105,23 +103,21 @@ def _schedule(recipe: Recipe) -> schedules.Schedule:
 
 def recipe_data(recipe: Recipe, progress: bool = False) -> tuple[Samples, Samples]:
     """Return a recipe's training and test data."""
-    if recipe.dataset in DATASETS:
+    entry = DATASETS.get(recipe.dataset)
+    if entry and entry.in_memory:
         return benchmark_data(recipe)
     if recipe.validation:
-        raise UserError(f"--validation is for {', '.join(DATASETS)}; give other data a test part of their own")
-    if recipe.dataset == "own":
+        names = ", ".join(name for name, entry in DATASETS.items() if entry.in_memory)
+        raise UserError(f"--validation is for {names}; give other data a test part of their own")
+    if entry is None:
         found = own_data(recipe, progress)
         return found.train, found.test
-    lists = read_benchmark(recipe.dataset, recipe.data_root or None)
-    preprocessing = _image_preprocessing(recipe, PART_KEPT)
-    return (
-        PictureFiles(lists.train_paths, lists.train_targets, lists.class_names, preprocessing),
-        PictureFiles(lists.test_paths, lists.test_targets, lists.class_names, preprocessing),
-    )
+    preprocessing = _image_preprocessing(recipe, entry.crop_share, entry.statistics)
+    return load_files(recipe.dataset, recipe.data_root or None, preprocessing)
 
 
 def benchmark_data(recipe: Recipe) -> tuple[Dataset, Dataset]:
-    """Return the data of a recipe for one of `DATASETS`: read once for trainings that share them, not to be changed."""
+    """Return a recipe's data set in memory: read once for trainings that share it, not to be changed."""
     settings = ("imbalance_ratio", "profile", "download", "validation")
     place = os.getcwd(), os.environ.get("BALPOE_DATA")  # what it depends on where the same root is
     with READING:
@@ -179,16 +175,18 @@ def build_network(recipe: Recipe, num_classes: int, size: tuple[int, ...], train
         )  # fmt: skip
 
 
-def _image_preprocessing(recipe: Recipe, part_kept: float) -> Preprocessing:
+def _image_preprocessing(
+    recipe: Recipe, crop_share: float, statistics: tuple[tuple[float, ...], tuple[float, ...]] | None = None
+) -> Preprocessing:
     """The size and the statistics that a network wants of images from files."""
     if recipe.network == "resnet32":
         size = recipe.image_size or 32
-        return replace(CIFAR_STATISTICS, size=(3, size, size), resize=round(size / part_kept))
+        return replace(CIFAR_PREPROCESSING, size=(3, size, size), resize=round(size / crop_share))
     from balpoe.networks.timm_backbones import backbone_preprocessing
 
     wanted = backbone_preprocessing(recipe.network, recipe.image_size)
-    mean, std = STATISTICS.get(recipe.dataset, (wanted.mean, wanted.std))
-    return Preprocessing(wanted.size, mean, std, round(wanted.size[-1] / part_kept))
+    mean, std = statistics or (wanted.mean, wanted.std)
+    return Preprocessing(wanted.size, mean, std, round(wanted.size[-1] / crop_share))
 
 
 def _on_features(

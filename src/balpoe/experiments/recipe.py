@@ -3,12 +3,14 @@
 import dataclasses
 import json
 import tomllib
+from collections import ChainMap
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import PurePath
 from typing import Any
 
 from balpoe.baselines.catalogue import METHODS, checked_settings
+from balpoe.data.registry import DATASETS
 from balpoe.errors import UserError, unknown_name
 from balpoe.method.lambdas import equidistant_lambdas
 from balpoe.old_names import current_recipe
@@ -36,7 +38,7 @@ class Recipe(TrainingOptions):
     dataset: str = setting(
         "cifar100-lt",
         "what to train on; own: the images or features at data_root",
-        choices=("digits-lt", "cifar10-lt", "cifar100-lt", "imagenet-lt", "inaturalist2018", "places-lt", "own"),
+        choices=ChainMap({"own": None}, DATASETS),  # a view: also what is added later
         group="data",
     )
     data_version: str = setting(

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import torch
 
-from balpoe.data import validation_data
+from balpoe.data.registry import validation_data
 from balpoe.errors import UserError, unknown_name
 from balpoe.evaluation.evaluate import evaluate
 from balpoe.evaluation.predictions import Predictions

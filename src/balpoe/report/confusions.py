@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from balpoe.data import load_data
 from balpoe.data.png import png
+from balpoe.data.registry import load_data
 from balpoe.errors import UserError
 from balpoe.evaluation.predictions import Predictions
 from balpoe.experiments.recipe import updated

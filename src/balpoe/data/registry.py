@@ -1,0 +1,143 @@
+"""The data sets by name. To add one, write its loader and an entry here; nothing else changes."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from balpoe.errors import unknown_name
+
+if TYPE_CHECKING:
+    from balpoe.data.dataset import Dataset, Preprocessing
+    from balpoe.data.loading.image_files import PictureFiles
+
+__all__ = ["DATASETS", "DatasetEntry", "load_data", "load_files", "validation_data"]
+
+
+@dataclass(frozen=True)
+class DatasetEntry:
+    """What is known of a data set before anything of it is read."""
+
+    summary: str
+    """One line on what it is."""
+    load: str | Callable[..., Any]
+    """The loader: a function, or "module:function", which is imported on first use.
+
+    For a data set in memory: from (name, root, download) to the full training pool and the test set, each a `Dataset`.
+    For image files: from (name, root) to `BenchmarkLists`.
+    """
+    in_memory: bool
+    """Whether it is held in memory, and cut to a long tail by `imbalance_ratio`; image files are as published."""
+    statistics: tuple[tuple[float, ...], tuple[float, ...]] | None = None
+    """Mean and deviation of image files, where they are not the backbone's."""
+    crop_share: float = 0.875
+    """Side of the middle that is taken of an image file, as a part of its resized short side: 224 of 256 pixels."""
+
+    def loader(self) -> Callable[..., Any]:
+        """Return the function that loads it."""
+        if callable(self.load):
+            return self.load
+        module, _, function = self.load.partition(":")
+        loader: Callable[..., Any] = getattr(import_module(module), function)
+        return loader
+
+
+DATASETS = {
+    "digits-lt": DatasetEntry("handwritten digits of 8 x 8 pixels", "balpoe.data.digits:load_digits", True),
+    "cifar10-lt": DatasetEntry("CIFAR-10, 10 classes of 32 x 32 pixels", "balpoe.data.cifar:load_cifar", True),
+    "cifar100-lt": DatasetEntry("CIFAR-100, 100 classes of 32 x 32 pixels", "balpoe.data.cifar:load_cifar", True),
+    "imagenet-lt": DatasetEntry("ImageNet-LT, 1,000 classes", "balpoe.data.file_lists:read_benchmark", False),
+    "inaturalist2018": DatasetEntry(
+        "iNaturalist 2018, 8,142 species",
+        "balpoe.data.file_lists:read_benchmark",
+        False,
+        statistics=((0.466, 0.471, 0.380), (0.195, 0.194, 0.192)),  # the reference's, instead of ImageNet's
+    ),
+    "places-lt": DatasetEntry("Places-LT, 365 kinds of places", "balpoe.data.file_lists:read_benchmark", False),
+}
+"""By name, as recipes say them. Read when a name is used: an entry that is added at run time counts at once."""
+
+
+def load_data(
+    name: str,
+    root: str | Path | None = None,
+    *,
+    imbalance_ratio: float = 100,
+    profile: str = "exponential",
+    download: bool = False,
+    validation: int = 0,
+) -> "tuple[Dataset, Dataset]":
+    """Return the long-tailed training set and the balanced test set of a benchmark.
+
+    Args:
+        name: "cifar10-lt", "cifar100-lt", or "digits-lt" (bundled with scikit-learn).
+        root: Folder with torchvision's CIFAR files; by default the environment variable BALPOE_DATA.
+        imbalance_ratio: Largest over smallest class count.
+        profile: "exponential", "step" or "pareto".
+        download: Whether to fetch the CIFAR files when they are missing.
+        validation: Number of samples of each class that are returned instead of the test set, to make choices on. They
+            are samples that the long-tailed subset does not use, and, where it leaves too few, some that training goes
+            without. 0 for the test set.
+
+    >>> train, test = load_data("digits-lt", imbalance_ratio=50)
+    >>> train.class_counts.tolist()
+    [124, 80, 51, 33, 21, 14, 9, 5, 3, 2]
+    """
+    from balpoe.data.long_tail import held_out_indices, long_tailed_indices
+
+    pool, test, counts = _pool(name, root, imbalance_ratio, profile, download)
+    if validation:
+        kept, held_out = held_out_indices(pool.targets, counts, validation)
+        return pool.subset(kept), pool.subset(held_out)
+    return pool.subset(long_tailed_indices(pool.targets, counts)), test
+
+
+def validation_data(
+    name: str,
+    root: str | Path | None = None,
+    *,
+    imbalance_ratio: float = 100,
+    profile: str = "exponential",
+    per_class: int = 20,
+) -> "Dataset":
+    """Return up to `per_class` labelled samples of each class that the training set does not use.
+
+    They come from the pool that the long-tailed subset is drawn from, not from the test set (though one of
+    CIFAR-100's is also there, under another label); a class of which the subset uses almost all has fewer, or none.
+    """
+    from balpoe.data.long_tail import unused_indices
+
+    pool, _, counts = _pool(name, root, imbalance_ratio, profile, download=False)
+    return pool.subset(unused_indices(pool.targets, counts, per_class))
+
+
+def load_files(
+    name: str, root: str | Path | None, preprocessing: "Preprocessing"
+) -> "tuple[PictureFiles, PictureFiles]":
+    """Return the training and the test images of a data set in files, which are decoded when they are wanted."""
+    from balpoe.data.loading.image_files import PictureFiles
+
+    lists = _entry(name, in_memory=False).loader()(name, root)
+    return (
+        PictureFiles(lists.train_paths, lists.train_targets, lists.class_names, preprocessing),
+        PictureFiles(lists.test_paths, lists.test_targets, lists.class_names, preprocessing),
+    )
+
+
+def _pool(
+    name: str, root: str | Path | None, imbalance_ratio: float, profile: str, download: bool
+) -> "tuple[Dataset, Dataset, list[int]]":
+    """The full training pool, the test set, and how many samples of each class the long tail keeps."""
+    from balpoe.data.long_tail import long_tailed_counts
+
+    pool, test = _entry(name, in_memory=True).loader()(name, root, download)
+    counts = long_tailed_counts(len(pool.class_names), int(pool.class_counts.min()), imbalance_ratio, profile)
+    return pool, test, counts
+
+
+def _entry(name: str, in_memory: bool) -> DatasetEntry:
+    known = {each: entry for each, entry in DATASETS.items() if entry.in_memory == in_memory}
+    if name not in known:
+        raise unknown_name("data set", name, known)
+    return known[name]
