@@ -35,7 +35,7 @@ from torchvision.io import ImageReadMode, decode_jpeg, read_file
 from balpoe.data.augment.operations import AUGMENTATIONS
 from balpoe.data.dataset import Preprocessing
 from balpoe.data.loading.decode import ResizedCrop, read_crop
-from balpoe.data.loading.image_files import PictureFiles, PictureLoader
+from balpoe.data.loading.image_files import ImageLoader, PictureFiles
 
 SIDE, BATCH = 224, 32
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
@@ -82,7 +82,7 @@ def torchvision_batches(folder: Path, workers: int) -> Callable[[], Iterator[Any
 
 def our_batches(paths: list[str], workers: int) -> Callable[[], Iterator[Any]]:
     data = PictureFiles(paths, [0] * len(paths), ["only"], PREPROCESSING)
-    loader = PictureLoader(data, ResizedCrop(), seed=0, workers=workers)
+    loader = ImageLoader(data, ResizedCrop(), seed=0, workers=workers)
     blocks = torch.randperm(len(paths)).split(BATCH)
     return lambda: loader.blocks(0, (block.tolist() for block in blocks))
 

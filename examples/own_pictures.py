@@ -14,7 +14,7 @@ import torch
 import balpoe
 from balpoe.data.augment.operations import Flip
 from balpoe.data.loading.decode import ResizedCrop
-from balpoe.data.user.load import load_own
+from balpoe.data.user.load import load_user_data
 from balpoe.networks import backbone_preprocessing
 from balpoe.training.schedules import Cosine
 
@@ -24,7 +24,7 @@ LAMBDAS = (1, 0, -1)
 def train_and_evaluate(folder: str, backbone: str, weights: str) -> None:
     """Train an expert for each lambda and say how well each class is recognised."""
     size, mean, std, resize, _ = backbone_preprocessing(backbone)
-    own = load_own(folder, balpoe.Preprocessing(size, mean, std, resize))
+    own = load_user_data(folder, balpoe.Preprocessing(size, mean, std, resize))
     for note in own.notes:
         print(note)
     class_counts, class_names = own.train.class_counts, own.train.class_names

@@ -142,7 +142,7 @@ def bad_folders(root):
         tables[name].write_text(text)
     return {
         "one class": (one_class, "has one class only"),
-        "empty": (root / "empty", "there are no pictures in"),
+        "empty": (root / "empty", "there are no images in"),
         "flat": (flat, "lies in no class"),
         "huge": (huge, r"zz\.png has 3,600,000,000 pixels"),
         "cut short": (cut, r"001\.jpg is damaged"),
@@ -250,10 +250,10 @@ def test_names_that_cannot_be_written(tmp_path, capsys, name):
 def test_a_picture_that_goes_bad_during_training_is_one_sentence(tmp_path, capsys):
     from balpoe import BalPoELoss, UserError, expert_network, fit
     from balpoe.data.dataset import Preprocessing
-    from balpoe.data.user.load import load_own
+    from balpoe.data.user.load import load_user_data
 
     root = picture_folder(tmp_path / "photos", COUNTS)
-    train = load_own(root, Preprocessing((3, 32, 32), (0.5,) * 3, (0.5,) * 3, 32)).train
+    train = load_user_data(root, Preprocessing((3, 32, 32), (0.5,) * 3, (0.5,) * 3, 32)).train
     with open(train.paths[3], "r+b") as stream:
         stream.truncate(40)
     network = expert_network("resnet32", num_classes=3, num_experts=1, width=4)

@@ -18,7 +18,7 @@ def test_any_pair_of_arrays():
     assert [int(target) for _, target in torch.utils.data.DataLoader(data)] == [0, 1, 1]
 
 
-def test_pictures_are_normalised_per_channel():
+def test_images_are_normalised_per_channel():
     images = torch.randint(0, 256, (10, 3, 4, 4), dtype=torch.uint8)
     data = Dataset(images, torch.arange(10) % 2)
     values = data.preprocessing.normalise(data.images)
@@ -46,8 +46,8 @@ def test_preprocessing_equals_torchvision():
         (torch.zeros(2, 2), [0, 0.5], None, "whole numbers"),
         (torch.zeros(2, 2), [0, 2], ["a", "b"], "outside the 2 classes"),
         (torch.zeros(2, 4, 4, dtype=torch.uint8), [0, 1], None, r"\(samples, channels, height, width\)"),
-        (torch.zeros(2, 4, dtype=torch.int64), [0, 1], None, "samples must be pictures"),
-        (torch.zeros(2, 4, 5), [0, 1], None, "samples must be pictures"),
+        (torch.zeros(2, 4, dtype=torch.int64), [0, 1], None, "samples must be images"),
+        (torch.zeros(2, 4, 5), [0, 1], None, "samples must be images"),
         (torch.tensor([[0.0], [float("nan")]]), [0, 1], None, "sample 1 has a feature that is NaN or infinite"),
     ],
 )
@@ -138,24 +138,24 @@ def test_validation_data_are_in_neither_training_nor_test_set():
     train, test = load_data("digits-lt", imbalance_ratio=50)
     validation = validation_data("digits-lt", imbalance_ratio=50, per_class=7)
     assert validation.class_counts.tolist() == [4, *[7] * 9]  # of the largest class hardly any are left
-    pictures = [{picture.numpy().tobytes() for picture in data.images} for data in (train, test, validation)]
-    assert not pictures[2] & (pictures[0] | pictures[1])
+    images = [{image.numpy().tobytes() for image in data.images} for data in (train, test, validation)]
+    assert not images[2] & (images[0] | images[1])
 
 
 @pytest.mark.data
-def test_pictures_that_cifar100_lt_has_twice(cifar_root):
+def test_images_that_cifar100_lt_has_twice(cifar_root):
     from balpoe.data.registry import validation_data
 
     train, test = load_data("cifar100-lt", cifar_root)
     validation = validation_data("cifar100-lt", cifar_root)
     left, chosen_on = load_data("cifar100-lt", cifar_root, validation=20)
-    parts = [[picture.numpy().tobytes() for picture in data.images] for data in (train, test, validation, chosen_on)]
+    parts = [[image.numpy().tobytes() for image in data.images] for data in (train, test, validation, chosen_on)]
     in_training, in_test, *behind = map(set, parts)
-    assert sum(picture in in_test for picture in parts[0]) == 4
+    assert sum(image in in_test for image in parts[0]) == 4
     assert [len(part & in_test) for part in behind] == [1, 1]
     assert [len(part) for part in parts[2:]] == [1980, 2000]
     assert not behind[0] & in_training
-    assert not behind[1] & {picture.numpy().tobytes() for picture in left.images}
+    assert not behind[1] & {image.numpy().tobytes() for image in left.images}
     (twice,) = behind[0] & in_test
     names = [
         data.class_names[int(data.targets[part.index(twice)])]
@@ -170,8 +170,8 @@ def test_a_validation_set_to_choose_on():
     train, validation = load_data("digits-lt", imbalance_ratio=50, validation=7)
     assert validation.class_counts.tolist() == [7] * 10
     assert train.class_counts.tolist() == [121, *whole.class_counts.tolist()[1:]]  # three held out of the largest class
-    pictures = [{picture.numpy().tobytes() for picture in data.images} for data in (whole, test, train, validation)]
-    assert not pictures[3] & (pictures[1] | pictures[2])
-    assert pictures[2] < pictures[0]
+    images = [{image.numpy().tobytes() for image in data.images} for data in (whole, test, train, validation)]
+    assert not images[3] & (images[1] | images[2])
+    assert images[2] < images[0]
     with pytest.raises(UserError, match="class 0 has 128 samples: 128 for validation leave none"):
         load_data("digits-lt", imbalance_ratio=50, validation=128)

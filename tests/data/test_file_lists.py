@@ -22,11 +22,11 @@ def touch(root: Path, name: str):
 
 
 def write_list(root: Path, name: str, rows):
-    for picture, _ in rows:
-        touch(root, picture)
+    for image, _ in rows:
+        touch(root, image)
     path = root / name
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text("".join(f"{picture} {label}\n" for picture, label in rows), encoding="utf-8")
+    path.write_text("".join(f"{image} {label}\n" for image, label in rows), encoding="utf-8")
 
 
 def imagenet_rows(top: str, counts):
@@ -130,8 +130,8 @@ def naturalist(tmp_path):
     train = [(f"train_val2018/Aves/{id_}/{n}.jpg", id_) for id_ in names for n in range(3)]
     test = [(f"train_val2018/Aves/{id_}/v{n}.jpg", id_) for id_ in names for n in range(2)]
     for file, rows in (("train2018.json", train), ("val2018.json", test)):
-        for picture, _ in rows:
-            touch(tmp_path, picture)
+        for image, _ in rows:
+            touch(tmp_path, image)
         (tmp_path / file).write_text(json.dumps(annotations(rows, names)), encoding="utf-8")
     return tmp_path
 
@@ -155,10 +155,8 @@ def test_inaturalist_from_lists(tmp_path, of_three_classes):
 
 
 def test_other_sizes_are_warned_of(imagenet):
-    published = "1,000 classes, 115,846 training and 50,000 test pictures"
-    with pytest.warns(
-        UserWarning, match=f"{published}, but these files have 3 classes, 9 training and 6 test pictures"
-    ):
+    published = "1,000 classes, 115,846 training and 50,000 test images"
+    with pytest.warns(UserWarning, match=f"{published}, but these files have 3 classes, 9 training and 6 test images"):
         read_benchmark("imagenet-lt", imagenet)
 
 
@@ -182,7 +180,7 @@ def message(name, root, **settings):
 def test_a_missing_list_says_where_to_get_everything(tmp_path, name, benchmark: Benchmark):
     text = message(name, tmp_path)
     assert benchmark.lists["train"] in text
-    for word in (str(tmp_path), benchmark.lists_from, benchmark.pictures_from, benchmark.layout):
+    for word in (str(tmp_path), benchmark.lists_from, benchmark.images_from, benchmark.layout):
         assert word in text
 
 
@@ -227,10 +225,10 @@ def test_labels_with_a_gap_and_labels_of_the_test_alone(imagenet):
     assert f"{test}, line 7: label 3 is not in" in message("imagenet-lt", imagenet)
     train = imagenet / "ImageNet_LT_train.txt"
     train.write_text(train.read_text() + "train/n01440764/n01440764_0.JPEG 4\n")
-    assert f"{train} has no picture of label 3 but one of label 4" in message("imagenet-lt", imagenet)
+    assert f"{train} has no image of label 3 but one of label 4" in message("imagenet-lt", imagenet)
 
 
-def test_a_missing_picture_is_named(imagenet, of_three_classes):
+def test_a_missing_image_is_named(imagenet, of_three_classes):
     (imagenet / "val" / "n01484850" / "n01484850_1.JPEG").unlink()  # the last one of the test
     text = message("imagenet-lt", imagenet)
     assert f"{imagenet / 'ImageNet_LT_test.txt'}, line 6" in text
@@ -239,7 +237,7 @@ def test_a_missing_picture_is_named(imagenet, of_three_classes):
     assert "image-net.org" in text
 
 
-def test_a_sample_of_the_pictures_or_all_are_looked_for(tmp_path, of_three_classes):
+def test_a_sample_of_the_images_or_all_are_looked_for(tmp_path, of_three_classes):
     rows = [(f"train/n{label}/{number}.JPEG", label) for label in range(3) for number in range(100)]
     write_list(tmp_path, "ImageNet_LT_train.txt", rows)
     write_list(tmp_path, "ImageNet_LT_test.txt", rows[:1] * 3)
@@ -281,7 +279,7 @@ def test_annotations_that_do_not_fit(naturalist):
     path.write_text(spoilt(whole, lambda value: value["annotations"][3].update(category_id=8)))
     assert f"{path}, annotation 4: category 8" in message("inaturalist2018", naturalist)
     path.write_text(spoilt(whole, lambda value: value.update(annotations=[])))
-    assert f"{path} names no picture" in message("inaturalist2018", naturalist)
+    assert f"{path} names no image" in message("inaturalist2018", naturalist)
     path.write_text("{")
     assert "not valid JSON" in message("inaturalist2018", naturalist)
     path.unlink()
@@ -291,6 +289,6 @@ def test_annotations_that_do_not_fit(naturalist):
 @pytest.mark.parametrize(("ratio", "size"), [(50, 12_058), (25, 14_437), (10, 19_059), (5, 24_365), (2, 35_574)])
 @pytest.mark.parametrize("direction", ["forward", "backward"])
 def test_shifted_test_sets_of_imagenet_lt_have_the_published_sizes(ratio, size, direction):
-    """The field's lists of ImageNet-LT's shifted test sets hold so many pictures, 50 of the largest class."""
+    """The field's lists of ImageNet-LT's shifted test sets hold so many images, 50 of the largest class."""
     counts = shifted_test_counts(torch.arange(1000), torch.full((1000,), 50), ratio, direction)
     assert (sum(counts), min(counts), max(counts)) == (size, 50 // ratio, 50)

@@ -2,7 +2,7 @@ import pytest
 import torch
 
 from balpoe.data.dataset import Preprocessing
-from balpoe.data.user.load import load_own
+from balpoe.data.user.load import load_user_data
 from balpoe.experiments.cached_features import feature_data, features_of
 from balpoe.networks import expert_network
 from pictures import picture, picture_folder
@@ -17,7 +17,7 @@ def _own_cache(tmp_path, monkeypatch):
 
 @pytest.fixture
 def data(tmp_path):
-    return load_own(picture_folder(tmp_path / "trees", {"ash": 9, "birch": 4, "cedar": 3}), SIZE).train
+    return load_user_data(picture_folder(tmp_path / "trees", {"ash": 9, "birch": 4, "cedar": 3}), SIZE).train
 
 
 @pytest.fixture(scope="module")
@@ -50,15 +50,15 @@ def test_features_are_computed_once(network, data, monkeypatch):
 
 def test_new_pictures_alone_are_computed(network, tmp_path, monkeypatch):
     root = picture_folder(tmp_path / "trees", {"ash": 9, "birch": 4, "cedar": 3})
-    feature_data(network, load_own(root, SIZE).train, workers=0)
-    feature_data(network, load_own(root, SIZE).test, workers=0)
+    feature_data(network, load_user_data(root, SIZE).train, workers=0)
+    feature_data(network, load_user_data(root, SIZE).test, workers=0)
     picture(1, 77).save(root / "birch" / "new.png")
     counted = []
     monkeypatch.setattr(
         "balpoe.experiments.cached_features.features_of",
         lambda *args, **kw: counted.append(len(args[1])) or features_of(*args, **kw),
     )
-    found = load_own(root, SIZE)
+    found = load_user_data(root, SIZE)
     for part in (found.train, found.test):
         feature_data(network, part, workers=0)
     assert counted == [1]

@@ -17,7 +17,7 @@ def test_against_the_layers_written_out():
         torch.testing.assert_close(network(x)[:, expert], logits)
 
 
-def test_widths_and_pictures():
+def test_widths_and_images():
     network = expert_network("mlp", num_classes=10, num_experts=2, num_features=64, width=(32, 16, 8), split=2)
     assert network(torch.zeros(3, 1, 8, 8)).shape == (3, 2, 10)
     shared = 64 * 32 + 32 + 32 * 16 + 16

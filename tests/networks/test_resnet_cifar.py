@@ -6,7 +6,7 @@ from torch.nn import functional as F
 from balpoe import expert_network
 from balpoe.networks import multiply_adds, num_parameters
 
-# facts of the reference network, counted there: parameters and 10^9 multiply-adds per picture
+# facts of the reference network, counted there: parameters and 10^9 multiply-adds per image
 REFERENCE = {
     100: {1: (469_904, 0.0689), 2: (915_984, 0.1137), 3: (1_362_064, 0.1585), 4: (1_808_144, 0.2034)}
     | {5: (2_254_224, 0.2482), 7: (3_146_384, 0.3379)},
@@ -93,6 +93,6 @@ def test_first_weights_have_the_reference_s_distribution():
         assert float(layer.weight.detach().std()) == pytest.approx((2 / fan_in) ** 0.5, rel=0.05)
 
 
-def test_grey_pictures_and_other_sizes():
+def test_grey_images_and_other_sizes():
     network = expert_network("resnet32", num_classes=10, width=4, in_channels=1)
     assert network(torch.zeros(2, 1, 8, 8)).shape == (2, 3, 10)

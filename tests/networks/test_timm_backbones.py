@@ -160,7 +160,7 @@ def test_weights_for_another_size_and_other_channels(tmp_path):
     network = timm_network("test_vit", 5, weights=path, image_size=32, in_channels=1, split=1)
     resampled = resample_abs_pos_embed(model.pos_embed, (2, 2), num_prefix_tokens=1)
     torch.testing.assert_close(network.trunk.model.pos_embed, resampled)
-    grey = model.patch_embed.proj.weight.sum(dim=1, keepdim=True)  # a grey picture stands for three equal channels
+    grey = model.patch_embed.proj.weight.sum(dim=1, keepdim=True)  # a grey image stands for three equal channels
     torch.testing.assert_close(network.trunk.model.patch_embed.proj.weight, grey)
     assert network(torch.zeros(2, 1, 32, 32)).shape == (2, 3, 5)
 
@@ -230,7 +230,7 @@ def test_without_a_network_one_sentence_says_what_to_do(hub_cache, capfd):
         ("convnext_tinny", {}, "unknown network 'convnext_tinny'; did you mean 'convnext_tiny'"),
         ("resnet50.a1_in2k", {}, "did you mean 'resnet50.a1_in1k'"),
         ("densenet121", {"split": 1}, r"'densenet121' \(DenseNet\) cannot be cut .* \(split -1\), or .* resnet50"),
-        ("test_vit", {"image_size": 8}, "'test_vit' cannot be made for pictures of 8 pixels"),
+        ("test_vit", {"image_size": 8}, "'test_vit' cannot be made for images of 8 pixels"),
         ("test_vit", {"image_size": -8}, "number of pixels, or 0 .*, but is -8"),
         ("test_resnet", {"in_channels": 0}, "in_channels must be at least 1, but is 0"),
         ("test_resnet", {"hidden": 0, "image_size": 32}, "hidden must be at least 1"),

@@ -330,7 +330,7 @@ def test_wrong_settings():
     if not torch.cuda.is_available():
         with pytest.raises(UserError, match="torch sees no GPU"):
             train(data, mlp(data), device="cuda")
-    with pytest.raises(UserError, match="CutMix wants pictures"):
+    with pytest.raises(UserError, match="CutMix wants images"):
         train(data, mlp(data), cutmix_probability=1.0)
 
 

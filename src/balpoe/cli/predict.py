@@ -14,9 +14,9 @@ import torch
 from torch import Tensor
 
 from balpoe.data.dataset import Preprocessing
-from balpoe.data.loading.decode import PICTURE_SUFFIXES
+from balpoe.data.loading.decode import IMAGE_SUFFIXES
 from balpoe.data.loading.image_files import decoded, default_workers
-from balpoe.data.user.image_paths import picture_paths
+from balpoe.data.user.image_paths import image_paths
 from balpoe.errors import UserError
 from balpoe.evaluation.deployment_prior import parse_prior
 from balpoe.experiments.model_file import Model, load
@@ -63,9 +63,9 @@ def predict_files(
         raise UserError(f"--top must be 1 to {len(model.class_names)}, the number of classes, but is {top}")
     target = None if prior is None else parse_prior(prior, model)
     model.network.to(chosen_device(device))
-    if out is not None and (Path(out).suffix.lower() in PICTURE_SUFFIXES or Path(out).resolve() in _resolved(inputs)):
+    if out is not None and (Path(out).suffix.lower() in IMAGE_SUFFIXES or Path(out).resolve() in _resolved(inputs)):
         raise UserError(f"--out {out} is a picture or is read, and would be lost; give a .csv or .jsonl file")
-    paths = picture_paths(inputs)
+    paths = image_paths(inputs)
     if (first := next(paths, None)) is None:
         raise UserError(f"there are no pictures in {', '.join(inputs)}; give files, or folders that hold some")
     rows = _rows(model, itertools.chain([first], paths), target, top, experts)

@@ -1,4 +1,4 @@
-"""Data sets in memory: uint8 pictures or float features, labels, names, and how to normalise them."""
+"""Data sets in memory: uint8 images or float features, labels, names, and how to normalise them."""
 
 import functools
 import zlib
@@ -19,8 +19,8 @@ __all__ = ["Dataset", "Preprocessing"]
 class Preprocessing:
     """What a network's input went through: (x - mean) / std, uint8 divided by 255 first.
 
-    `size` is the shape of one sample: (channels, height, width), or (features,). Of a picture in a file the short side
-    is brought to `resize` pixels, and its middle of `size` is taken.
+    `size` is the shape of one sample: (channels, height, width), or (features,). The short side of an
+    image in a file is brought to `resize` pixels, and its middle of `size` is taken.
 
     >>> Preprocessing((2,), mean=(1.0, 0.0), std=(2.0, 1.0)).normalise(torch.tensor([[3.0, 4.0]]))
     tensor([[1., 4.]])
@@ -59,10 +59,10 @@ class Dataset:
     """Samples, labels and class names; any pair of arrays makes one.
 
     Args:
-        images: uint8 pictures (samples, channels, height, width), or float features (samples, features).
+        images: uint8 images (samples, channels, height, width), or float features (samples, features).
         targets: Integer labels from 0, (samples,).
-        class_names: One per class; by default the numbers.
-        preprocessing: By default the mean and deviation of these very samples.
+        class_names: A name for each class; by default the numbers.
+        preprocessing: Size, mean and deviation; by default those of these very samples.
 
     >>> data = Dataset(torch.zeros(3, 2), [0, 1, 1])
     >>> (len(data), data.class_counts.tolist(), data.class_names)
@@ -107,10 +107,10 @@ def _check_samples(images: Tensor, targets: Tensor) -> None:
     if not len(images):
         raise UserError("the data set is empty")
     if images.dtype == torch.uint8 and images.ndim != 4:
-        raise UserError(f"pictures must have shape (samples, channels, height, width), but have {tuple(images.shape)}")
+        raise UserError(f"images must have shape (samples, channels, height, width), but have {tuple(images.shape)}")
     if images.dtype != torch.uint8 and (images.ndim not in (2, 4) or not images.is_floating_point()):
         raise UserError(
-            "samples must be pictures (samples, channels, height, width) or float features (samples, features), "
+            "samples must be images (samples, channels, height, width) or float features (samples, features), "
             f"but are {images.dtype} of shape {tuple(images.shape)}"
         )
     if images.is_floating_point() and not bool(torch.isfinite(images).all()):
@@ -123,7 +123,7 @@ def _bytes(tensor: Tensor) -> bytes:
 
 
 def _own_statistics(images: Tensor) -> Preprocessing:
-    """Per channel of pictures, per feature of vectors; a constant feature keeps deviation 1."""
+    """Per channel of images, per feature of vectors; a constant feature keeps deviation 1."""
     dims = (0, 2, 3) if images.ndim == 4 else (0,)
     values = images.double() / (255 if images.dtype == torch.uint8 else 1)
     mean, std = values.mean(dim=dims), values.std(dim=dims, correction=0)

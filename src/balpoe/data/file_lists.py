@@ -1,7 +1,7 @@
 """The paper's large benchmarks, ImageNet-LT, iNaturalist 2018 and Places-LT, from the files that everybody uses.
 
 A list is a text file whose lines are a path and a label; iNaturalist also has JSON files. Only they are read here, not
-the pictures.
+the images.
 """
 
 import os
@@ -19,7 +19,7 @@ from balpoe.files import read_json, read_text
 
 __all__ = ["BENCHMARKS", "BenchmarkLists", "read_benchmark"]
 
-LOOKED_AT = 50  # pictures of a list whose files are looked for: all of them take a while on a network's disk
+SPOT_CHECKS = 50  # images of a list whose files are looked for: all of them take a while on a network's disk
 LONGEST = 80  # characters of a wrong line in a message
 
 
@@ -28,15 +28,15 @@ class Benchmark(NamedTuple):
 
     title: str
     sizes: tuple[int, int, int]
-    """Classes, training pictures, test pictures."""
+    """Classes, training images, test images."""
     lists: Mapping[str, str]
     """The names of the lists of the parts: train, test and perhaps validation."""
     folders: tuple[str, ...]
-    """Where in the root the lists may lie."""
+    """Folders in the root in which the lists may lie."""
     layout: str
-    """How the pictures lie in the root."""
+    """Layout of the images in the root."""
     lists_from: str
-    pictures_from: str
+    images_from: str
     json: Mapping[str, str] = {}
     """The names of files with annotations, read in place of the lists where they are there."""
 
@@ -50,7 +50,7 @@ BENCHMARKS = {
         folders=("", "ImageNet_LT", "data_txt/ImageNet_LT"),
         layout="train/n01440764/*.JPEG and val/n01440764/*.JPEG",
         lists_from=OLTR,
-        pictures_from="https://image-net.org (ILSVRC2012)",
+        images_from="https://image-net.org (ILSVRC2012)",
     ),
     "inaturalist2018": Benchmark(
         title="iNaturalist 2018",
@@ -59,7 +59,7 @@ BENCHMARKS = {
         folders=("", "iNaturalist18", "data_txt/iNaturalist18"),
         layout="train_val2018/Plantae/7477/*.jpg",
         lists_from="https://github.com/visipedia/inat_comp (2018: train2018.json and val2018.json)",
-        pictures_from="https://github.com/visipedia/inat_comp (2018)",
+        images_from="https://github.com/visipedia/inat_comp (2018)",
         json={"train": "train2018.json", "test": "val2018.json"},
     ),
     "places-lt": Benchmark(
@@ -69,7 +69,7 @@ BENCHMARKS = {
         folders=("", "Places_LT", "Places_LT_v2", "data_txt/Places_LT", "data_txt/Places_LT_v2"),
         layout="the paths of the lists, such as data_256/a/airfield/*.jpg and val_256/*.jpg",
         lists_from=OLTR,
-        pictures_from="http://places2.csail.mit.edu (Places365)",
+        images_from="http://places2.csail.mit.edu (Places365)",
     ),
 }
 """By name, as recipes say them."""
@@ -77,7 +77,7 @@ BENCHMARKS = {
 
 @dataclass(frozen=True, eq=False)
 class BenchmarkLists:
-    """The pictures of a benchmark and their labels."""
+    """The images of a benchmark and their labels."""
 
     train_paths: tuple[str, ...]
     train_targets: Tensor
@@ -103,20 +103,20 @@ class _Rows(NamedTuple):
 
 
 def read_benchmark(name: str, root: str | Path | None = None, *, check_all: bool = False) -> BenchmarkLists:
-    """Return the pictures and labels of a benchmark.
+    """Return the images and labels of a benchmark.
 
     Lists of other sizes than the published ones, such as a subset, are taken with a warning.
 
     Args:
         name: "imagenet-lt", "inaturalist2018" or "places-lt".
-        root: The folder that the lists' paths start from, with the lists in it or in a usual folder below; by default
+        root: Folder that the lists' paths start from, with the lists in it or in a usual folder below; by default
             the environment variable BALPOE_DATA.
-        check_all: Look for every picture, not only for the first, the last and some between.
+        check_all: Whether every image is looked for, not only the first, the last and some between.
 
     >>> read_benchmark("imagenet-lt", "nowhere")
     Traceback (most recent call last):
         ...
-    balpoe.errors.UserError: ImageNet-LT: nowhere is no folder; give --data-root (root=) the one with its pictures
+    balpoe.errors.UserError: ImageNet-LT: nowhere is no folder; give --data-root (root=) the one with its images
     """
     if name not in BENCHMARKS:
         raise unknown_name("benchmark", name, BENCHMARKS)
@@ -126,7 +126,7 @@ def read_benchmark(name: str, root: str | Path | None = None, *, check_all: bool
     _check_labels(parts)
     _warn_of_sizes(benchmark, parts, len(class_names))
     for part in ("train", "test"):
-        _check_pictures(benchmark, folder, parts[part], check_all)
+        _check_images(benchmark, folder, parts[part], check_all)
     paths = {part: tuple(str(folder / path) for path in rows.paths) for part, rows in parts.items()}
     targets = {part: torch.tensor(rows.targets) for part, rows in parts.items()}
     return BenchmarkLists(
@@ -138,9 +138,9 @@ def read_benchmark(name: str, root: str | Path | None = None, *, check_all: bool
 def _root(benchmark: Benchmark, root: str | Path | None) -> Path:
     given = root or os.environ.get("BALPOE_DATA")
     if not given:
-        raise UserError(f"{benchmark.title}: say with --data-root (root=) or BALPOE_DATA where its pictures are")
+        raise UserError(f"{benchmark.title}: say with --data-root (root=) or BALPOE_DATA where its images are")
     if not os.path.isdir(given):
-        raise UserError(f"{benchmark.title}: {given} is no folder; give --data-root (root=) the one with its pictures")
+        raise UserError(f"{benchmark.title}: {given} is no folder; give --data-root (root=) the one with its images")
     return Path(given)
 
 
@@ -161,7 +161,7 @@ def _found(folder: Path, below: Sequence[str], name: str) -> Path | None:
 def _missing(benchmark: Benchmark, folder: Path, file: str) -> UserError:
     return UserError(
         f"{benchmark.title}: there is no {file} in {folder} or a usual folder below; take the lists from "
-        f"{benchmark.lists_from} and the pictures from {benchmark.pictures_from}, so that {folder} holds "
+        f"{benchmark.lists_from} and the images from {benchmark.images_from}, so that {folder} holds "
         f"{benchmark.layout}"
     )
 
@@ -175,7 +175,7 @@ def _read_list(path: Path) -> _Rows:
             shown = repr(line if len(line) <= LONGEST else f"{line[:LONGEST]}...")
             raise UserError(
                 f"{rows.place(len(rows.paths))}: expected a path, a space and a label from 0, but got {shown}; "
-                "mend the line, or fetch the list again"
+                "fix the line, or fetch the list again"
             )
         rows.paths.append(words[0].strip())
         rows.targets.append(int(words[1]))
@@ -187,7 +187,7 @@ def _is_label(word: str) -> bool:
 
 
 def _folder_names(rows: _Rows) -> tuple[str, ...]:
-    """Name each class after the folders of its first picture, without the topmost and those of one letter (Places)."""
+    """Name each class after the folders of its first image, without the topmost and those of one letter (Places)."""
     first: dict[int, str] = {}
     for path, label in zip(rows.paths, rows.targets, strict=True):
         first.setdefault(label, path)
@@ -221,32 +221,32 @@ def _labelled(rows: _Rows, labels: Mapping[int, int]) -> _Rows:
 
 
 def _read_annotation_file(path: Path) -> tuple[_Rows, dict[int, str]]:
-    """Read pictures with the identity of their category, and the categories' names."""
+    """Read images with the identity of their category, and the categories' names."""
     value = read_json(path)
     try:
         files = {image["id"]: str(image["file_name"]) for image in value["images"]}
         names = {int(category["id"]): str(category["name"]) for category in value["categories"]}
-        pictures = [files[annotation["image_id"]] for annotation in value["annotations"]]
+        images = [files[annotation["image_id"]] for annotation in value["annotations"]]
         categories = [int(annotation["category_id"]) for annotation in value["annotations"]]
     except (KeyError, TypeError, ValueError, OverflowError) as error:
         raise UserError(
             f"{path} is not made like the annotations of iNaturalist 2018, lists of images, annotations and categories "
             f"({type(error).__name__}: {error}); fetch it again"
         ) from error
-    return _Rows(path, pictures, categories, "annotation"), names
+    return _Rows(path, images, categories, "annotation"), names
 
 
 def _check_labels(parts: Mapping[str, _Rows]) -> None:
     """Refuse labels that do not count from 0 without a gap in training, and others in the other parts."""
     for rows in parts.values():
         if not rows.paths:
-            raise UserError(f"{rows.file} names no picture; fetch it again")
+            raise UserError(f"{rows.file} names no image; fetch it again")
     train, present = parts["train"], set(parts["train"].targets)
     last, gap = max(present), next((label for label in range(len(present)) if label not in present), None)
     if gap is not None:
         raise UserError(
-            f"{train.file} has no picture of label {gap} but one of label {last}; labels count from 0, and each class "
-            "needs a picture to train on"
+            f"{train.file} has no image of label {gap} but one of label {last}; labels count from 0, and each class "
+            "needs an image to train on"
         )
     for rows in parts.values():
         for row, label in enumerate(rows.targets):
@@ -257,7 +257,7 @@ def _check_labels(parts: Mapping[str, _Rows]) -> None:
 def _warn_of_sizes(benchmark: Benchmark, parts: Mapping[str, _Rows], num_classes: int) -> None:
     sizes = (num_classes, len(parts["train"].paths), len(parts["test"].paths))
     if sizes != benchmark.sizes:
-        words = "{:,} classes, {:,} training and {:,} test pictures"
+        words = "{:,} classes, {:,} training and {:,} test images"
         warnings.warn(
             f"{benchmark.title} has {words.format(*benchmark.sizes)}, but these files have {words.format(*sizes)}: "
             "results do not compare with published ones",
@@ -265,15 +265,15 @@ def _warn_of_sizes(benchmark: Benchmark, parts: Mapping[str, _Rows], num_classes
         )
 
 
-def _check_pictures(benchmark: Benchmark, folder: Path, rows: _Rows, check_all: bool) -> None:
-    """Look for the first and the last picture, and for some between."""
-    step = 1 if check_all else max(1, len(rows.paths) // LOOKED_AT)
+def _check_images(benchmark: Benchmark, folder: Path, rows: _Rows, check_all: bool) -> None:
+    """Look for the first and the last image, and for some between."""
+    step = 1 if check_all else max(1, len(rows.paths) // SPOT_CHECKS)
     last = len(rows.paths) - 1
     chosen = sorted({*range(0, last, step), last})
     absent = [row for row in chosen if not os.path.isfile(folder / rows.paths[row])]
     if absent:
         raise UserError(
             f"{rows.place(absent[0])}: there is no {folder / rows.paths[absent[0]]} (missing are {len(absent):,} of "
-            f"{len(chosen):,} pictures looked for); take them from {benchmark.pictures_from}, so that {folder} holds "
+            f"{len(chosen):,} images looked for); take them from {benchmark.images_from}, so that {folder} holds "
             f"{benchmark.layout}"
         )

@@ -26,9 +26,9 @@ def long_tailed_counts(
     """Return how many samples each class keeps, class 0 most.
 
     Args:
-        num_classes: Classes.
-        largest: Samples of class 0.
-        imbalance_ratio: The largest count over the smallest, at least 1.
+        num_classes: Number of classes.
+        largest: Number of samples of class 0.
+        imbalance_ratio: Largest count over the smallest, at least 1.
         profile: "exponential", largest * ratio^(-j / (classes - 1)), or "step", all for the first
             half of the classes and largest / ratio for the second, or "pareto", a power of the rank,
             largest * (j + 1)^(-log ratio / log classes). All truncate, as the field does.
@@ -63,20 +63,20 @@ def long_tailed_indices(targets: Tensor, counts: list[int], seed: int = 0) -> Te
     """Return the samples that a long-tailed subset keeps, class by class.
 
     The rule of the reference code and of those before it (LDAM, RIDE, SADE), so that everybody
-    trains on the same pictures: one legacy numpy generator with seed 0 shuffles the samples of each
+    trains on the same images: one legacy numpy generator with seed 0 shuffles the samples of each
     class in turn, and the first ones stay. It does not depend on the training seed.
 
     >>> long_tailed_indices(torch.tensor([0, 1, 0, 1]), [2, 1])
     tensor([2, 0, 1])
     """
-    chance = np.random.RandomState(seed)
+    rng = np.random.RandomState(seed)
     labels = targets.numpy()
     kept = []
     for label, count in enumerate(counts):
         samples = np.where(labels == label)[0]
         if len(samples) < count:
             raise UserError(f"class {label} has {len(samples)} samples, but {count} are to be kept")
-        chance.shuffle(samples)
+        rng.shuffle(samples)
         kept.append(samples[:count])
     return torch.from_numpy(np.concatenate(kept))
 

@@ -20,8 +20,8 @@ def read_archive(path: Path, names: Collection[str]) -> dict[str, np.ndarray]:
     """Return the arrays of numbers or text in a .npz; an array of another name than these is refused.
 
     Args:
-        path: The file.
-        names: Those that may be in it.
+        path: Path of the file.
+        names: Names that arrays may have.
     """
     try:
         with zipfile.ZipFile(path) as archive:

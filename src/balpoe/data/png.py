@@ -1,12 +1,12 @@
-"""Pictures as files."""
+"""Images as files."""
 
 from torch import Tensor
 
 __all__ = ["png"]
 
 
-def png(picture: Tensor) -> bytes:
-    r"""Return a picture, uint8 (channels, height, width), as a PNG file.
+def png(image: Tensor) -> bytes:
+    r"""Return an image, uint8 (channels, height, width), as a PNG file.
 
     >>> import torch
     >>> png(torch.zeros(3, 8, 8, dtype=torch.uint8))[:4]
@@ -14,4 +14,4 @@ def png(picture: Tensor) -> bytes:
     """
     from torchvision.io import encode_png
 
-    return bytes(encode_png(picture.cpu().contiguous()).numpy())
+    return bytes(encode_png(image.cpu().contiguous()).numpy())

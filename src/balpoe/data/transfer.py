@@ -3,13 +3,13 @@
 import torch
 from torch import Tensor
 
-__all__ = ["sent"]
+__all__ = ["to_device"]
 
 
-def sent(tensor: Tensor, device: torch.device) -> Tensor:
+def to_device(tensor: Tensor, device: torch.device) -> Tensor:
     """Return a tensor on a device; an ordinary copy to a GPU would wait until that has done all its work.
 
-    >>> sent(torch.arange(3), torch.device("cpu"))
+    >>> to_device(torch.arange(3), torch.device("cpu"))
     tensor([0, 1, 2])
     """
     return tensor.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else tensor.to(device)

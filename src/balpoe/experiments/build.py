@@ -19,7 +19,7 @@ from balpoe.data.dataset import Dataset, Preprocessing
 from balpoe.data.loading.decode import ResizedCrop
 from balpoe.data.loading.image_files import PictureFiles, Samples
 from balpoe.data.registry import DATASETS, load_data, load_files
-from balpoe.data.user.load import OwnData, load_own
+from balpoe.data.user.load import UserData, load_user_data
 from balpoe.errors import UserError
 from balpoe.experiments.cached_features import feature_data
 from balpoe.experiments.recipe import FOR_FEATURES, Recipe
@@ -131,7 +131,7 @@ def _last_read(place: object, name: str, root: str | None, **settings: Any) -> t
     return load_data(name, root, **settings)
 
 
-def own_data(recipe: Recipe, progress: bool = False) -> OwnData:
+def own_data(recipe: Recipe, progress: bool = False) -> UserData:
     """Return somebody's own data, as a recipe says how to take them."""
     if not recipe.data_root:
         raise UserError("own data are where --data-root says: a folder of images, a table of paths, or features")
@@ -139,7 +139,7 @@ def own_data(recipe: Recipe, progress: bool = False) -> OwnData:
     if features != (recipe.network in FOR_FEATURES):
         wanted = "features want --network head or mlp" if features else "images want another --network"
         raise UserError(f"{recipe.data_root}: {wanted}, but it is {recipe.network}")
-    return load_own(
+    return load_user_data(
         recipe.data_root, None if features else _image_preprocessing(recipe, 1.0),
         group=recipe.group, test_fraction=recipe.test_fraction, skip_unreadable=recipe.skip_unreadable,
         progress=progress,

@@ -35,9 +35,9 @@ def expert_network(name: str, *, num_classes: int, num_experts: int = 3, **setti
     """Return a network by name.
 
     Args:
-        name: "resnet32" for pictures of about 32 pixels, "mlp" or "head" for feature vectors, or any model of timm.
-        num_classes: Classes.
-        num_experts: Branches behind the shared trunk.
+        name: "resnet32" for images of about 32 pixels, "mlp" or "head" for feature vectors, or any model of timm.
+        num_classes: Number of classes.
+        num_experts: Number of branches behind the shared trunk.
         **settings: cosine_scale, split; width, and num_features (mlp) or in_channels (resnet32); num_features and
             hidden (head); those of `timm_network`.
 

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from balpoe.errors import UserError
 
-__all__ = ["Cut", "Features", "Stages", "cut_at", "uncuttable"]
+__all__ = ["CutPoint", "Features", "Stages", "cut_at", "uncuttable"]
 
 EXAMPLES = "resnet50, convnext_tiny, efficientnet_b0, regnety_016, swin_tiny_patch4_window7_224, vit_small_patch16_224"
 
@@ -23,7 +23,7 @@ class _Anatomy(NamedTuple):
     stem: tuple[str, ...]
     """What runs before the first stage; what is named neither here nor below runs behind the last one."""
     stages: tuple[str, ...]
-    """In order; a single name is that of a sequence of stages."""
+    """Names in order; a single name is that of a sequence of stages."""
 
 
 ANATOMIES = {
@@ -41,7 +41,7 @@ ANATOMIES = {
         ("patch_embed", "cls_token", "reg_token", "pos_embed", "pos_drop", "patch_drop", "norm_pre"), ("blocks",)
     ),
 }
-"""By timm's class: EfficientNet is also MobileNet v2, MobileNetV3 also v4, VisionTransformer also DINOv2 and CLIP."""
+"""By timm's class; EfficientNet is also MobileNet v2, MobileNetV3 also v4, VisionTransformer also DINOv2 and CLIP."""
 
 
 class Stages(nn.Module):
@@ -70,7 +70,7 @@ class Features(nn.Module):
         return features
 
 
-class Cut(NamedTuple):
+class CutPoint(NamedTuple):
     """The names of a model's parts on both sides."""
 
     before: tuple[str, ...]
@@ -85,12 +85,12 @@ class Cut(NamedTuple):
         return Features(_without(model, self.before))
 
 
-def cut_at(split: int, model: nn.Module, name: str) -> Cut | None:
+def cut_at(split: int, model: nn.Module, name: str) -> CutPoint | None:
     """Return where to cut a model; None for one that is shared as a whole.
 
     Args:
-        split: How many stages are shared; -1 for all.
-        model: Of timm.
+        split: Number of stages that are shared; -1 for all.
+        model: Model of timm.
         name: Its name there, for the message.
 
     >>> import timm
@@ -113,7 +113,7 @@ def cut_at(split: int, model: nn.Module, name: str) -> Cut | None:
     if split == len(stages):
         return None
     tail = (child for child, _ in model.named_children() if child not in (*anatomy.stem, *anatomy.stages))
-    return Cut((*anatomy.stem, *stages[:split]), (*stages[split:], *tail))
+    return CutPoint((*anatomy.stem, *stages[:split]), (*stages[split:], *tail))
 
 
 def uncuttable(name: str, model: nn.Module) -> UserError:

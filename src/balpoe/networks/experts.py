@@ -51,9 +51,9 @@ class ExpertNetwork(nn.Module):
     """Images (batch, ...) to expert logits (batch, experts, classes), also with one expert.
 
     Args:
-        trunk: What the experts share; or what gives each its own features, (batch, experts, features).
-        branches: The layers that each expert has for itself, in order.
-        classifier: From features (batch, experts or 1, features) to expert logits.
+        trunk: Layers that the experts share; or that give each its own features, (batch, experts, features).
+        branches: Layers that each expert has for itself, in order.
+        classifier: Map from features (batch, experts or 1, features) to expert logits.
 
     >>> network = ExpertNetwork(nn.Identity(), [ExpertLinear(6, 4, num_experts=3)], CosineClassifier(4, 2, 3))
     >>> network(torch.zeros(5, 6)).shape, network.expert(0)(torch.zeros(5, 6)).shape
@@ -69,12 +69,12 @@ class ExpertNetwork(nn.Module):
 
     @property
     def num_experts(self) -> int:
-        """How many experts there are."""
+        """Number of experts."""
         return self.classifier.num_experts
 
     @property
     def num_classes(self) -> int:
-        """How many classes there are."""
+        """Number of classes."""
         return self.classifier.num_classes
 
     def forward(self, images: Tensor) -> Tensor:
@@ -129,7 +129,7 @@ class ExpertNetwork(nn.Module):
         return self
 
     def _has_own_features(self, shared: Tensor) -> bool:
-        """Whether each expert gets features of its own; before other layers three axes are a picture's tokens."""
+        """Whether each expert gets features of its own; before other layers three axes are an image's tokens."""
         return shared.ndim == 3 and isinstance(self.branches[0], ExpertLinear)
 
     def _together(self, x: Tensor) -> Tensor:
@@ -155,11 +155,11 @@ class ExpertHead(ExpertNetwork):
     through a hidden layer alone, rare classes lose (docs/own-backbone.md has the numbers).
 
     Args:
-        num_features: Numbers per sample.
-        num_classes: Classes.
-        num_experts: How many.
+        num_features: Number of features of a sample.
+        num_classes: Number of classes.
+        num_experts: Number of experts.
         hidden: Units of each expert's own layer, beside the features.
-        cosine_scale: The paper's kappa.
+        cosine_scale: Scale of the classifier, the paper's kappa.
 
     >>> ExpertHead(num_features=16, num_classes=4, num_experts=3)(torch.zeros(5, 16)).shape
     torch.Size([5, 3, 4])
@@ -220,10 +220,10 @@ class ExpertConv2d(ExpertLayer):
     """A 3 x 3 convolution per expert, without bias; the weights of all experts lie one after the other.
 
     Args:
-        in_channels: Of one expert.
-        out_channels: Of one expert.
-        num_experts: How many.
-        stride: Of the convolution.
+        in_channels: Input channels of one expert.
+        out_channels: Output channels of one expert.
+        num_experts: Number of experts.
+        stride: Stride of the convolution.
         shared_input: Whether all experts read the same input, as right behind the trunk.
     """
 
@@ -281,9 +281,9 @@ class ExpertLinear(ExpertLayer):
     """A fully connected layer per expert, with the rectifier behind it.
 
     Args:
-        in_features: Of one expert.
-        out_features: Of one expert.
-        num_experts: How many.
+        in_features: Input features of one expert.
+        out_features: Output features of one expert.
+        num_experts: Number of experts.
         beside_input: Whether the output has the input in front of it.
     """
 

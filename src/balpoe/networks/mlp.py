@@ -21,15 +21,15 @@ def mlp(
 ) -> ExpertNetwork:
     """Return two hidden layers, the first shared, the second per expert, and a cosine classifier per expert.
 
-    Without batch normalisation: it works for batches of any size. Pictures are flattened.
+    Without batch normalisation: it works for batches of any size. Images are flattened.
 
     Args:
-        num_classes: Classes.
-        num_experts: Branches.
-        num_features: Numbers per sample.
-        cosine_scale: The paper's kappa.
+        num_classes: Number of classes.
+        num_experts: Number of branches.
+        num_features: Number of features of a sample.
+        cosine_scale: Scale of the classifier, the paper's kappa.
         width: Units per hidden layer; several numbers make as many layers.
-        split: How many of the hidden layers the experts share.
+        split: Number of hidden layers that the experts share.
 
     >>> import torch
     >>> mlp(10, 3, num_features=64)(torch.zeros(2, 64)).shape

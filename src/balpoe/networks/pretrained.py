@@ -25,7 +25,7 @@ def read_weights(path: str | Path) -> dict[str, Tensor]:
     """Return the tensors of a .safetensors file or of a torch file, by name, without what training put around them.
 
     Args:
-        path: Of the file; whatever is not .safetensors is read as `torch.save` writes it.
+        path: Path of the file; whatever is not .safetensors is read as `torch.save` writes it.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -46,9 +46,9 @@ def load_weights(model: nn.Module, weights: Mapping[str, Tensor], path: str | Pa
     """Copy weights by name into a model, all that it has; more in the file, such as a classifier, is ignored.
 
     Args:
-        model: Changed in place, or, if a tensor is missing or has another shape, not at all.
-        weights: By the model's own names.
-        path: Where they come from, for the message.
+        model: Model that is changed in place, or, if a tensor is missing or has another shape, not at all.
+        weights: Tensors by the model's own names.
+        path: File that they come from, for the message.
 
     >>> load_weights(nn.Linear(2, 1), {"weight": torch.ones(1, 2)}, "some.pth")
     Traceback (most recent call last):

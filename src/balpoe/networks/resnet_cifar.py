@@ -1,4 +1,4 @@
-"""ResNet-32 for pictures of 32 x 32 (He et al. 2016), cut into a shared trunk and one branch per expert."""
+"""ResNet-32 for images of 32 x 32 (He et al. 2016), cut into a shared trunk and one branch per expert."""
 
 from collections.abc import Sequence
 
@@ -25,13 +25,13 @@ def resnet32(
     """Return the paper's CIFAR network: stem and first stage shared, the other two stages per expert.
 
     Args:
-        num_classes: Classes.
-        num_experts: Branches; each starts from weights of its own.
-        cosine_scale: The paper's kappa.
+        num_classes: Number of classes.
+        num_experts: Number of branches; each starts from weights of its own.
+        cosine_scale: Scale of the classifier, the paper's kappa.
         width: Channels of the first stage, doubled in each next one; or the channels of all three
             (16, 24, 48 is the reduced width of RIDE and SADE).
-        split: How many of the three stages the experts share; 3 leaves them a classifier each.
-        in_channels: 3 for colour, 1 for grey.
+        split: Number of the three stages that the experts share; 3 leaves them a classifier each.
+        in_channels: Channels of the images, 3 for colour and 1 for grey.
 
     >>> from balpoe.networks.experts import num_parameters
     >>> num_parameters(resnet32(100, 3)), num_parameters(resnet32(100, 1))

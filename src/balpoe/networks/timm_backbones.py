@@ -19,7 +19,7 @@ __all__ = ["BackbonePreprocessing", "backbone_names", "backbone_preprocessing", 
 
 
 class BackbonePreprocessing(NamedTuple):
-    """How a backbone wants its pictures: resized, cut from the middle, normalised."""
+    """How a backbone wants its images: resized, cut from the middle, normalised."""
 
     size: tuple[int, int, int]
     """Channels, height, width."""
@@ -45,20 +45,20 @@ def timm_network(
     """Return a model of timm with several experts: shared up to a stage, a branch per expert from there on.
 
     Random experts start from weights of their own; with given weights their stages start equal and their
-    classifiers differ. A cut network is compared with the whole model, on one picture, before it is returned.
+    classifiers differ. A cut network is compared with the whole model, on one image, before it is returned.
 
     Args:
-        name: In timm, with or without a tag: "resnet50", "vit_small_patch14_dinov2.lvd142m".
-        num_classes: Classes.
-        num_experts: Branches.
+        name: Name in timm, with or without a tag: "resnet50", "vit_small_patch14_dinov2.lvd142m".
+        num_classes: Number of classes.
+        num_experts: Number of branches.
         weights: "" for random ones, "pretrained" for timm's from the hub, or a .safetensors, .pth, .pt or .bin file
             with timm's names, whose classifier is ignored.
-        split: How many stages (of a transformer: blocks) the experts share; -1 for all, which every model of timm
-            allows and which gives each expert a hidden layer instead.
+        split: Number of stages (blocks of a transformer) that the experts share; -1 for all, which every model of
+            timm allows and which gives each expert a hidden layer instead.
         hidden: Units of that layer; with stages of its own an expert needs none.
-        cosine_scale: The paper's kappa.
+        cosine_scale: Scale of the classifier, the paper's kappa.
         image_size: Height and width in pixels; 0 for the model's own.
-        in_channels: 3 for colour, 1 for grey.
+        in_channels: Channels of the images, 3 for colour and 1 for grey.
 
     >>> network = timm_network("test_resnet", num_classes=10, num_experts=2, split=2, image_size=32)
     >>> network(torch.zeros(4, 3, 32, 32)).shape
@@ -68,8 +68,8 @@ def timm_network(
     make = functools.partial(_backbone, name, weights, image_size, in_channels)
     model = make()
     cut = cut_at(split, model, name)
-    picture = torch.randn(1, in_channels, *size, generator=torch.Generator().manual_seed(0))
-    features = _evaluated(name, Features(model), picture)
+    image = torch.randn(1, in_channels, *size, generator=torch.Generator().manual_seed(0))
+    features = _evaluated(name, Features(model), image)
     if features.ndim != 2:
         raise UserError(f"network {name!r} does not end in a vector of features; choose another, such as {EXAMPLES}")
     if cut is None:
@@ -77,7 +77,7 @@ def timm_network(
         return ExpertNetwork(Features(model), cast(Iterable[ExpertLayer], head.branches), head.classifier)
     trunk, branch = cut.trunk(model), cut.branch(model)
     twice = nn.Sequential(trunk, ExpertCopies([branch, branch]))  # the first must leave its input to the second
-    if not torch.allclose(_evaluated(name, twice, picture), features[:, None], rtol=1e-4, atol=1e-5):
+    if not torch.allclose(_evaluated(name, twice, image), features[:, None], rtol=1e-4, atol=1e-5):
         raise uncuttable(name, model)
     others = (copy.deepcopy(branch) if weights else cut.branch(make()) for _ in range(num_experts - 1))
     classifier = CosineClassifier(features.shape[1], num_classes, num_experts, cosine_scale)
@@ -96,10 +96,10 @@ def backbone_names() -> list[str]:
 
 
 def backbone_preprocessing(name: str, image_size: int = 0) -> BackbonePreprocessing:
-    """Return how a model of timm wants its pictures.
+    """Return how a model of timm wants its images.
 
     Args:
-        name: In timm.
+        name: Name in timm.
         image_size: Height and width in pixels, in place of the model's own.
 
     >>> size, mean, std, resize, interpolation = backbone_preprocessing("tf_efficientnet_lite0")
@@ -163,7 +163,7 @@ def _pretrained(name: str, settings: Mapping[str, Any]) -> nn.Module:
 
 
 def _fitted(weights: Mapping[str, Tensor], model: Any, in_channels: int, path: str) -> Mapping[str, Tensor]:
-    """Weights made for another size of pictures or number of channels, changed as timm changes its own."""
+    """Weights made for another size of images or number of channels, changed as timm changes its own."""
     from timm.models import adapt_input_conv
 
     convert = getattr(sys.modules[type(model).__module__], "checkpoint_filter_fn", None)
@@ -180,19 +180,19 @@ def _fitted(weights: Mapping[str, Tensor], model: Any, in_channels: int, path: s
     return fitted
 
 
-def _evaluated(name: str, network: nn.Module, picture: Tensor) -> Tensor:
+def _evaluated(name: str, network: nn.Module, image: Tensor) -> Tensor:
     network.eval()
     try:
         with torch.no_grad():
-            output: Tensor = network(picture)
-    except Exception as error:  # a model may refuse a picture's size in its own way
-        raise _unfit(name, picture.shape[-1], error) from error
+            output: Tensor = network(image)
+    except Exception as error:  # a model may refuse an image's size in its own way
+        raise _unfit(name, image.shape[-1], error) from error
     network.train()
     return output
 
 
 def _unfit(name: str, image_size: int, error: Exception) -> UserError:
-    wanted = f"for pictures of {image_size} pixels " if image_size else ""
+    wanted = f"for images of {image_size} pixels " if image_size else ""
     return UserError(
         f"network {name!r} cannot be made {wanted}({_reason(error)}); choose another image size or network"
     )

@@ -1,4 +1,4 @@
-"""Every operation against torchvision's or timm's, one picture at a time, with the same parameters."""
+"""Every operation against torchvision's or timm's, one image at a time, with the same parameters."""
 
 import itertools
 import math
@@ -44,10 +44,10 @@ def images():
 
 def hard_images(size, channels=3):
     """Noise, noise of two values and of few, smooth slopes, one with a lone bright pixel, and flat grey values."""
-    chance, (height, width) = torch.Generator().manual_seed(1), size
-    noise = torch.randint(0, 256, (3, channels, *size), generator=chance)
-    two = 3 + 200 * torch.randint(0, 2, (1, channels, *size), generator=chance)
-    few = torch.randint(100, 104, (1, channels, *size), generator=chance)
+    rng, (height, width) = torch.Generator().manual_seed(1), size
+    noise = torch.randint(0, 256, (3, channels, *size), generator=rng)
+    two = 3 + 200 * torch.randint(0, 2, (1, channels, *size), generator=rng)
+    few = torch.randint(100, 104, (1, channels, *size), generator=rng)
     slope = (
         torch.linspace(20, 200, height)[:, None] + torch.linspace(0, 50, width) + torch.arange(channels)[:, None, None]
     )
@@ -91,9 +91,9 @@ def test_flip(images):
 @pytest.mark.parametrize("fill", [0, 128])
 @pytest.mark.parametrize("size", [(32, 32), (8, 8), (9, 14)])
 def test_rotate(size, fill):
-    chance = torch.Generator().manual_seed(0)
-    images = torch.randint(1, 256, (300, 3, *size), dtype=torch.uint8, generator=chance)
-    angles = torch.rand(300, generator=chance, dtype=torch.float64) * 30 - 15
+    rng = torch.Generator().manual_seed(0)
+    images = torch.randint(1, 256, (300, 3, *size), dtype=torch.uint8, generator=rng)
+    angles = torch.rand(300, generator=rng, dtype=torch.float64) * 30 - 15
     angles[:4] = torch.tensor([0.0, 15.0, -15.0, 90.0])
     ours = rotate(images, angles, fill)
     for i, image in enumerate(images):
@@ -125,27 +125,27 @@ def test_cutout_is_centred_on_any_pixel():
 @pytest.mark.parametrize("name", OPERATIONS)
 def test_operations_of_autoaugment(name, size, channels):
     """torchvision's own table of magnitudes and its dispatcher, for every level and sign, all in one call here."""
-    pictures, magnitudes = hard_images(size, channels), every_magnitude(name)
-    many = pictures.repeat(len(magnitudes), 1, 1, 1)
-    ours = OPERATIONS[name](many, torch.tensor(magnitudes).repeat_interleave(len(pictures)), 128)
+    images, magnitudes = hard_images(size, channels), every_magnitude(name)
+    many = images.repeat(len(magnitudes), 1, 1, 1)
+    ours = OPERATIONS[name](many, torch.tensor(magnitudes).repeat_interleave(len(images)), 128)
     theirs = [
-        one_by_one(name, picture, magnitude) for magnitude in torchvision_magnitudes(name, size) for picture in pictures
+        one_by_one(name, image, magnitude) for magnitude in torchvision_magnitudes(name, size) for image in images
     ]
     different = (ours != torch.stack(theirs)).flatten(1).any(dim=1).nonzero().flatten().tolist()
-    assert [(magnitudes[i // len(pictures)], i % len(pictures)) for i in different] == []
+    assert [(magnitudes[i // len(images)], i % len(images)) for i in different] == []
     assert ours.dtype == torch.uint8
 
 
 def draws(samples):
-    chance = np.random.default_rng(5)
-    policy = chance.integers(0, 25, size=samples)
-    return policy, chance.random((2, samples)), chance.random((2, samples)) < 0.5
+    rng = np.random.default_rng(5)
+    policy = rng.integers(0, 25, size=samples)
+    return policy, rng.random((2, samples)), rng.random((2, samples)) < 0.5
 
 
 @pytest.mark.parametrize("block", [4096, 7])
 def test_autoaugment_follows_the_policy(images, block, monkeypatch):
-    """Replayed picture by picture from the same draws, with torchvision's functions."""
-    monkeypatch.setattr(augment, "BLOCK", block)
+    """Replayed image by image from the same draws, with torchvision's functions."""
+    monkeypatch.setattr(augment, "AUGMENTED_AT_ONCE", block)
     many = images.repeat(10, 1, 1, 1)
     ours = AutoAugment()(many, np.random.default_rng(5))
     policies = TorchvisionAutoAugment(AutoAugmentPolicy.CIFAR10).policies
@@ -204,10 +204,10 @@ def test_nothing_is_read_from_the_device(images, name):
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs CUDA")
 def test_on_a_gpu():
     """Float32 may round the other way there: by a grey level, or to the neighbour of a pixel half-way between two."""
-    pictures = hard_images((32, 32))
+    images = hard_images((32, 32))
     for name, operation in OPERATIONS.items():
-        magnitudes = torch.tensor(every_magnitude(name)).repeat_interleave(len(pictures))
-        many = pictures.repeat(len(magnitudes) // len(pictures), 1, 1, 1)
+        magnitudes = torch.tensor(every_magnitude(name)).repeat_interleave(len(images))
+        many = images.repeat(len(magnitudes) // len(images), 1, 1, 1)
         expected = operation(many, magnitudes, 128)
         found = operation(many.cuda(), magnitudes.cuda(), 128).cpu()
         if name in GEOMETRY:
@@ -215,10 +215,10 @@ def test_on_a_gpu():
         else:
             assert (found.int() - expected.int()).abs().max() <= 1, name
     for operation in (Crop(), Flip(), Cutout()):
-        expected = operation(pictures, np.random.default_rng(0))
-        assert torch.equal(operation(pictures.cuda(), np.random.default_rng(0)).cpu(), expected)
+        expected = operation(images, np.random.default_rng(0))
+        assert torch.equal(operation(images.cuda(), np.random.default_rng(0)).cpu(), expected)
     for operation in (Rotate(), AutoAugment(), ColourJitter(), RandAugment()):
-        many = pictures.repeat(20, 1, 1, 1)
+        many = images.repeat(20, 1, 1, 1)
         found = operation(many.cuda(), np.random.default_rng(0)).cpu()
         far = (found.int() - operation(many, np.random.default_rng(0)).int()).abs() > 1
         assert far.double().mean() <= 0.005, operation
@@ -263,24 +263,24 @@ def test_parts_of_a_batch_with_parts_of_the_draws(images, operation):
 @pytest.mark.parametrize(
     "operation", [Rotate(), AutoAugment(), ColourJitter(), RandAugment()], ids=lambda o: type(o).__name__
 )
-def test_blocks_of_large_pictures_give_the_same(operation, monkeypatch):
+def test_blocks_of_large_images_give_the_same(operation, monkeypatch):
     many = hard_images((40, 50)).repeat(2, 1, 1, 1)
     whole = operation(many, np.random.default_rng(0))
-    monkeypatch.setattr(augment, "BLOCK", 1)  # less than one picture of this size
+    monkeypatch.setattr(augment, "AUGMENTED_AT_ONCE", 1)  # less than one image of this size
     assert torch.equal(operation(many, np.random.default_rng(0)), whole)
 
 
 @pytest.mark.parametrize("channels", [3, 1])
 def test_colour_jitter(channels):
-    """torchvision's functions, picture by picture, in the order of each."""
-    pictures = hard_images((24, 32), channels).repeat(20, 1, 1, 1)
-    order, factors = ColourJitter(0.4, 0.3, 0.5).draw(len(pictures), (24, 32), np.random.default_rng(0))
-    ours = ColourJitter().apply(pictures, order, factors)
+    """torchvision's functions, image by image, in the order of each."""
+    images = hard_images((24, 32), channels).repeat(20, 1, 1, 1)
+    order, factors = ColourJitter(0.4, 0.3, 0.5).draw(len(images), (24, 32), np.random.default_rng(0))
+    ours = ColourJitter().apply(images, order, factors)
     functions = (V.adjust_brightness, V.adjust_contrast, V.adjust_saturation)
-    for i, picture in enumerate(pictures):
+    for i, image in enumerate(images):
         for number in list(itertools.permutations(range(3)))[order[i]]:
-            picture = functions[number](picture, float(factors[number, i]))
-        assert torch.equal(ours[i], picture), i
+            image = functions[number](image, float(factors[number, i]))
+        assert torch.equal(ours[i], image), i
 
 
 def test_colour_jitter_is_uniform_in_factors_and_orders():
@@ -291,10 +291,10 @@ def test_colour_jitter_is_uniform_in_factors_and_orders():
         assert np.quantile(values, [0.25, 0.5, 0.75]) == pytest.approx(np.linspace(low, high, 5)[1:4], abs=0.02)
 
 
-def between_pixels(picture, matrix, shift):
+def between_pixels(image, matrix, shift):
     """Slowly: the mean of the four pixels around (x, y) @ matrix + shift, measured from the centre, before rounding."""
-    channels, height, width = picture.shape
-    found = torch.zeros(picture.shape, dtype=torch.float64)
+    channels, height, width = image.shape
+    found = torch.zeros(image.shape, dtype=torch.float64)
     for row, column in itertools.product(range(height), range(width)):
         at = np.array([column - (width - 1) / 2, row - (height - 1) / 2]) @ matrix + shift
         x, y = at[0] + (width - 1) / 2, at[1] + (height - 1) / 2
@@ -302,7 +302,7 @@ def between_pixels(picture, matrix, shift):
             for i, j in itertools.product((math.floor(y), math.floor(y) + 1), (math.floor(x), math.floor(x) + 1)):
                 inside = 0 <= i < height and 0 <= j < width
                 weight = (1 - abs(y - i)) * (1 - abs(x - j))
-                value = int(picture[channel, i, j]) if inside else FILL[channel]
+                value = int(image[channel, i, j]) if inside else FILL[channel]
                 found[channel, row, column] += weight * value
     return found
 
@@ -310,24 +310,24 @@ def between_pixels(picture, matrix, shift):
 @pytest.mark.parametrize("amount", [0.3, -0.12])
 @pytest.mark.parametrize(("height", "width", "channels"), [(9, 14, 3), (8, 8, 1)])
 def test_geometry_between_pixels(height, width, channels, amount):
-    picture = hard_images((height, width), channels)[:1]
+    image = hard_images((height, width), channels)[:1]
     one, turn = torch.tensor([amount]), math.radians(100 * amount)
     turned = np.array([[math.cos(turn), math.sin(turn)], [-math.sin(turn), math.cos(turn)]])
     cases = [
-        (rotate(picture, 100 * one, FILL, "bilinear"), turned, (0, 0)),
-        (shear(picture, one, 0, FILL, "bilinear"), np.array([[1, 0], [amount, 1]]), (amount * height / 2, 0)),
-        (shear(picture, one, 1, FILL, "bilinear"), np.array([[1, amount], [0, 1]]), (0, amount * width / 2)),
-        (translate(picture, 10 * one, 0, FILL, "bilinear"), np.eye(2), (-10 * amount, 0)),
-        (translate(picture, 10 * one, 1, FILL, "bilinear"), np.eye(2), (0, -10 * amount)),
+        (rotate(image, 100 * one, FILL, "bilinear"), turned, (0, 0)),
+        (shear(image, one, 0, FILL, "bilinear"), np.array([[1, 0], [amount, 1]]), (amount * height / 2, 0)),
+        (shear(image, one, 1, FILL, "bilinear"), np.array([[1, amount], [0, 1]]), (0, amount * width / 2)),
+        (translate(image, 10 * one, 0, FILL, "bilinear"), np.eye(2), (-10 * amount, 0)),
+        (translate(image, 10 * one, 1, FILL, "bilinear"), np.eye(2), (0, -10 * amount)),
     ]
     for number, (ours, matrix, shift) in enumerate(cases):
-        far = (ours[0] - between_pixels(picture[0], matrix, shift)).abs()
+        far = (ours[0] - between_pixels(image[0], matrix, shift)).abs()
         assert far.max() < 0.501, number  # no more than rounded
 
 
-def test_a_picture_moved_by_half_a_pixel():
-    picture = torch.tensor([[[[0, 100, 200]]]], dtype=torch.uint8)
-    moved = translate(picture, torch.tensor([0.5]), 0, (60,), "bilinear")
+def test_an_image_moved_by_half_a_pixel():
+    image = torch.tensor([[[[0, 100, 200]]]], dtype=torch.uint8)
+    moved = translate(image, torch.tensor([0.5]), 0, (60,), "bilinear")
     assert moved.flatten().tolist() == [30, 50, 150]
 
 
@@ -346,37 +346,37 @@ def test_amounts_of_randaugment(name, level, monkeypatch):
     assert float(amount(np.array(level / 10))) == pytest.approx(found[0] - enhances, abs=1e-12)
 
 
-def smooth_pictures():
+def smooth_images():
     """With slopes and noise, as photographs have them, and their edges in other colours than the fill."""
-    chance = np.random.default_rng(0)
+    rng = np.random.default_rng(0)
     y, x = np.mgrid[:96, :128]
     waves = np.stack([110 + 80 * np.sin(x / 17 + k) + 50 * np.cos(y / 23 - k) for k in range(3)])
-    return torch.from_numpy(np.clip(waves + chance.normal(0, 8, (4, *waves.shape)), 0, 255).astype(np.uint8))
+    return torch.from_numpy(np.clip(waves + rng.normal(0, 8, (4, *waves.shape)), 0, 255).astype(np.uint8))
 
 
 @pytest.mark.parametrize("level", [10.0, 9.4, 6.0])
 @pytest.mark.parametrize("name", randaugment.OPERATIONS)
 def test_operations_of_randaugment(name, level):
-    """timm's of Pillow pictures: to one grey level, but for a rim where ours blends with the fill."""
-    operation, pictures = randaugment.OPERATIONS[name], smooth_pictures()
+    """timm's of Pillow images: to one grey level, but for a rim where ours blends with the fill."""
+    operation, images = randaugment.OPERATIONS[name], smooth_images()
     amount = float(operation.amount(np.array(level / 10)))
-    ours = operation.change(pictures, torch.full((len(pictures),), amount), FILL)
+    ours = operation.change(images, torch.full((len(images),), amount), FILL)
     enhances = name in ("Color", "Contrast", "Brightness", "Sharpness")
     arguments = {"AutoContrast": (), "Equalize": (), "Invert": (), "TranslateX": (-amount,), "TranslateY": (-amount,)}
     bits_and_greys = int(amount) if name in ("Posterize", "Solarize", "SolarizeAdd") else amount
     given = arguments.get(name, (amount + 1 if enhances else bits_and_greys,))
     change = timm_augment.NAME_TO_OP[OF_TIMM.get(name, name)]
-    theirs = [change(V.to_pil_image(picture), *given, fillcolor=FILL, resample=Image.BILINEAR) for picture in pictures]
-    far = (ours.int() - torch.stack([V.pil_to_tensor(picture) for picture in theirs]).int()).abs()
+    theirs = [change(V.to_pil_image(image), *given, fillcolor=FILL, resample=Image.BILINEAR) for image in images]
+    far = (ours.int() - torch.stack([V.pil_to_tensor(image) for image in theirs]).int()).abs()
     if name in GEOMETRY:
-        assert (far > 1).double().mean() < 0.02  # 448 of 12,288 pixels are at the border of the picture
+        assert (far > 1).double().mean() < 0.02  # 448 of 12,288 pixels are at the border of the image
         assert far.double().mean() < 1
     else:
         assert far.max() <= 1
 
 
 def test_randaugment_applies_what_was_drawn(images):
-    """Replayed picture by picture, one operation after the other."""
+    """Replayed image by image, one operation after the other."""
     many = images.repeat(10, 1, 1, 1)
     draws = RandAugment().draw(len(many), (32, 32), np.random.default_rng(1))
     ours = RandAugment().apply(many, *draws)
@@ -403,7 +403,7 @@ def test_randaugment_draws_as_the_reference_does():
     assert sign.mean() == pytest.approx(0, abs=0.01)
 
 
-def test_augmentations_of_pictures_that_are_cropped_while_they_are_decoded():
+def test_augmentations_of_images_that_are_cropped_while_they_are_decoded():
     assert AUGMENTATIONS["resized-crop"] == (Flip(),)
     assert AUGMENTATIONS["imagenet"] == (Flip(), ColourJitter(0.4, 0.4, 0.4))
     assert AUGMENTATIONS["randaugment"] == (Flip(), ColourJitter(0.4, 0.4, 0.4), RandAugment(2, 10, 0.5, 0.5, FILL))

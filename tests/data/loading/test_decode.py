@@ -1,4 +1,4 @@
-"""Pictures as torchvision gives them, whatever the file; every bad file is one sentence that names it."""
+"""Images as torchvision gives them, whatever the file; every bad file is one sentence that names it."""
 
 import contextlib
 import io
@@ -25,11 +25,11 @@ from torchvision.transforms.functional import resized_crop
 
 from balpoe.data.loading import decode as decoding
 from balpoe.data.loading.decode import (
+    IMAGE_SUFFIXES,
     MOST_PIXELS,
-    PICTURE_SUFFIXES,
     ResizedCrop,
     read_crop,
-    read_picture,
+    read_image,
     read_thumbnail,
 )
 from balpoe.errors import UserError
@@ -51,18 +51,18 @@ def encoded(image: Image.Image, kind: str, **options: object) -> bytes:
 
 
 def whole(source: object) -> torch.Tensor:
-    """A square picture without any resizing."""
+    """A square image without any resizing."""
     size = 24
-    return read_picture(source, size, size)
+    return read_image(source, size, size)
 
 
 class Chosen(ResizedCrop):
-    """A box that is not left to chance."""
+    """A box that is not left to rng."""
 
     def __init__(self, *box: int) -> None:
         object.__setattr__(self, "chosen", box)
 
-    def box(self, width: int, height: int, chance: np.random.Generator) -> tuple[int, int, int, int]:
+    def box(self, width: int, height: int, rng: np.random.Generator) -> tuple[int, int, int, int]:
         return self.chosen
 
 
@@ -95,7 +95,7 @@ def test_the_middle_is_torchvisions(name):
     ]:
         file = saved(noise(width, height), name)
         reference = Compose([Resize(resize), CenterCrop(size), PILToTensor()])
-        found = read_picture(file, size, resize)
+        found = read_image(file, size, resize)
         assert torch.equal(found, reference(Image.open(io.BytesIO(file)).convert("RGB"))), (width, height)
         assert found.is_contiguous()
 
@@ -103,9 +103,9 @@ def test_the_middle_is_torchvisions(name):
 @pytest.mark.parametrize("name", FORMATS)
 def test_a_crop_is_torchvisions(name):
     file = saved(noise(), name)
-    picture = Image.open(io.BytesIO(file)).convert("RGB")
+    image = Image.open(io.BytesIO(file)).convert("RGB")
     for left, top, width, height in [(0, 0, 60, 40), (7, 3, 31, 29), (59, 39, 1, 1), (10, 0, 50, 40), (5, 6, 21, 21)]:
-        expected = PILToTensor()(resized_crop(picture, top, left, height, width, [21, 21]))  # too large to reduce
+        expected = PILToTensor()(resized_crop(image, top, left, height, width, [21, 21]))  # too large to reduce
         found = read_crop(file, 21, Chosen(left, top, width, height), np.random.default_rng(0))
         assert torch.equal(found, expected)
 
@@ -113,7 +113,7 @@ def test_a_crop_is_torchvisions(name):
 @pytest.mark.parametrize("path", PHOTOGRAPHS, ids=lambda path: path.stem)
 @pytest.mark.parametrize("turn", range(1, 9))
 def test_a_reduced_photograph_is_nearly_the_full_one(path, turn):
-    """The same part of the picture, about as sharp: a shift by half a pixel would cost twice as much."""
+    """The same part of the image, about as sharp: a shift by half a pixel would cost twice as much."""
     exif = Image.Exif()
     exif[0x0112] = turn
     file = encoded(Image.open(path).crop((0, 0, 633, 421)), "JPEG", quality=90, exif=exif)  # neither divides by 2
@@ -125,7 +125,7 @@ def test_a_reduced_photograph_is_nearly_the_full_one(path, turn):
         shifted = np.abs(expected[1:].astype(int) - expected[:-1]).mean()
         difference = np.abs(found.astype(int) - expected).mean()
         assert 0 < difference < min(3.5, shifted / 3)
-        sharpness = [np.abs(np.diff(picture.astype(int), axis=1)).mean() for picture in (found, expected)]
+        sharpness = [np.abs(np.diff(image.astype(int), axis=1)).mean() for image in (found, expected)]
         assert sharpness[0] > 0.87 * sharpness[1]
 
 
@@ -144,12 +144,12 @@ def test_what_a_reduction_keeps(monkeypatch):
     decoded.clear()
     for resize, factor in ((33, 2), (34, 1)):
         decoded.clear()
-        read_picture(encoded(noise(130, 101), "JPEG"), 30, resize)
+        read_image(encoded(noise(130, 101), "JPEG"), 30, resize)
         assert decoded[-1] == (-(-130 // factor), -(-101 // factor)), resize
 
 
 @given(st.integers(1, 400), st.integers(1, 400), st.integers(0, 2**32))
-def test_a_box_lies_in_the_picture(width, height, seed):
+def test_a_box_lies_in_the_image(width, height, seed):
     left, top, wide, tall = ResizedCrop().box(width, height, np.random.default_rng(seed))
     assert wide >= 1
     assert tall >= 1
@@ -159,10 +159,10 @@ def test_a_box_lies_in_the_picture(width, height, seed):
 
 @pytest.mark.parametrize("size", [(60, 40), (500, 375), (300, 90), (31, 200)])
 def test_boxes_are_drawn_as_torchvision_draws_them(size):
-    chance, picture, count = np.random.default_rng(1), Image.new("L", size), 2000
-    ours = np.array([ResizedCrop().box(*size, chance) for _ in range(count)])
+    rng, image, count = np.random.default_rng(1), Image.new("L", size), 2000
+    ours = np.array([ResizedCrop().box(*size, rng) for _ in range(count)])
     torch.manual_seed(2)
-    crops = [RandomResizedCrop.get_params(picture, [0.08, 1.0], [3 / 4, 4 / 3]) for _ in range(count)]
+    crops = [RandomResizedCrop.get_params(image, [0.08, 1.0], [3 / 4, 4 / 3]) for _ in range(count)]
     theirs = np.array([(left, top, width, height) for top, left, height, width in crops])
     for mine, other in zip(ours.T, theirs.T, strict=True):
         assert ks_2samp(mine, other).pvalue > 1e-3
@@ -171,7 +171,7 @@ def test_boxes_are_drawn_as_torchvision_draws_them(size):
 
 @pytest.mark.parametrize("size", [(1000, 7), (7, 1000), (3, 1), (1, 1), (999, 100)])
 def test_where_no_draw_fits(size):
-    """Of a picture that is too long, all is wanted: ten failures, then the part in the middle."""
+    """Of an image that is too long, all is wanted: ten failures, then the part in the middle."""
     top, left, height, width = RandomResizedCrop.get_params(Image.new("L", size), [1.0, 1.0], [3 / 4, 4 / 3])
     assert ResizedCrop(scale=(1.0, 1.0)).box(*size, np.random.default_rng(0)) == (left, top, width, height)
 
@@ -183,14 +183,14 @@ def test_boxes_follow_their_chance():
 
 @pytest.mark.parametrize("kind", ["JPEG", "PNG", "WEBP", "TIFF", "TIFF compressed"])
 @pytest.mark.parametrize("turn", [1, 2, 3, 4, 5, 6, 7, 8, 9])
-def test_pictures_are_turned_as_their_exif_says(kind, turn):
+def test_images_are_turned_as_their_exif_says(kind, turn):
     exif = Image.Exif()
     exif[0x0112] = turn if kind != "TIFF compressed" else min(turn, 8)  # which nobody can write otherwise
     file = encoded(noise(), kind.split()[0], exif=exif, **FORMATS[kind])
     plain = Image.open(io.BytesIO(encoded(noise(), kind.split()[0], **FORMATS[kind])))
     method = {2: 0, 3: 3, 4: 1, 5: 5, 6: 4, 7: 6, 8: 2}.get(exif[0x0112])
     seen = plain if method is None else plain.transpose(Image.Transpose(method))
-    assert torch.equal(read_picture(file, 24, 40), Compose([CenterCrop(24), PILToTensor()])(seen))
+    assert torch.equal(read_image(file, 24, 40), Compose([CenterCrop(24), PILToTensor()])(seen))
     box = (2, 5, 30, 20)
     expected = PILToTensor()(resized_crop(seen, box[1], box[0], box[3], box[2], [20, 20]))
     assert torch.equal(read_crop(file, 20, Chosen(*box), np.random.default_rng(0)), expected)
@@ -200,11 +200,11 @@ def test_pictures_are_turned_as_their_exif_says(kind, turn):
 @pytest.mark.parametrize(
     "exif", [b"Exif\0\0garbage", b"Exif\0\0II*\0\xff\xff\xff\xff", b"Exif\0\0MM\0*\0\0\0\x08\0\xff"]
 )
-def test_a_garbled_exif_is_no_reason_to_refuse_a_picture(exif):
+def test_a_garbled_exif_is_no_reason_to_refuse_an_image(exif):
     assert torch.equal(whole(encoded(noise(24, 24), "JPEG", exif=exif)), whole(encoded(noise(24, 24), "JPEG")))
 
 
-def test_grey_pictures():
+def test_grey_images():
     grey = noise(24, 24, "L")
     for file in (encoded(grey, "PNG"), encoded(grey, "JPEG", quality=100), encoded(grey, "PPM"), grey):
         found = whole(file)
@@ -216,10 +216,10 @@ def test_grey_pictures():
 
 
 def test_transparent_parts_are_white():
-    picture = noise(24, 24, "RGBA")
-    values = np.asarray(picture).astype(float)
+    image = noise(24, 24, "RGBA")
+    values = np.asarray(image).astype(float)
     expected = values[..., :3] * values[..., 3:] / 255 + 255 - values[..., 3:]
-    for file in (encoded(picture, "PNG"), encoded(picture, "WEBP", lossless=True, exact=True), picture):
+    for file in (encoded(image, "PNG"), encoded(image, "WEBP", lossless=True, exact=True), image):
         assert np.abs(whole(file).permute(1, 2, 0).numpy() - expected).max() <= 1
     grey = noise(24, 24, "LA")
     values = np.asarray(grey).astype(float)
@@ -229,26 +229,26 @@ def test_transparent_parts_are_white():
 
 @pytest.mark.parametrize(("kind", "transparency"), [("PNG", 3), ("PNG", b"\xff\xff\xff\0"), ("GIF", 3)])
 def test_palettes(kind, transparency):
-    picture = Image.new("P", (24, 24))
-    picture.putpalette([10, 20, 30, 40, 50, 60, 70, 80, 90, 1, 2, 3])
-    picture.putdata([number % 4 for number in range(24 * 24)])
+    image = Image.new("P", (24, 24))
+    image.putpalette([10, 20, 30, 40, 50, 60, 70, 80, 90, 1, 2, 3])
+    image.putdata([number % 4 for number in range(24 * 24)])
     colours = torch.tensor([[10, 20, 30], [40, 50, 60], [70, 80, 90], [255, 255, 255]], dtype=torch.uint8)
-    found = whole(encoded(picture, kind, transparency=transparency))
+    found = whole(encoded(image, kind, transparency=transparency))
     assert torch.equal(found.flatten(1).T, colours.repeat(24 * 6, 1))
 
 
-def test_a_transparent_colour_of_a_picture_without_palette():
-    picture = Image.new("RGB", (24, 24), (1, 2, 3))
-    picture.paste((9, 8, 7), (0, 0, 12, 24))
-    found = whole(encoded(picture, "PNG", transparency=(1, 2, 3)))
+def test_a_transparent_colour_of_an_image_without_palette():
+    image = Image.new("RGB", (24, 24), (1, 2, 3))
+    image.paste((9, 8, 7), (0, 0, 12, 24))
+    found = whole(encoded(image, "PNG", transparency=(1, 2, 3)))
     assert found[:, 0, 0].tolist() == [9, 8, 7]
     assert found[:, 0, 23].tolist() == [255, 255, 255]
 
 
 @pytest.mark.parametrize("kind", ["JPEG", "TIFF"])
 def test_printers_colours(kind):
-    picture = Image.new("CMYK", (24, 24), (255, 0, 102, 51))  # no red at all; a fifth of black on the rest
-    found = whole(encoded(picture, kind)).flatten(1).float().mean(dim=1)
+    image = Image.new("CMYK", (24, 24), (255, 0, 102, 51))  # no red at all; a fifth of black on the rest
+    found = whole(encoded(image, kind)).flatten(1).float().mean(dim=1)
     assert found.tolist() == pytest.approx([0, 204, 122], abs=2)
 
 
@@ -281,7 +281,7 @@ def test_wide_pixels_within_and_beyond_sixteen_bits():
     assert (whole(Image.fromarray(values)) == 255).all()
     for odd in (-1, 65536):
         values[3, 4] = odd
-        with pytest.raises(UserError, match=r"^the picture has grey values from .* but 0 to 65535 are read; replace"):
+        with pytest.raises(UserError, match=r"^the image has grey values from .* but 0 to 65535 are read; replace"):
             whole(encoded(Image.fromarray(values), "TIFF"))
 
 
@@ -297,26 +297,26 @@ def test_the_first_frame_counts(kind):
     assert whole(file).flatten(1).float().mean(dim=1).tolist() == pytest.approx([200, 10, 10], abs=4)
 
 
-def test_paths_bytes_streams_and_pictures_are_the_same(tmp_path):
-    picture = Image.open(PHOTOGRAPHS[0])
+def test_paths_bytes_streams_and_images_are_the_same(tmp_path):
+    image = Image.open(PHOTOGRAPHS[0])
     exif = Image.Exif()
     exif[0x0112] = 6
-    picture.save(tmp_path / "a.jpg", exif=exif)
+    image.save(tmp_path / "a.jpg", exif=exif)
     data = (tmp_path / "a.jpg").read_bytes()
-    expected = read_picture(tmp_path / "a.jpg", 200, 220)
+    expected = read_image(tmp_path / "a.jpg", 200, 220)
     with open(tmp_path / "a.jpg", "rb") as stream:
         stream.read(10)
         sources = [str(tmp_path / "a.jpg"), data, io.BytesIO(data), stream, Image.open(tmp_path / "a.jpg")]
         for source in sources:
-            assert torch.equal(read_picture(source, 200, 220), expected)
+            assert torch.equal(read_image(source, 200, 220), expected)
         assert not stream.closed
 
 
-def test_a_given_picture_stays_as_it_is():
-    picture = Image.open(PHOTOGRAPHS[0])
-    read_picture(picture, 20, 20)
-    assert picture.size == (640, 427)
-    assert picture.mode == "RGB"
+def test_a_given_image_stays_as_it_is():
+    image = Image.open(PHOTOGRAPHS[0])
+    read_image(image, 20, 20)
+    assert image.size == (640, 427)
+    assert image.mode == "RGB"
     turned = Image.open(PHOTOGRAPHS[0])
     read_thumbnail(turned, (9, 8))
     assert np.array_equal(np.asarray(turned), np.asarray(Image.open(PHOTOGRAPHS[0])))
@@ -325,13 +325,13 @@ def test_a_given_picture_stays_as_it_is():
 @pytest.mark.parametrize("size", [(1, 30_000), (30_000, 1), (8000, 3)])
 def test_a_line_of_pixels_stays_small(size):
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    assert read_picture(encoded(Image.new("RGB", size, (5, 6, 7)), "PNG"), 224, 256)[:, 0, 0].tolist() == [5, 6, 7]
+    assert read_image(encoded(Image.new("RGB", size, (5, 6, 7)), "PNG"), 224, 256)[:, 0, 0].tolist() == [5, 6, 7]
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 50_000  # kilobytes
 
 
 def test_a_square_that_does_not_fit_is_refused():
     with pytest.raises(UserError, match="square of 32 pixels must fit into the short side of 24"):
-        read_picture(encoded(noise(), "PNG"), 32, 24)
+        read_image(encoded(noise(), "PNG"), 32, 24)
 
 
 def huge_png(width: int, height: int) -> bytes:
@@ -387,7 +387,7 @@ HUGE = (huge_png, huge_jpeg, huge_bmp, huge_gif, huge_tiff, huge_webp, huge_ppm)
 
 
 @pytest.mark.parametrize("make", HUGE, ids=lambda make: make.__name__)
-def test_a_picture_of_sixty_thousand_pixels_a_side(make, tmp_path, monkeypatch):
+def test_an_image_of_sixty_thousand_pixels_a_side(make, tmp_path, monkeypatch):
     """Refused by its header: nothing is decoded, and no memory is taken."""
 
     def load(self: ImageFile.ImageFile) -> None:
@@ -397,7 +397,7 @@ def test_a_picture_of_sixty_thousand_pixels_a_side(make, tmp_path, monkeypatch):
     path = tmp_path / "huge.jpg"
     path.write_bytes(make(60_000, 60_000))
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    for read in (lambda: read_picture(path, 24, 24), lambda: read_thumbnail(path, (9, 8))):
+    for read in (lambda: read_image(path, 24, 24), lambda: read_thumbnail(path, (9, 8))):
         with pytest.raises(UserError) as error:
             read()
         assert str(error.value) == (
@@ -411,10 +411,10 @@ def test_the_limit_is_ours_and_pillows_own_comes_back(monkeypatch):
     monkeypatch.setattr(decoding, "MOST_PIXELS", 1600)
     monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 100)  # Pillow would warn beyond 100 and refuse beyond 200
     for kind in ("PNG", "TIFF", "JPEG"):
-        assert read_picture(encoded(noise(40, 40), kind), 24, 40).shape == (3, 24, 24)
+        assert read_image(encoded(noise(40, 40), kind), 24, 40).shape == (3, 24, 24)
         assert read_crop(encoded(noise(40, 40), kind), 24, Chosen(1, 1, 39, 39), np.random.default_rng(0)).any()
         with pytest.raises(UserError, match="has 1,640 pixels, but at most 1,600 are read"):
-            read_picture(encoded(noise(41, 40), kind), 24, 40)
+            read_image(encoded(noise(41, 40), kind), 24, 40)
     assert Image.MAX_IMAGE_PIXELS == 100
 
 
@@ -424,7 +424,7 @@ def test_a_file_that_is_cut_short(name, share, tmp_path):
     file = saved(noise(), name)
     path = tmp_path / "cut.png"
     path.write_bytes(file[: int(share * len(file))])
-    for read in (lambda: read_picture(path, 24, 24), lambda: read_thumbnail(path, (9, 8))):
+    for read in (lambda: read_image(path, 24, 24), lambda: read_thumbnail(path, (9, 8))):
         with pytest.raises(
             UserError, match=r"cut\.png is (damaged \(.+\)|not a whole .+); replace it or leave it out$"
         ):
@@ -436,8 +436,8 @@ def test_a_photograph_that_is_cut_short_is_found_at_every_scale(tmp_path):
     path = tmp_path / "cut.jpg"
     path.write_bytes(file[:-2000])
     for read in (
-        lambda: read_picture(path, 200, 427),
-        lambda: read_picture(path, 24, 24),
+        lambda: read_image(path, 200, 427),
+        lambda: read_image(path, 24, 24),
         lambda: read_crop(path, 24, Chosen(0, 0, 60, 60), np.random.default_rng(0)),  # of a part that is there
         lambda: read_thumbnail(path, (9, 8)),
     ):
@@ -445,8 +445,8 @@ def test_a_photograph_that_is_cut_short_is_found_at_every_scale(tmp_path):
             read()
 
 
-def test_what_is_no_picture(tmp_path):
-    whole_list = "not a whole JPEG, PNG, WebP, BMP, GIF, TIFF or PPM picture"
+def test_what_is_no_image(tmp_path):
+    whole_list = "not a whole JPEG, PNG, WebP, BMP, GIF, TIFF or PPM image"
     for data, reason in [
         (b"", "is empty"),
         (b"some text", f"is {whole_list}"),
@@ -454,7 +454,7 @@ def test_what_is_no_picture(tmp_path):
     ]:
         path = tmp_path / "odd.jpg"
         path.write_bytes(data)
-        for source, name in ((path, str(path)), (data, "the picture")):
+        for source, name in ((path, str(path)), (data, "the image")):
             with pytest.raises(UserError) as error:
                 whole(source)
             assert str(error.value) == f"{name} {reason}; replace it or leave it out"
@@ -530,7 +530,7 @@ def test_pillows_warnings_stay_inside_and_the_callers_come_back():
 
 
 def test_suffixes():
-    assert {".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".jfif", ".pgm"} <= PICTURE_SUFFIXES
+    assert {".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".jfif", ".pgm"} <= IMAGE_SUFFIXES
     Image.init()
-    kinds = {Image.EXTENSION[suffix] for suffix in PICTURE_SUFFIXES}
+    kinds = {Image.EXTENSION[suffix] for suffix in IMAGE_SUFFIXES}
     assert kinds == set(decoding.FORMATS)

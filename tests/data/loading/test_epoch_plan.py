@@ -6,18 +6,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from balpoe import UserError
-from balpoe.data.loading.epoch_plan import chance, plan_epoch
+from balpoe.data.loading.epoch_plan import plan_epoch, rng
 
 
 def test_every_draw_is_a_function_of_seed_epoch_and_subject():
     draws = {
-        (seed, epoch, subject): tuple(chance(seed, epoch, subject).random(3))
+        (seed, epoch, subject): tuple(rng(seed, epoch, subject).random(3))
         for seed in (0, 1, 2**62)
         for epoch in (0, 1)
         for subject in ("order", "mix")
     }
     assert len(set(draws.values())) == len(draws)
-    assert draws[0, 1, "mix"] == tuple(chance(0, 1, "mix").random(3))
+    assert draws[0, 1, "mix"] == tuple(rng(0, 1, "mix").random(3))
 
 
 @given(st.integers(2, 300), st.integers(2, 64), st.sampled_from([2, 4, 6]))
@@ -52,7 +52,7 @@ def test_cutmix_takes_its_part_of_the_batches():
     cut = [batch for batch in plan.batches if batch.centre is not None]
     assert len(cut) / len(plan.batches) == pytest.approx(0.3, abs=0.03)
     assert cut[0].share((3, 8, 8)).shape == (1, 8, 8)
-    with pytest.raises(UserError, match="CutMix wants pictures"):
+    with pytest.raises(UserError, match="CutMix wants images"):
         cut[0].share((64,), cuts=True)
     alone = plan_epoch(0, 0, 20_000, 10, cutmix_probability=0.3)
     assert sum(batch.partners is None for batch in alone.batches) / 2000 == pytest.approx(0.7, abs=0.03)

@@ -3,7 +3,7 @@ import torch
 
 from balpoe import Dataset
 from balpoe.data.augment.operations import Flip
-from balpoe.data.loading.epoch_plan import chance, plan_epoch
+from balpoe.data.loading.epoch_plan import plan_epoch, rng
 from balpoe.data.loading.in_memory import ResidentData
 
 DATA = Dataset(torch.arange(23 * 12, dtype=torch.uint8).view(23, 3, 2, 2), torch.arange(23) % 4)
@@ -12,7 +12,7 @@ DATA = Dataset(torch.arange(23 * 12, dtype=torch.uint8).view(23, 3, 2, 2), torch
 def test_a_batch_is_the_plan_carried_out():
     resident = ResidentData(DATA, torch.device("cpu"), (Flip(),), seed=5)
     plan = plan_epoch(5, 2, 23, 8, mixup_alpha=1.0)
-    augmented = Flip()(DATA.images, chance(5, 2, "Flip"))
+    augmented = Flip()(DATA.images, rng(5, 2, "Flip"))
     inputs = DATA.preprocessing.normalise(augmented)
     for planned, batch in zip(plan.batches, resident.batches(plan, 2), strict=True):
         rows = plan.order[planned.start : planned.stop]
@@ -51,7 +51,7 @@ def test_blocks_make_no_difference(monkeypatch):
     resident = ResidentData(DATA, torch.device("cpu"), (Flip(),), seed=0)
     plan = plan_epoch(0, 0, 23, 4, mixup_alpha=0.4, cutmix_probability=0.5)
     together = list(resident.batches(plan, 0))
-    monkeypatch.setattr("balpoe.data.loading.in_memory.BLOCK", 8)
+    monkeypatch.setattr("balpoe.data.loading.in_memory.SAMPLES_AT_ONCE", 8)
     for one, other in zip(together, resident.batches(plan, 0), strict=True):
         assert all(torch.equal(a, b) for a, b in zip(one.tensors(), other.tensors(), strict=True))
 

@@ -5,7 +5,7 @@ import torch
 from balpoe import Dataset, UserError
 from balpoe.data.augment.operations import AUGMENTATIONS, Crop, Flip, Rotate
 from balpoe.data.loading.decode import ResizedCrop, read_crop
-from balpoe.data.loading.epoch_plan import chance, plan_epoch, sample_chance
+from balpoe.data.loading.epoch_plan import plan_epoch, rng, sample_rng
 from balpoe.data.loading.image_files import PictureFiles, raw_blocks
 from balpoe.data.loading.in_memory import ResidentData
 from balpoe.data.loading.streaming import batch_source
@@ -16,15 +16,15 @@ CPU = torch.device("cpu")
 
 @pytest.fixture(scope="module")
 def held():
-    """Pictures in memory."""
+    """Images in memory."""
     images = torch.randint(0, 256, (23, 3, 16, 16), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
     return Dataset(images, torch.arange(23) % 4)
 
 
 @pytest.fixture(scope="module")
 def files(held, tmp_path_factory):
-    """The same pictures as files, which lose nothing."""
-    folder = tmp_path_factory.mktemp("pictures")
+    """The same images as files, which lose nothing."""
+    folder = tmp_path_factory.mktemp("images")
     for number, image in enumerate(held.images):
         (folder / f"{number:02}.png").write_bytes(png(image))
     paths = [str(path) for path in sorted(folder.iterdir())]
@@ -71,11 +71,11 @@ def test_an_epoch_goes_on_in_its_middle(files):
     assert all(torch.equal(a.images, b.images) for a, b in zip(whole[3:], rest, strict=True))
 
 
-def test_each_picture_is_cropped_by_its_own_draw(files):
+def test_each_image_is_cropped_by_its_own_draw(files):
     source = batch_source(files, CPU, (ResizedCrop(),), seed=9, workers=0)
     plan = plan_epoch(9, 4, len(files), 6)
     (batch, *_), rows = source.batches(plan, 4), plan.order[:6].tolist()
-    expected = [read_crop(files.paths[row], 16, ResizedCrop(), sample_chance(9, 4, "crop", row)) for row in rows]
+    expected = [read_crop(files.paths[row], 16, ResizedCrop(), sample_rng(9, 4, "crop", row)) for row in rows]
     assert torch.equal(batch.images, files.preprocessing.normalise(torch.stack(expected)))
 
 
@@ -122,17 +122,17 @@ def test_blocks_are_in_order_with_and_without_workers(held, files):
 
 def test_a_sample_has_a_generator_of_its_own():
     draws = {
-        (seed, epoch, index): tuple(sample_chance(seed, epoch, "crop", index).random(40))
+        (seed, epoch, index): tuple(sample_rng(seed, epoch, "crop", index).random(40))
         for seed in range(2)
         for epoch in range(2)
         for index in range(3)
     }
     values = np.array(list(draws.values()))
     assert len(np.unique(values)) == values.size  # not even a part of a stream is shared
-    assert tuple(chance(0, 1, "crop").random(40)) == draws[0, 1, 0]
+    assert tuple(rng(0, 1, "crop").random(40)) == draws[0, 1, 0]
 
 
-def test_a_picture_set_knows_itself(files):
+def test_an_image_set_knows_itself(files):
     assert len(files) == 23
     image, target = files[3]
     assert image.shape == (3, 16, 16)
@@ -142,7 +142,7 @@ def test_a_picture_set_knows_itself(files):
     assert part.targets.tolist() == [0, 1]
     assert part.class_counts.tolist() == [1, 1, 0, 0]
     assert part.checksum() != files.checksum()
-    with pytest.raises(UserError, match="there are 1 pictures but 2 labels"):
+    with pytest.raises(UserError, match="there are 1 images but 2 labels"):
         PictureFiles(["a.png"], [0, 1], ("a", "b"), files.preprocessing)
 
 

@@ -76,16 +76,16 @@ def test_a_piece_at_a_time_gives_the_same(monkeypatch):
     centres = rng.integers(0, 2**64, 3, dtype=np.uint64)
     a, b = (clustered(rng, 60, centres, 4) for _ in range(2))
     whole = pairs(a, b, 4)
-    monkeypatch.setattr(duplicates, "MOST_AT_ONCE", 7)
+    monkeypatch.setattr(duplicates, "MOST_COMPARISONS", 7)
     assert pairs(a, b, 4) == whole == slow_pairs(a, b, 4)
 
 
-def test_thousands_of_equal_pictures_are_one_pair_each():
+def test_thousands_of_equal_images_are_one_pair_each():
     found = near_pairs(np.full(30_000, 12345, dtype=np.uint64), np.full(20_000, 12345, dtype=np.uint64))
     assert found.tolist() == [[0, row] for row in range(20_000)]
 
 
-def test_flat_pictures_are_left_out():
+def test_flat_images_are_left_out():
     flat = np.array([0, 2**64 - 1] * 1000, dtype=np.uint64)
     assert near_pairs(flat, flat).shape == (0, 2)
     assert pairs([0, 1], [1, 0], 4) == [[1, 0]]

@@ -66,14 +66,14 @@ def test_folders_beside_the_parts_and_empty_ones_are_told(tmp_path):
     assert len(listed.rows) == 3
     assert listed.notes == (
         "left out, because they are no part: 'extra'",
-        "without a picture of its own, a folder is no class: 'train/c'",
+        "without an image of its own, a folder is no class: 'train/c'",
     )
 
 
 def test_words_for_parts_are_classes_unless_training_and_a_test_are_there(tmp_path):
     assert {row.label for row in found(tmp_path, "train/1.png", "plane/2.png").rows} == {"train", "plane"}
     (tmp_path / "ship").mkdir()
-    assert folder_rows(str(tmp_path)).notes == ("without a picture of its own, a folder is no class: 'ship'",)
+    assert folder_rows(str(tmp_path)).notes == ("without an image of its own, a folder is no class: 'ship'",)
 
 
 def test_links_in_a_circle_end(tmp_path):
@@ -116,12 +116,12 @@ def test_a_pipe_is_not_waited_for(tmp_path):
     refuses(tmp_path, r"b/3\.png is no file")
 
 
-def test_folders_without_pictures(tmp_path):
-    refuses(tmp_path, r"^there are no pictures in \S+; give a folder that has a subfolder of pictures for each class$")
-    refuses(fill(tmp_path, "a/notes.txt"), r"^there are no pictures in \S+ \(1 other files\); ")
+def test_folders_without_images(tmp_path):
+    refuses(tmp_path, r"^there are no images in \S+; give a folder that has a subfolder of images for each class$")
+    refuses(fill(tmp_path, "a/notes.txt"), r"^there are no images in \S+ \(1 other files\); ")
 
 
-def test_pictures_without_a_class(tmp_path):
+def test_images_without_a_class(tmp_path):
     refuses(fill(tmp_path / "flat", "1.png", "2.png"), r"flat/1\.png lies in no class; move it")
     refuses(fill(tmp_path / "stray", "a/1.png", "b/2.png", "preview.jpg"), r"stray/preview\.jpg lies in no class")
     refuses(fill(tmp_path / "kaggle", "train/1.png", "test/2.png"), r"kaggle/test/2\.png lies in no class")

@@ -18,12 +18,12 @@ PHOTOGRAPHS = [Path(sklearn.datasets.__file__).parent / "images" / name for name
 
 @pytest.fixture
 def files(tmp_path):
-    """Three pictures that can be read, one that is cut short, and one that is absent."""
-    folder = tmp_path / "pictures"
+    """Three images that can be read, one that is cut short, and one that is absent."""
+    folder = tmp_path / "images"
     folder.mkdir()
-    chance = np.random.default_rng(0)
+    rng = np.random.default_rng(0)
     for number, suffix in enumerate(("png", "jpg", "webp")):
-        values = chance.integers(0, 256, (20 + number, 30, 3), dtype=np.uint8)
+        values = rng.integers(0, 256, (20 + number, 30, 3), dtype=np.uint8)
         Image.fromarray(values).save(folder / f"{number}.{suffix}")
     (folder / "cut.jpg").write_bytes((folder / "1.jpg").read_bytes()[:-100])
     return [folder / name for name in ("0.png", "cut.jpg", "1.jpg", "absent.png", "2.webp")]
@@ -58,9 +58,9 @@ def test_what_is_found(files):
 
 
 def test_the_hash_bit_by_bit():
-    chance = np.random.default_rng(0)
+    rng = np.random.default_rng(0)
     for _ in range(20):
-        grey = chance.integers(0, 4, (8, 9), dtype=np.uint8)  # with equal neighbours
+        grey = rng.integers(0, 4, (8, 9), dtype=np.uint8)  # with equal neighbours
         bits = "".join(
             "1" if grey[row, column + 1] > grey[row, column] else "0" for row in range(8) for column in range(8)
         )
@@ -69,7 +69,7 @@ def test_the_hash_bit_by_bit():
     assert difference_hash(np.tile(np.arange(9, dtype=np.uint8), (8, 1))) == 2**64 - 1
 
 
-def test_lookalikes_have_near_hashes_and_other_pictures_far_ones(tmp_path):
+def test_lookalikes_have_near_hashes_and_other_images_far_ones(tmp_path):
     photograph, other = (Image.open(path) for path in PHOTOGRAPHS)
     photograph.save(tmp_path / "same.png")
     photograph.save(tmp_path / "coarse.jpg", quality=40)
@@ -107,7 +107,7 @@ def test_names_in_any_script(files, tmp_path):
 
 
 def test_progress_counts_the_files(files, monkeypatch):
-    monkeypatch.setattr(inspection, "BLOCK", 2)
+    monkeypatch.setattr(inspection, "FILES_AT_ONCE", 2)
     done = []
     found = inspect(files, progress=done.append)
     assert done == [2, 4, 5]
@@ -170,7 +170,7 @@ def test_a_cache_that_cannot_be_written_costs_nothing_but_time(files, tmp_path):
 
 
 def test_an_interrupted_pass_goes_on_where_it_was(files, tmp_path, reads, monkeypatch):
-    monkeypatch.setattr(inspection, "BLOCK", 2)
+    monkeypatch.setattr(inspection, "FILES_AT_ONCE", 2)
 
     def interrupt(done: int) -> None:
         if done > 2:

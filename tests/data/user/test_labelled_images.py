@@ -78,7 +78,7 @@ def test_groups_by_a_pattern_on_relative_paths(plants, pattern, groups):
 @pytest.mark.parametrize(
     ("pattern", "sentence"),
     [
-        ("p(", r"--group 'p\(' is no regular expression \(.*\); mend it"),
+        ("p(", r"--group 'p\(' is no regular expression \(.*\); fix it"),
         ("q", r"--group 'q' matches no file of \S+plants, such as 'class 10/p1_a\.png'; change the pattern"),
         ("q*", r"--group 'q\*' matches no file"),
         ("plants", r"--group 'plants' matches no file"),  # the folder itself is not part of the names
@@ -100,11 +100,11 @@ def test_parts(tmp_path):
     both = fill(tmp_path / "both", "train/a/1.png", "train/b/2.png", "test/a/3.png", "val/a/4.png", "val/b/5.png")
     listing = read_listing(both)
     assert listing.parts == ("test", "train", "train")
-    assert listing.notes == ("the 2 pictures for validation are left out: there is a test part",)
+    assert listing.notes == ("the 2 images for validation are left out: there is a test part",)
     shutil.rmtree(both / "test")
     listing = read_listing(both)
     assert listing.parts == ("train", "train", "test", "test")
-    assert listing.notes == ("the 2 pictures for validation serve as the test part",)
+    assert listing.notes == ("the 2 images for validation serve as the test part",)
     fill(both, "test/c/6.png", "test/d/7.png")
     with pytest.raises(UserError, match=r"both: no training sample for 'c', 'd', which the test part has; add some"):
         read_listing(both)
@@ -143,12 +143,12 @@ def test_sources_that_hold_nothing_to_train_on(tmp_path):
         with pytest.raises(UserError, match=sentence):
             read_listing(source)
 
-    refuses(tmp_path / "none", r"none does not exist; give a folder of pictures, or a table of paths and labels")
+    refuses(tmp_path / "none", r"none does not exist; give a folder of images, or a table of paths and labels")
     refuses("a\0b", "does not exist")
     refuses(fill(tmp_path, "a.xlsx") / "a.xlsx", r"a\.xlsx is neither a folder nor a \.csv, \.tsv or \.parquet")
     for text in ("", "\n", "path,label\n"):
         (tmp_path / "t.csv").write_text(text)
-        refuses(tmp_path / "t.csv", r"t\.csv lists no pictures; add a row for each")
+        refuses(tmp_path / "t.csv", r"t\.csv lists no images; add a row for each")
     (tmp_path / "a.png").touch()
     (tmp_path / "t.csv").write_text("path,label\na.png,oak\n")
     refuses(tmp_path / "t.csv", r"t\.csv has one class only, 'oak'; a classifier needs two or more")

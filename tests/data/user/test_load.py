@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from balpoe import UserError
-from balpoe.data.user.load import cache_folder, load_own
+from balpoe.data.user.load import cache_folder, load_user_data
 from pictures import picture, picture_folder
 
 COUNTS = {"ash": 20, "birch": 10, "cedar": 4, "date": 1}
@@ -26,7 +26,7 @@ def notes(found):
 
 
 def test_a_split_that_spares_rare_classes(folder):
-    found = load_own(folder)
+    found = load_user_data(folder)
     assert found.train.class_names == ("ash", "birch", "cedar", "date")
     assert found.train.class_counts.tolist() == [16, 8, 3, 1]
     assert found.test.class_counts.tolist() == [4, 2, 1, 0]
@@ -36,47 +36,47 @@ def test_a_split_that_spares_rare_classes(folder):
 
 
 def test_the_same_files_have_the_same_split_and_version_wherever_they_lie(folder, tmp_path):
-    before = load_own(folder)
-    moved = load_own(shutil.copytree(folder, tmp_path / "elsewhere"))
+    before = load_user_data(folder)
+    moved = load_user_data(shutil.copytree(folder, tmp_path / "elsewhere"))
     assert moved.version == before.version
     assert [path.split("/")[-2:] for path in moved.test.paths] == [path.split("/")[-2:] for path in before.test.paths]
     picture(0, 99).save(folder / "ash" / "new.png")
-    assert load_own(folder).version != before.version
+    assert load_user_data(folder).version != before.version
 
 
 def test_parts_that_the_data_come_with(tmp_path):
     picture_folder(tmp_path / "set" / "train", COUNTS)
     picture_folder(tmp_path / "set" / "test", {"ash": 3, "birch": 3, "cedar": 3, "date": 3}, first=100)
-    found = load_own(tmp_path / "set")
+    found = load_user_data(tmp_path / "set")
     assert found.train.class_counts.tolist() == [20, 10, 4, 1]
     assert found.test.class_counts.tolist() == [3, 3, 3, 3]
 
 
-def test_a_test_picture_that_is_in_training_is_named(tmp_path):
+def test_a_test_image_that_is_in_training_is_named(tmp_path):
     root = tmp_path / "set"
     picture_folder(root / "train", COUNTS)
     picture_folder(root / "test", dict.fromkeys(COUNTS, 2), first=100)
     shutil.copy(root / "train" / "ash" / "005.png", root / "test" / "ash" / "copy.png")
-    text = notes(load_own(root))
-    assert "the same picture in training and in the test, which flatters: 1 (" in text
+    text = notes(load_user_data(root))
+    assert "the same image in training and in the test, which flatters: 1 (" in text
     assert f"{root}/test/ash/copy.png is {root}/train/ash/005.png of training" in text
 
 
 def test_copies_stay_on_one_side_of_a_split_that_is_made_here(folder):
     for number in range(8):
         shutil.copy(folder / "ash" / f"{number:03}.png", folder / "ash" / f"copy-{number}.png")
-    found = load_own(folder)
+    found = load_user_data(folder)
     digests = set(found.train.digests) & set(found.test.digests)
     assert not digests
     assert "copies of another file: 8 (" in notes(found)
 
 
-def test_one_picture_in_two_classes_is_told(folder):
+def test_one_image_in_two_classes_is_told(folder):
     shutil.copy(folder / "ash" / "000.png", folder / "birch" / "000-again.png")
-    assert "in more than one class, so that a label is wrong: 1 (" in notes(load_own(folder))
+    assert "in more than one class, so that a label is wrong: 1 (" in notes(load_user_data(folder))
 
 
-def test_pictures_that_look_like_one_of_training_are_counted(tmp_path):
+def test_images_that_look_like_one_of_training_are_counted(tmp_path):
     root = tmp_path / "set"
     picture_folder(root / "train", COUNTS)
     picture_folder(root / "test", dict.fromkeys(COUNTS, 2), first=100)
@@ -84,8 +84,8 @@ def test_pictures_that_look_like_one_of_training_are_counted(tmp_path):
     from PIL import Image
 
     Image.fromarray(lighter.clip(0, 255).astype(np.uint8)).save(root / "test" / "ash" / "lighter.png")
-    text = notes(load_own(root))
-    assert "almost the same picture in training and in the test: " in text
+    text = notes(load_user_data(root))
+    assert "almost the same image in training and in the test: " in text
     assert "lighter.png" in text
     assert "give --group" in text
 
@@ -97,7 +97,7 @@ def test_a_group_is_never_split(tmp_path):
         for animal in range(6):
             for view in range(4):
                 picture(label, 10 * animal + view).save(root / name / f"{name}{animal}-view{view}.png")
-    found = load_own(root, group=r"(\w+)-view")
+    found = load_user_data(root, group=r"(\w+)-view")
     animals = [{path.rpartition("/")[2].partition("-")[0] for path in part.paths} for part in (found.train, found.test)]
     assert not animals[0] & animals[1]
     assert animals[1]
@@ -106,25 +106,25 @@ def test_a_group_is_never_split(tmp_path):
 def test_unreadable_files_are_named_and_refused_unless_skipped(folder):
     whole = (folder / "ash" / "003.png").read_bytes()
     (folder / "ash" / "003.png").write_bytes(whole[: len(whole) // 2])
-    (folder / "birch" / "note.jpg").write_text("no picture")
+    (folder / "birch" / "note.jpg").write_text("no image")
     with pytest.raises(UserError, match=r"003\.png is damaged .*--skip-unreadable goes on without it and 1 more"):
-        load_own(folder)
-    found = load_own(folder, skip_unreadable=True)
+        load_user_data(folder)
+    found = load_user_data(folder, skip_unreadable=True)
     assert found.train.class_counts.sum() + found.test.class_counts.sum() == sum(COUNTS.values()) - 1
     assert len(found.unreadable) == 2
     assert "left out, because they cannot be read: 2 files" in notes(found)
 
 
-def test_a_class_of_which_no_picture_can_be_read(folder):
-    (folder / "date" / "000.png").write_text("no picture")
+def test_a_class_of_which_no_image_can_be_read(folder):
+    (folder / "date" / "000.png").write_text("no image")
     with pytest.raises(UserError, match="there is no training sample of 'date'"):
-        load_own(folder, skip_unreadable=True)
+        load_user_data(folder, skip_unreadable=True)
 
 
 def test_features_with_labels(tmp_path):
     labels = np.array(["common"] * 20 + ["rare"] * 5)
     np.savez(tmp_path / "table.npz", features=np.random.default_rng(0).normal(3, 2, (25, 6)), labels=labels)
-    found = load_own(tmp_path / "table.npz")
+    found = load_user_data(tmp_path / "table.npz")
     assert found.train.class_names == ("common", "rare")
     assert found.train.class_counts.tolist() == [16, 4]
     inputs = found.train.preprocessing.normalise(found.train.images)

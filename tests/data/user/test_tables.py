@@ -9,7 +9,7 @@ from balpoe.data.user.tables import table_rows
 
 @pytest.fixture
 def table(tmp_path):
-    """Write a table beside the pictures a.png, b.png, c d.png and 木.png."""
+    """Write a table beside the images a.png, b.png, c d.png and 木.png."""
     for name in ("a.png", "b.png", "c d.png", "木.png"):
         (tmp_path / name).touch()
 

@@ -202,7 +202,7 @@ def test_wrong_running_statistics_are_noticed(small, monkeypatch):
 def test_batches_that_are_too_large_are_refused():
     layers = list(launches.layers_of(resnet()))
     with pytest.raises(ValueError, match="more numbers of a batch than the kernels can count"):
-        launches.Plan(layers, torch.empty(4096, 3, 256, 256, device="meta"))
+        launches.LaunchPlan(layers, torch.empty(4096, 3, 256, 256, device="meta"))
 
 
 def test_which_networks_can_be_fused():
@@ -288,7 +288,7 @@ def test_what_a_copy_writes_is_fenced_before_tensor_cores_read_it(num_experts):
     half = dict.fromkeys(["x", "weight", "y", "dy", "residual", "activation", "dz"], "*bf16")
     whole = dict.fromkeys(["sums", "stats", "partial"], "*fp32")
     layers, made = list(launches.layers_of(resnet(num_experts))), {}
-    for layer, size in zip(layers, launches.Plan(layers, torch.empty(128, 3, 32, 32)).sizes, strict=True):
+    for layer, size in zip(layers, launches.LaunchPlan(layers, torch.empty(128, 3, 32, 32)).sizes, strict=True):
         types = {**half, **whole, "x": "*fp32" if layer.in_channels == 3 else "*bf16"}
         programs = {"conv_forward": size.forward.settings, "weight_gradient": size.weights.settings}
         if layer.in_channels > 3:

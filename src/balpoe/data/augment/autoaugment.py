@@ -1,6 +1,6 @@
 """AutoAugment for CIFAR-10 (Cubuk et al. 2019): fourteen operations, their magnitudes, and who undergoes which.
 
-On a CPU the operations are, pixel for pixel, torchvision's of one picture; nothing is ever read from the device.
+On a CPU the operations are, pixel for pixel, torchvision's of one image; nothing is ever read from the device.
 """
 
 import functools
@@ -44,7 +44,7 @@ MAGNITUDES = {
     "Posterize": [8.0 - round(level / (9 / 4)) for level in range(10)],
     "Solarize": _levels(255.0)[::-1],
 }
-"""Of a shear pixels per pixel, of a translation sides, of a rotation degrees, of a posterisation bits that stay."""
+"""A shear in pixels per pixel, a translation in sides, a rotation in degrees, a posterisation in bits that stay."""
 
 SIGNED = frozenset(name for name in MAGNITUDES if name not in ("Posterize", "Solarize"))
 
@@ -64,13 +64,13 @@ OPERATIONS: dict[str, Callable[[Tensor, Tensor, Fill], Tensor]] = {
     "Equalize": lambda images, m, fill: equalize(images),
     "Invert": lambda images, m, fill: 255 - images,
 }
-"""From pictures, one signed float32 magnitude each and the colour of uncovered corners to changed pictures."""
+"""From images, one signed float32 magnitude each and the colour of uncovered corners to changed images."""
 
 
 @functools.cache
 def policies() -> list[tuple[tuple[str, float, int | None], ...]]:
     """Return the 25 published sub-policies for CIFAR-10, each of two steps: operation, probability, level."""
-    from torchvision.transforms import AutoAugment, AutoAugmentPolicy  # takes seconds, and not all data are pictures
+    from torchvision.transforms import AutoAugment, AutoAugmentPolicy  # takes seconds, and not all data are images
 
     return AutoAugment(AutoAugmentPolicy.CIFAR10).policies  # type: ignore[no-any-return]
 
@@ -82,12 +82,12 @@ def _step(name: str, probability: float, level: int | None) -> tuple[float, ...]
 
 
 def group_rows(policy: np.ndarray, applied: np.ndarray, sign: np.ndarray) -> tuple[np.ndarray, np.ndarray, list[int]]:
-    """Return which pictures each operation changes, and how far, ordered by step and then as `OPERATIONS`.
+    """Return which images each operation changes, and how far, ordered by step and then as `OPERATIONS`.
 
     Args:
-        policy: The number of each picture's sub-policy (samples,).
-        applied: A draw from 0 to 1 for each step and picture (2, samples); below its probability a step is taken.
-        sign: The direction of each step, 1 or -1 (2, samples).
+        policy: Number of each image's sub-policy (samples,).
+        applied: Draw from 0 to 1 for each step and image (2, samples); below its probability a step is taken.
+        sign: Direction of each step, 1 or -1 (2, samples).
 
     Returns:
         Rows, their magnitudes, and how many of them each of the 28 operations of both steps has.
@@ -100,13 +100,13 @@ def group_rows(policy: np.ndarray, applied: np.ndarray, sign: np.ndarray) -> tup
 def sort_rows(
     number: np.ndarray, taken: np.ndarray, amounts: np.ndarray, num_operations: int
 ) -> tuple[np.ndarray, np.ndarray, list[int]]:
-    """Return which pictures each operation changes, and how far, ordered by step and then by operation.
+    """Return which images each operation changes, and how far, ordered by step and then by operation.
 
     Args:
-        number: The operation of each step and picture (steps, samples).
+        number: Operation of each step and image (steps, samples).
         taken: Whether the step is taken (steps, samples).
-        amounts: How far (steps, samples).
-        num_operations: To choose from.
+        amounts: Size of each change (steps, samples).
+        num_operations: Number of operations to choose from.
 
     Returns:
         Rows, their amounts, and how many of them each operation of each step has.

@@ -1,7 +1,7 @@
-"""The grey values of pictures changed in place: brightness, contrast, saturation and the like, each by its own amount.
+"""The grey values of images changed in place: brightness, contrast, saturation and the like, each by its own amount.
 
-Pure functions of uint8 pictures (samples, channels, height, width), one or three channels, on any device; nothing is
-ever read from the device. On a CPU they are, pixel for pixel, torchvision's tensor functions of one picture.
+Pure functions of uint8 images (samples, channels, height, width), one or three channels, on any device; nothing is
+ever read from the device. On a CPU they are, pixel for pixel, torchvision's tensor functions of one image.
 """
 
 import torch
@@ -21,7 +21,7 @@ __all__ = [
 
 
 def brightness(images: Tensor, amounts: Tensor) -> Tensor:
-    """Return the pictures times 1 + amount, one amount for each.
+    """Return the images times 1 + amount, one amount for each.
 
     >>> brightness(torch.full((2, 1, 1, 1), 100, dtype=torch.uint8), torch.tensor([0.5, -0.5])).flatten().tolist()
     [150, 50]
@@ -30,18 +30,18 @@ def brightness(images: Tensor, amounts: Tensor) -> Tensor:
 
 
 def saturation(images: Tensor, amounts: Tensor) -> Tensor:
-    """Return the pictures with 1 + amount times their difference from grey.
+    """Return the images with 1 + amount times their difference from grey.
 
     >>> red = torch.tensor([200, 100, 0], dtype=torch.uint8).view(1, 3, 1, 1)
     >>> saturation(red, torch.tensor([-1.0])).flatten().tolist()
     [118, 118, 118]
     """
-    # Without colour nothing is to change; blended with itself, a picture would lose a grey level here and there.
+    # Without colour nothing is to change; blended with itself, an image would lose a grey level here and there.
     return images if images.shape[1] == 1 else _blend(images, _grey(images), amounts)
 
 
 def contrast(images: Tensor, amounts: Tensor) -> Tensor:
-    """Return the pictures with 1 + amount times their difference from their mean grey.
+    """Return the images with 1 + amount times their difference from their mean grey.
 
     >>> contrast(torch.tensor([[[[100, 200]]]], dtype=torch.uint8), torch.tensor([0.5])).flatten().tolist()
     [75, 225]
@@ -51,7 +51,7 @@ def contrast(images: Tensor, amounts: Tensor) -> Tensor:
 
 
 def sharpness(images: Tensor, amounts: Tensor) -> Tensor:
-    """Return the pictures with 1 + amount times their difference from a blurred copy; the border stays."""
+    """Return the images with 1 + amount times their difference from a blurred copy; the border stays."""
     if min(images.shape[-2:]) < 3:
         return images
     wide = images.to(torch.int16)
@@ -65,7 +65,7 @@ def sharpness(images: Tensor, amounts: Tensor) -> Tensor:
 
 
 def posterize(images: Tensor, bits: Tensor) -> Tensor:
-    """Return the pictures with so many of the highest bits of each value.
+    """Return the images with so many of the highest bits of each value.
 
     >>> posterize(torch.full((2, 1, 1, 1), 255, dtype=torch.uint8), torch.tensor([4, 0])).flatten().tolist()
     [240, 0]
@@ -75,7 +75,7 @@ def posterize(images: Tensor, bits: Tensor) -> Tensor:
 
 
 def solarize(images: Tensor, thresholds: Tensor) -> Tensor:
-    """Return the pictures with values from the threshold on inverted.
+    """Return the images with values from the threshold on inverted.
 
     >>> solarize(torch.tensor([[[[99, 100]]]], dtype=torch.uint8), torch.tensor([100])).flatten().tolist()
     [99, 155]
@@ -84,7 +84,7 @@ def solarize(images: Tensor, thresholds: Tensor) -> Tensor:
 
 
 def solarize_add(images: Tensor, amounts: Tensor) -> Tensor:
-    """Return the pictures with an amount, of at most 128, added to values below 128.
+    """Return the images with an amount, of at most 128, added to values below 128.
 
     >>> solarize_add(torch.tensor([[[[127, 128]]]], dtype=torch.uint8), torch.tensor([100])).flatten().tolist()
     [227, 128]
@@ -93,7 +93,7 @@ def solarize_add(images: Tensor, amounts: Tensor) -> Tensor:
 
 
 def autocontrast(images: Tensor) -> Tensor:
-    """Return the pictures with each channel stretched to 0 and 255.
+    """Return the images with each channel stretched to 0 and 255.
 
     >>> autocontrast(torch.tensor([[[[50, 75, 150]]]], dtype=torch.uint8)).flatten().tolist()
     [0, 63, 255]
@@ -105,7 +105,7 @@ def autocontrast(images: Tensor) -> Tensor:
 
 
 def equalize(images: Tensor) -> Tensor:
-    """Return the pictures with the values of each channel spread as evenly as their order allows."""
+    """Return the images with the values of each channel spread as evenly as their order allows."""
     pixels = images.flatten(2).long()
     one = torch.ones((), dtype=torch.int32, device=images.device)
     zeros = torch.zeros(*images.shape[:2], 256, dtype=torch.int32, device=images.device)
@@ -119,7 +119,7 @@ def equalize(images: Tensor) -> Tensor:
 
 
 def _blend(images: Tensor, others: Tensor, amounts: Tensor) -> Tensor:
-    """Move each picture away from the other one by its amount, or towards it by a negative one."""
+    """Move each image away from the other one by its amount, or towards it by a negative one."""
     amounts = amounts[:, None, None, None]
     return ((1 + amounts) * images - amounts * others).clamp(0, 255).to(torch.uint8)
 

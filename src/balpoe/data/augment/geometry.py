@@ -1,7 +1,7 @@
-"""Pictures turned, sheared and moved, each by an amount of its own.
+"""Images turned, sheared and moved, each by an amount of its own.
 
-Pure functions of uint8 pictures (samples, channels, height, width) on any device; nothing is ever read from the device.
-On a CPU they are, pixel for pixel, torchvision's tensor functions of one picture.
+Pure functions of uint8 images (samples, channels, height, width) on any device; nothing is ever read from the device.
+On a CPU they are, pixel for pixel, torchvision's tensor functions of one image.
 """
 
 import math
@@ -13,17 +13,17 @@ from torch.nn import functional as F
 __all__ = ["Fill", "rotate", "shear", "translate"]
 
 Fill = int | tuple[int, ...]
-"""The colour of what comes from outside the picture: one grey, or one value per channel."""
+"""The colour of what comes from outside the image: one grey, or one value per channel."""
 
 
 def rotate(images: Tensor, angles: Tensor, fill: Fill = 0, mode: str = "nearest") -> Tensor:
-    """Return each picture turned counter-clockwise by its angle in degrees about its centre.
+    """Return each image turned counter-clockwise by its angle in degrees about its centre.
 
     Args:
         images: uint8 (samples, channels, height, width).
-        angles: (samples,).
-        fill: The colour of the corners.
-        mode: "nearest" pixel, or "bilinear" between four.
+        angles: Degrees (samples,).
+        fill: Colour of the corners.
+        mode: "nearest" pixel, or "bilinear" between four pixels.
 
     >>> rotate(torch.tensor([[[[1, 2], [3, 4]]]], dtype=torch.uint8), torch.tensor([90.0])).tolist()
     [[[[2, 4], [1, 3]]]]
@@ -37,14 +37,14 @@ def rotate(images: Tensor, angles: Tensor, fill: Fill = 0, mode: str = "nearest"
 
 
 def shear(images: Tensor, slopes: Tensor, axis: int, fill: Fill = 0, mode: str = "nearest") -> Tensor:
-    """Return pictures whose pixels moved along an axis (0: x, 1: y) in proportion to the other coordinate.
+    """Return images whose pixels moved along an axis (0: x, 1: y) in proportion to the other coordinate.
 
     Args:
         images: uint8 (samples, channels, height, width).
         slopes: Pixels per pixel (samples,); the first line stays where it is.
-        axis: 0 for x, 1 for y.
-        fill: The colour of what is uncovered.
-        mode: As for `rotate`.
+        axis: Direction, 0 for x and 1 for y.
+        fill: Colour of what is uncovered.
+        mode: "nearest" or "bilinear".
 
     >>> shear(torch.tensor([[[[1, 2], [3, 4]]]], dtype=torch.uint8), torch.tensor([0.5]), axis=0).tolist()
     [[[[1, 2], [4, 0]]]]
@@ -56,14 +56,14 @@ def shear(images: Tensor, slopes: Tensor, axis: int, fill: Fill = 0, mode: str =
 
 
 def translate(images: Tensor, pixels: Tensor, axis: int, fill: Fill = 0, mode: str = "nearest") -> Tensor:
-    """Return pictures moved along an axis (0: to the right, 1: down).
+    """Return images moved along an axis (0: to the right, 1: down).
 
     Args:
         images: uint8 (samples, channels, height, width).
-        pixels: How far (samples,).
-        axis: 0 for x, 1 for y.
-        fill: The colour of what is uncovered.
-        mode: As for `rotate`.
+        pixels: Distances (samples,).
+        axis: Direction, 0 for x and 1 for y.
+        fill: Colour of what is uncovered.
+        mode: "nearest" or "bilinear".
 
     >>> translate(torch.tensor([[[[1, 2], [3, 4]]]], dtype=torch.uint8), torch.tensor([1.0]), axis=0).tolist()
     [[[[0, 1], [0, 3]]]]
@@ -78,12 +78,12 @@ def _identity(amounts: Tensor) -> Tensor:
 
 
 def _resample(images: Tensor, sources: Tensor, fill: Fill, mode: str) -> Tensor:
-    """Return pictures whose pixel p is taken from (x, y, 1) @ sources, both measured from the centre.
+    """Return images whose pixel p is taken from (x, y, 1) @ sources, both measured from the centre.
 
     Args:
-        images: (samples, channels, height, width).
-        sources: One matrix per picture (samples, 3, 2).
-        fill: The colour of pixels that come from outside.
+        images: uint8 (samples, channels, height, width).
+        sources: One matrix per image (samples, 3, 2).
+        fill: Colour of pixels that come from outside.
         mode: "nearest" or "bilinear".
     """
     height, width = images.shape[-2:]
@@ -95,7 +95,7 @@ def _resample(images: Tensor, sources: Tensor, fill: Fill, mode: str) -> Tensor:
     pixels = torch.stack([x, y, torch.ones_like(x)], dim=-1)
     # Half of width and height, made there: a number put into a tensor on a GPU makes the CPU wait for it.
     sides = width / 2 + torch.arange(2, device=images.device) * ((height - width) / 2)
-    # With the borders of the picture at -1 and 1, and by the very matrix product that torchvision uses, again for
+    # With the borders of the image at -1 and 1, and by the very matrix product that torchvision uses, again for
     # pixels half-way between two.
     grid = (pixels.view(1, -1, 3) @ (sources.float() / sides)).view(-1, height, width, 2)
     # Outside is zero to grid_sample: with the fill subtracted, and added again, it is the fill.
@@ -105,6 +105,6 @@ def _resample(images: Tensor, sources: Tensor, fill: Fill, mode: str) -> Tensor:
 
 
 def _colour(fill: Fill, images: Tensor) -> Tensor:
-    """Return the fill as (channels, 1, 1) or one number, made on the device of the pictures."""
+    """Return the fill as (channels, 1, 1) or one number, made on the device of the images."""
     values = (fill,) if isinstance(fill, int) else fill[: images.shape[1]]
     return torch.cat([torch.full((1, 1, 1), float(value), device=images.device) for value in values])

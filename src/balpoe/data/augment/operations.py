@@ -1,7 +1,7 @@
-"""Augmentation of whole sets or batches of uint8 pictures at once, on any device.
+"""Augmentation of whole sets or batches of uint8 images at once, on any device.
 
-Each operation is a pure function of pictures and of one parameter per picture; the classes below draw the parameters
-and apply them: to a data set on the device once per epoch, to streamed pictures batch by batch, always outside the
+Each operation is a pure function of images and of one parameter per image; the classes below draw the parameters
+and apply them: to a data set on the device once per epoch, to streamed images batch by batch, always outside the
 step. Pixel for pixel the results are those of torchvision's tensor functions for the same parameters.
 """
 
@@ -19,7 +19,7 @@ from torch.nn import functional as F
 from balpoe.data.augment import autoaugment, randaugment
 from balpoe.data.augment.colour import brightness, contrast, saturation
 from balpoe.data.augment.geometry import rotate
-from balpoe.data.transfer import sent
+from balpoe.data.transfer import to_device
 
 __all__ = [
     "AUGMENTATIONS",
@@ -38,50 +38,50 @@ __all__ = [
     "rotate",
 ]
 
-# Pictures of 32 x 32 pixels, or as many pixels of larger ones, that are changed at once: bounds the memory of float
+# Images of 32 x 32 pixels, or as many pixels of larger ones, that are changed at once: bounds the memory of float
 # copies, sampling grids and histograms.
-BLOCK = 4096
+AUGMENTED_AT_ONCE = 4096
 
 
 class Operation(ABC):
-    """One step of an augmentation: draws parameters for each picture, and applies them.
+    """One step of an augmentation: draws parameters for each image, and applies them.
 
-    Whoever holds some of the pictures draws for all and applies a part of the draws, `draw[..., rows]`.
+    Whoever holds some of the images draws for all and applies a part of the draws, `draw[..., rows]`.
 
-    >>> pictures, chance = torch.arange(8, dtype=torch.uint8).view(4, 1, 1, 2), np.random.default_rng(1)
-    >>> (flipped,) = Flip().draw(4, (1, 2), chance)
-    >>> flipped.tolist(), Flip().apply(pictures[1::2], flipped[1::2]).flatten(1).tolist()
+    >>> images, rng = torch.arange(8, dtype=torch.uint8).view(4, 1, 1, 2), np.random.default_rng(1)
+    >>> (flipped,) = Flip().draw(4, (1, 2), rng)
+    >>> flipped.tolist(), Flip().apply(images[1::2], flipped[1::2]).flatten(1).tolist()
     ([False, False, True, False], [[2, 3], [6, 7]])
     """
 
     @abstractmethod
-    def draw(self, count: int, size: Sequence[int], chance: np.random.Generator) -> tuple[np.ndarray, ...]:
-        """Return the parameters of so many pictures, arrays whose last axis is the picture.
+    def draw(self, count: int, size: Sequence[int], rng: np.random.Generator) -> tuple[np.ndarray, ...]:
+        """Return the parameters of so many images, arrays whose last axis is the image.
 
         Args:
-            count: Pictures.
+            count: Number of images.
             size: Their height and width.
-            chance: Where the draws come from.
+            rng: Generator of the draws.
         """
 
     @abstractmethod
     def apply(self, images: Tensor, *draws: np.ndarray) -> Tensor:
-        """Return the pictures (samples, channels, height, width), each changed by its own draw."""
+        """Return the images (samples, channels, height, width), each changed by its own draw."""
 
-    def __call__(self, images: Tensor, chance: np.random.Generator) -> Tensor:
-        """Return the pictures, each changed by its own draw from `chance`."""
-        return self.apply(images, *self.draw(len(images), images.shape[-2:], chance))
+    def __call__(self, images: Tensor, rng: np.random.Generator) -> Tensor:
+        """Return the images, each changed by its own draw from `rng`."""
+        return self.apply(images, *self.draw(len(images), images.shape[-2:], rng))
 
 
 @dataclass(frozen=True)
 class Crop(Operation):
-    """A window of the picture's size out of the picture with a black frame of `padding` pixels."""
+    """A window of the image's size out of the image with a black frame of `padding` pixels."""
 
     padding: int = 4
 
-    def draw(self, count: int, size: Sequence[int], chance: np.random.Generator) -> tuple[np.ndarray, ...]:
+    def draw(self, count: int, size: Sequence[int], rng: np.random.Generator) -> tuple[np.ndarray, ...]:
         """Return the window's row and column (2, samples)."""
-        return (chance.integers(0, 2 * self.padding + 1, size=(2, count)),)
+        return (rng.integers(0, 2 * self.padding + 1, size=(2, count)),)
 
     def apply(self, images: Tensor, *draws: np.ndarray) -> Tensor:
         """Return the windows."""
@@ -91,14 +91,14 @@ class Crop(Operation):
 
 @dataclass(frozen=True)
 class Flip(Operation):
-    """Left and right swapped, in half of the pictures."""
+    """Left and right swapped, in half of the images."""
 
-    def draw(self, count: int, size: Sequence[int], chance: np.random.Generator) -> tuple[np.ndarray, ...]:
-        """Return which pictures are swapped (samples,)."""
-        return (chance.random(count) < 0.5,)
+    def draw(self, count: int, size: Sequence[int], rng: np.random.Generator) -> tuple[np.ndarray, ...]:
+        """Return which images are swapped (samples,)."""
+        return (rng.random(count) < 0.5,)
 
     def apply(self, images: Tensor, *draws: np.ndarray) -> Tensor:
-        """Return the pictures, some of them mirrored."""
+        """Return the images, some of them mirrored."""
         return flip(images, _send(draws[0], images))
 
 
@@ -108,12 +108,12 @@ class Rotate(Operation):
 
     degrees: float = 15.0
 
-    def draw(self, count: int, size: Sequence[int], chance: np.random.Generator) -> tuple[np.ndarray, ...]:
+    def draw(self, count: int, size: Sequence[int], rng: np.random.Generator) -> tuple[np.ndarray, ...]:
         """Return the angles (samples,)."""
-        return (chance.uniform(-self.degrees, self.degrees, size=count),)
+        return (rng.uniform(-self.degrees, self.degrees, size=count),)
 
     def apply(self, images: Tensor, *draws: np.ndarray) -> Tensor:
-        """Return the pictures, turned."""
+        """Return the images, turned."""
         block = _block(images)
         parts = zip(images.split(block), _send(draws[0], images).split(block), strict=True)
         return torch.cat([rotate(*part) for part in parts]) if len(images) else images
@@ -125,14 +125,14 @@ class AutoAugment(Operation):
 
     fill: int = 128
 
-    def draw(self, count: int, size: Sequence[int], chance: np.random.Generator) -> tuple[np.ndarray, ...]:
+    def draw(self, count: int, size: Sequence[int], rng: np.random.Generator) -> tuple[np.ndarray, ...]:
         """Return the sub-policy (samples,), and for its two steps a number from 0 to 1 and a direction (2, samples)."""
-        policy = chance.integers(0, len(autoaugment.policies()), size=count)
-        applied = chance.random((2, count))
-        return policy, applied, _signs((2, count), chance)
+        policy = rng.integers(0, len(autoaugment.policies()), size=count)
+        applied = rng.random((2, count))
+        return policy, applied, _signs((2, count), rng)
 
     def apply(self, images: Tensor, *draws: np.ndarray) -> Tensor:
-        """Return the pictures after both steps, the first step of every picture before any second one."""
+        """Return the images after both steps, the first step of every image before any second one."""
         operations = [*autoaugment.OPERATIONS.values()] * 2
         return _change(images, operations, *autoaugment.group_rows(*draws), self.fill)
 
@@ -142,11 +142,11 @@ class RandAugment(Operation):
     """A few of fifteen operations, any of them, each applied or not (Cubuk et al. 2020; as in timm).
 
     Args:
-        steps: How many operations a picture may undergo.
-        level: How far they go, from 0 to 10, on average ...
-        deviation: ... and the deviation from it, before it is clipped to 0 and 10.
-        probability: Of a step.
-        fill: The colour of uncovered corners.
+        steps: Largest number of operations on an image.
+        level: Mean strength, from 0 to 10.
+        deviation: Standard deviation of the strength, before it is clipped to 0 and 10.
+        probability: Probability of a step.
+        fill: Colour of uncovered corners.
     """
 
     steps: int = 2
@@ -155,16 +155,16 @@ class RandAugment(Operation):
     probability: float = 0.5
     fill: tuple[int, ...] = (124, 116, 104)
 
-    def draw(self, count: int, size: Sequence[int], chance: np.random.Generator) -> tuple[np.ndarray, ...]:
+    def draw(self, count: int, size: Sequence[int], rng: np.random.Generator) -> tuple[np.ndarray, ...]:
         """Return which operation each step is, whether it is taken, its level and its direction (steps, samples)."""
         shape = (self.steps, count)
-        number = chance.integers(0, len(randaugment.OPERATIONS), size=shape)
-        taken = chance.random(shape) < self.probability
-        levels = chance.normal(self.level, self.deviation, shape).clip(0, randaugment.HIGHEST)
-        return number, taken, levels, _signs(shape, chance)
+        number = rng.integers(0, len(randaugment.OPERATIONS), size=shape)
+        taken = rng.random(shape) < self.probability
+        levels = rng.normal(self.level, self.deviation, shape).clip(0, randaugment.HIGHEST)
+        return number, taken, levels, _signs(shape, rng)
 
     def apply(self, images: Tensor, *draws: np.ndarray) -> Tensor:
-        """Return the pictures after all steps, the first step of every picture before any second one."""
+        """Return the images after all steps, the first step of every image before any second one."""
         operations = [operation.change for operation in randaugment.OPERATIONS.values()] * self.steps
         return _change(images, operations, *randaugment.rand_rows(*draws), self.fill)
 
@@ -177,14 +177,14 @@ class ColourJitter(Operation):
     contrast: float = 0.4
     saturation: float = 0.4
 
-    def draw(self, count: int, size: Sequence[int], chance: np.random.Generator) -> tuple[np.ndarray, ...]:
+    def draw(self, count: int, size: Sequence[int], rng: np.random.Generator) -> tuple[np.ndarray, ...]:
         """Return the number of the order (samples,), and three factors (3, samples)."""
         most = np.array([[self.brightness], [self.contrast], [self.saturation]])
-        order = chance.integers(0, len(ORDERS), size=count)
-        return order, chance.uniform(np.maximum(1 - most, 0), 1 + most, size=(3, count)).astype(np.float32)
+        order = rng.integers(0, len(ORDERS), size=count)
+        return order, rng.uniform(np.maximum(1 - most, 0), 1 + most, size=(3, count)).astype(np.float32)
 
     def apply(self, images: Tensor, *draws: np.ndarray) -> Tensor:
-        """Return the pictures with the factors of each applied in its order."""
+        """Return the images with the factors of each applied in its order."""
         order, factors = draws
         rows, sizes = np.argsort(order, kind="stable"), np.bincount(order, minlength=len(ORDERS))
         # Less one while still float32: exact for factors from 0.5 to 2, so that one more gives the factor again.
@@ -198,12 +198,12 @@ class Cutout(Operation):
 
     size: int = 16
 
-    def draw(self, count: int, size: Sequence[int], chance: np.random.Generator) -> tuple[np.ndarray, ...]:
+    def draw(self, count: int, size: Sequence[int], rng: np.random.Generator) -> tuple[np.ndarray, ...]:
         """Return the centre's row and column (2, samples)."""
-        return (chance.integers(0, np.array(size)[:, None], size=(2, count)),)
+        return (rng.integers(0, np.array(size)[:, None], size=(2, count)),)
 
     def apply(self, images: Tensor, *draws: np.ndarray) -> Tensor:
-        """Return the pictures, each with its square."""
+        """Return the images, each with its square."""
         rows, columns = _send(draws[0], images)
         return cutout(images, rows, columns, self.size)
 
@@ -224,26 +224,26 @@ AUGMENTATIONS: dict[str, tuple[Operation, ...]] = {
 """By name, as recipes say them; "standard" is the reference's for CIFAR, with its rotation by 15 degrees."""
 
 CROPS_WHILE_DECODING = frozenset({"resized-crop", "imagenet", "randaugment"})
-"""Augmentations that begin with a random part of the picture, which is all that is decoded of it."""
+"""Augmentations that begin with a random part of the image, which is all that is decoded of it."""
 
 
 def crop(images: Tensor, top: Tensor, left: Tensor, padding: int) -> Tensor:
-    """Return the window at (top, left) of each picture padded with zeros, in the picture's size."""
+    """Return the window at (top, left) of each image padded with zeros, in the image's size."""
     height, width = images.shape[-2:]
     padded = F.pad(images, (padding, padding, padding, padding))
     rows = top[:, None, None] + torch.arange(height, device=images.device)[:, None]
     columns = left[:, None, None] + torch.arange(width, device=images.device)
-    picture = torch.arange(len(images), device=images.device)[:, None, None]
-    return padded[picture, :, rows, columns].permute(0, 3, 1, 2).contiguous()
+    image = torch.arange(len(images), device=images.device)[:, None, None]
+    return padded[image, :, rows, columns].permute(0, 3, 1, 2).contiguous()
 
 
 def flip(images: Tensor, flipped: Tensor) -> Tensor:
-    """Return the pictures mirrored where `flipped` says so."""
+    """Return the images mirrored where `flipped` says so."""
     return torch.where(flipped[:, None, None, None], images.flip(-1), images)
 
 
 def cutout(images: Tensor, rows: Tensor, columns: Tensor, size: int) -> Tensor:
-    """Return the pictures with a black square of `size` pixels a side around (row, column)."""
+    """Return the images with a black square of `size` pixels a side around (row, column)."""
     height, width = images.shape[-2:]
     below = torch.arange(height, device=images.device) - (rows[:, None] - size // 2)
     right = torch.arange(width, device=images.device) - (columns[:, None] - size // 2)
@@ -265,7 +265,7 @@ def _change(
     sizes: list[int],
     *settings: object,
 ) -> Tensor:
-    """Return the pictures after each operation in turn has changed its rows, so many of them, by their amounts."""
+    """Return the images after each operation in turn has changed its rows, so many of them, by their amounts."""
     images, block = images.clone(), _block(images)
     groups = zip(operations, _send(rows, images).split(sizes), _send(amounts, images).split(sizes), strict=True)
     for operation, chosen, amount in groups:
@@ -276,14 +276,14 @@ def _change(
 
 
 def _block(images: Tensor) -> int:
-    """How many of these pictures are changed at once."""
-    return max(1, BLOCK * 32 * 32 // max(1, images.shape[-2:].numel()))
+    """How many of these images are changed at once."""
+    return max(1, AUGMENTED_AT_ONCE * 32 * 32 // max(1, images.shape[-2:].numel()))
 
 
-def _signs(shape: tuple[int, ...], chance: np.random.Generator) -> np.ndarray:
-    return np.where(chance.random(shape) < 0.5, -1, 1)
+def _signs(shape: tuple[int, ...], rng: np.random.Generator) -> np.ndarray:
+    return np.where(rng.random(shape) < 0.5, -1, 1)
 
 
 def _send(draws: np.ndarray, images: Tensor) -> Tensor:
-    """Return the draws on the pictures' device."""
-    return sent(torch.from_numpy(draws), images.device)
+    """Return the draws on the images' device."""
+    return to_device(torch.from_numpy(draws), images.device)

@@ -31,10 +31,10 @@ HIGHEST = 10.0
 
 
 class RandOperation(NamedTuple):
-    """One of the fifteen: what it does to pictures, and how far it goes."""
+    """One of the fifteen: what it does to images, and how far it goes."""
 
     change: Callable[[Tensor, Tensor, Fill], Tensor]
-    """From pictures, one float32 amount each and the colour of uncovered corners to changed pictures."""
+    """From images, one float32 amount each and the colour of uncovered corners to changed images."""
     amount: Callable[[np.ndarray], np.ndarray]
     """From parts of the highest level to amounts."""
     signed: bool = False
@@ -79,13 +79,13 @@ OPERATIONS = {
 def rand_rows(
     number: np.ndarray, taken: np.ndarray, levels: np.ndarray, sign: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, list[int]]:
-    """Return which pictures each operation changes, and how far, ordered by step and then as `OPERATIONS`.
+    """Return which images each operation changes, and how far, ordered by step and then as `OPERATIONS`.
 
     Args:
-        number: The operation of each step and picture (steps, samples).
+        number: Operation of each step and image (steps, samples).
         taken: Whether the step is taken (steps, samples).
-        levels: From 0 to 10 (steps, samples).
-        sign: The direction, 1 or -1 (steps, samples).
+        levels: Strength from 0 to 10 (steps, samples).
+        sign: Direction, 1 or -1 (steps, samples).
 
     Returns:
         Rows, their amounts, and how many of them each operation of each step has.

@@ -1,7 +1,7 @@
-"""Picture files of any usual format as uint8 tensors, cropped and resized while they are read.
+"""Image files of any usual format as uint8 tensors, cropped and resized while they are read.
 
-A picture is what one sees: turned as its EXIF entry says, the first frame of several, transparent parts on white,
-16-bit grey values by their high byte. Pixel for pixel the results are those of torchvision on Pillow pictures; only a
+An image is what one sees: turned as its EXIF entry says, the first frame of several, transparent parts on white,
+16-bit grey values by their high byte. Pixel for pixel the results are those of torchvision on Pillow images; only a
 JPEG much larger than wanted is decoded at a half, a quarter or an eighth of its size, which skips most of the work.
 Nothing else that Pillow could open is tried: some of its formats start other programs.
 """
@@ -27,17 +27,17 @@ from balpoe.errors import UserError
 if TYPE_CHECKING:
     from PIL import Image
 
-__all__ = ["MOST_PIXELS", "PICTURE_SUFFIXES", "ResizedCrop", "Source", "read_crop", "read_picture", "read_thumbnail"]
+__all__ = ["IMAGE_SUFFIXES", "MOST_PIXELS", "ResizedCrop", "Source", "read_crop", "read_image", "read_thumbnail"]
 
-PICTURE_SUFFIXES = frozenset(
+IMAGE_SUFFIXES = frozenset(
     ".jpg .jpeg .jpe .jfif .png .webp .bmp .gif .tif .tiff .ppm .pgm .pbm .pnm".split()  # noqa: SIM905
 )
-"""How the names of picture files end, in lower case; what is in a file decides how it is read."""
+"""Endings of the names of image files, in lower case; what is in a file decides how it is read."""
 
 FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "GIF", "TIFF", "PPM")
 
 MOST_PIXELS = 250_000_000
-"""A larger picture is refused by its header: decoded it would take more than a gigabyte."""
+"""A larger image is refused by its header: decoded it would take more than a gigabyte."""
 
 KEPT = 1.5
 """A reduced JPEG keeps so many pixels for each one wanted. On photographs the result then differs from that of the
@@ -50,48 +50,48 @@ LONGEST_SHAPE = 4
 """Beyond so many times the short side, a centre crop looks at the middle alone: a line of pixels stays small."""
 
 Source: TypeAlias = "str | Path | bytes | IO[bytes] | Image.Image"
-"""A path, the bytes of a file, an open file, or a Pillow picture."""
+"""A path, the bytes of a file, an open file, or a Pillow image."""
 
 
 @dataclass(frozen=True)
 class ResizedCrop:
-    """A part of the picture of random area and shape, as torchvision's RandomResizedCrop draws it.
+    """A part of the image of random area and shape, as torchvision's RandomResizedCrop draws it.
 
     >>> ResizedCrop(scale=(1.0, 1.0), ratio=(1.0, 1.0)).box(300, 200, np.random.default_rng(0))  # no square has it all
     (50, 0, 200, 200)
     """
 
     scale: tuple[float, float] = (0.08, 1.0)
-    """Least and greatest share of the picture's area."""
+    """Least and greatest share of the image's area."""
     ratio: tuple[float, float] = (3 / 4, 4 / 3)
     """Least and greatest width over height."""
 
-    def box(self, width: int, height: int, chance: np.random.Generator) -> tuple[int, int, int, int]:
-        """Return left, top, width and height of a part of a picture of this size.
+    def box(self, width: int, height: int, rng: np.random.Generator) -> tuple[int, int, int, int]:
+        """Return left, top, width and height of a part of an image of this size.
 
         Ten draws that do not fit give the largest part in the middle that has an allowed shape.
         """
         shapes = math.log(self.ratio[0]), math.log(self.ratio[1])
         for _ in range(10):
-            area, shape = width * height * chance.uniform(*self.scale), math.exp(chance.uniform(*shapes))
+            area, shape = width * height * rng.uniform(*self.scale), math.exp(rng.uniform(*shapes))
             wide, tall = round(math.sqrt(area * shape)), round(math.sqrt(area / shape))
             if 0 < wide <= width and 0 < tall <= height:
-                return int(chance.integers(width - wide + 1)), int(chance.integers(height - tall + 1)), wide, tall
+                return int(rng.integers(width - wide + 1)), int(rng.integers(height - tall + 1)), wide, tall
         shape = min(max(width / height, self.ratio[0]), self.ratio[1])
         wide, tall = min(width, round(height * shape)), min(height, round(width / shape))
         return (width - wide) // 2, (height - tall) // 2, wide, tall
 
 
-def read_picture(source: Source, size: int, resize: int) -> Tensor:
-    """Return the middle of a picture, uint8 (3, size, size), its short side resized to `resize` before.
+def read_image(source: Source, size: int, resize: int) -> Tensor:
+    """Return the middle of an image, uint8 (3, size, size), its short side resized to `resize` before.
 
     Args:
-        source: A path, the bytes of a file, an open file, or a Pillow picture.
-        size: Of the square that is returned.
-        resize: At least `size`.
+        source: A path, the bytes of a file, an open file, or a Pillow image.
+        size: Side of the square that is returned, in pixels.
+        resize: Pixels of the short side, at least `size`.
 
     >>> from balpoe.data.png import png
-    >>> read_picture(png(torch.full((3, 20, 30), 7, dtype=torch.uint8)), size=8, resize=10).unique()
+    >>> read_image(png(torch.full((3, 20, 30), 7, dtype=torch.uint8)), size=8, resize=10).unique()
     tensor([7], dtype=torch.uint8)
     """
     if not 1 <= size <= resize:
@@ -108,32 +108,32 @@ def read_picture(source: Source, size: int, resize: int) -> Tensor:
         return _tensor(resized.crop((left, top, left + size, top + size)))
 
 
-def read_crop(source: Source, size: int, crop: ResizedCrop, chance: np.random.Generator) -> Tensor:
-    """Return a random part of a picture, resized to uint8 (3, size, size).
+def read_crop(source: Source, size: int, crop: ResizedCrop, rng: np.random.Generator) -> Tensor:
+    """Return a random part of an image, resized to uint8 (3, size, size).
 
     Args:
-        source: A path, the bytes of a file, an open file, or a Pillow picture.
-        size: Of the square that is returned.
-        crop: Which parts are drawn.
-        chance: What draws them.
+        source: A path, the bytes of a file, an open file, or a Pillow image.
+        size: Side of the square that is returned, in pixels.
+        crop: Distribution of the parts.
+        rng: Generator of the draw.
 
     >>> from balpoe.data.png import png
-    >>> picture = png(torch.full((3, 20, 30), 7, dtype=torch.uint8))
-    >>> read_crop(picture, 8, ResizedCrop(), np.random.default_rng(0)).shape
+    >>> image = png(torch.full((3, 20, 30), 7, dtype=torch.uint8))
+    >>> read_crop(image, 8, ResizedCrop(), np.random.default_rng(0)).shape
     torch.Size([3, 8, 8])
     """
     with _opened(source) as image:
-        return _tensor(_resized(image, crop.box(*_size(image), chance), (size, size), KEPT_OF_CROPS))
+        return _tensor(_resized(image, crop.box(*_size(image), rng), (size, size), KEPT_OF_CROPS))
 
 
 def read_thumbnail(source: Source, size: tuple[int, int]) -> tuple[tuple[int, int], np.ndarray]:
-    """Return a picture's (width, height), and the whole of it in grey and tiny, uint8 (rows, columns).
+    """Return an image's (width, height), and the whole of it in grey and tiny, uint8 (rows, columns).
 
     All of the file is decoded, so that one that is cut short is found, but a JPEG at the smallest scale there is.
 
     Args:
-        source: A path, the bytes of a file, an open file, or a Pillow picture.
-        size: Columns and rows wanted.
+        source: A path, the bytes of a file, an open file, or a Pillow image.
+        size: Number of columns and rows.
 
     >>> from balpoe.data.png import png
     >>> read_thumbnail(png(torch.full((3, 20, 30), 7, dtype=torch.uint8)), (2, 1))
@@ -179,7 +179,7 @@ _OWN_TERMS = _OwnTerms()
 
 @contextlib.contextmanager
 def _opened(source: Source) -> Iterator["Image.Image"]:
-    """The picture, of which only a JPEG is not decoded yet; whatever goes wrong with it is told in one sentence."""
+    """The image, of which only a JPEG is not decoded yet; whatever goes wrong with it becomes one sentence."""
     from PIL import Image
 
     try:
@@ -195,17 +195,17 @@ def _opened(source: Source) -> Iterator["Image.Image"]:
                 raise UserError("is no file")  # a pipe would be waited for
             with Image.open(io.BytesIO(source) if isinstance(source, bytes) else source, formats=FORMATS) as image:
                 if image.format not in ("JPEG", "MPO"):
-                    image.load()  # some formats tell only then how the picture is turned
+                    image.load()  # some formats tell only then how the image is turned
                 yield image
     except Exception as error:  # a garbled file raises all kinds, KeyError and struct.error among them
         raise UserError(_sentence(source, error)) from error
 
 
 def _sentence(source: Source, error: Exception) -> str:
-    """What is wrong with a picture, and what to do about it."""
+    """What is wrong with an image, and what to do about it."""
     from PIL import Image, UnidentifiedImageError
 
-    name = "the picture"
+    name = "the image"
     if isinstance(source, str | Path):
         name = str(source) if str(source).isprintable() else repr(str(source))
     if isinstance(error, OSError) and error.strerror:
@@ -216,7 +216,7 @@ def _sentence(source: Source, error: Exception) -> str:
         pixels = max(map(int, re.findall(r"\d+", str(error))))
         what = f"has {pixels:,} pixels, but at most {MOST_PIXELS:,} are read"
     elif isinstance(error, UnidentifiedImageError):
-        what = "is empty" if _is_empty(source) else "is not a whole JPEG, PNG, WebP, BMP, GIF, TIFF or PPM picture"
+        what = "is empty" if _is_empty(source) else "is not a whole JPEG, PNG, WebP, BMP, GIF, TIFF or PPM image"
     else:
         what = f"is damaged ({str(error) or type(error).__name__})"
     return f"{name} {what}; replace it or leave it out"
@@ -227,7 +227,7 @@ def _is_empty(source: Source) -> bool:
 
 
 def _turn(image: "Image.Image") -> int:
-    """The EXIF orientation, 1 (as stored) to 8; whatever is odd about it is no reason to refuse a picture."""
+    """The EXIF orientation, 1 (as stored) to 8; whatever is odd about it is no reason to refuse an image."""
     try:
         return int(image.getexif().get(0x0112, 1))
     except Exception:  # garbled entries raise all kinds
@@ -240,7 +240,7 @@ def _size(image: "Image.Image") -> tuple[int, int]:
 
 
 def _upright(image: "Image.Image") -> "Image.Image":
-    """The picture as seen."""
+    """The image as seen."""
     from PIL.Image import Transpose
 
     turns = {
@@ -259,7 +259,7 @@ def _upright(image: "Image.Image") -> "Image.Image":
 def _resized(
     image: "Image.Image", box: tuple[int, int, int, int], target: tuple[int, int], kept: float
 ) -> "Image.Image":
-    """The part of the picture in a box (left, top, width, height, as seen) as RGB of the target's size."""
+    """The part of the image in a box (left, top, width, height, as seen) as RGB of the target's size."""
     width, height = _size(image)
     factor = _reduce(image, min(box[2] / target[0], box[3] / target[1]), kept)
     upright, turn = _upright(image), _turn(image)
@@ -289,7 +289,7 @@ def _reduce(image: "Image.Image", surplus: float, kept: float) -> int:
 
 
 def _rgb(image: "Image.Image") -> "Image.Image":
-    """The picture in 8-bit colours, transparent parts on white."""
+    """The image in 8-bit colours, transparent parts on white."""
     from PIL import Image
 
     if image.mode.startswith("I"):
@@ -310,6 +310,6 @@ def _high_bytes(values: np.ndarray) -> np.ndarray:
 
 
 def _tensor(image: "Image.Image") -> Tensor:
-    """An RGB picture as uint8 (3, height, width); channel by channel is faster than by a transposed copy."""
+    """An RGB image as uint8 (3, height, width); channel by channel is faster than by a transposed copy."""
     planes = bytearray().join(channel.tobytes() for channel in image.split())
     return torch.frombuffer(planes, dtype=torch.uint8).view(3, image.height, image.width)

@@ -1,4 +1,4 @@
-"""The chance of an epoch: every draw is a function of the seed, the epoch and what it is for.
+"""The randomness of an epoch: every draw is a function of the seed, the epoch and what it is for.
 
 Nothing is stored: a resumed run, two processes, or a captured step draw the same numbers by construction.
 """
@@ -13,22 +13,22 @@ from torch import Tensor
 from balpoe.errors import UserError
 from balpoe.method.mixing import box_share
 
-__all__ = ["BatchPlan", "EpochPlan", "chance", "plan_epoch", "sample_chance"]
+__all__ = ["BatchPlan", "EpochPlan", "plan_epoch", "rng", "sample_rng"]
 
 
-def chance(seed: int, epoch: int, subject: str) -> np.random.Generator:
+def rng(seed: int, epoch: int, subject: str) -> np.random.Generator:
     """Return the generator of one subject ("order", "mix", ...) in one epoch.
 
-    >>> bool((chance(0, 3, "order").random(4) == chance(0, 3, "order").random(4)).all())
+    >>> bool((rng(0, 3, "order").random(4) == rng(0, 3, "order").random(4)).all())
     True
     """
-    return sample_chance(seed, epoch, subject, 0)
+    return sample_rng(seed, epoch, subject, 0)
 
 
-def sample_chance(seed: int, epoch: int, subject: str, index: int) -> np.random.Generator:
+def sample_rng(seed: int, epoch: int, subject: str, index: int) -> np.random.Generator:
     """Return the generator of one sample, for what is drawn where only that sample is known.
 
-    >>> bool(sample_chance(0, 3, "crop", 7).random() == sample_chance(0, 3, "crop", 7).random())
+    >>> bool(sample_rng(0, 3, "crop", 7).random() == sample_rng(0, 3, "crop", 7).random())
     True
     """
     key = np.array([seed, zlib.crc32(subject.encode())], dtype=np.uint64)
@@ -44,7 +44,7 @@ class BatchPlan:
     partners: Tensor | None = None
     """Row i is mixed with row start + partners[i]; None for a batch that is not mixed."""
     weight: float = 1.0
-    """Mixup's weight of the row itself; of CutMix, the share it wants to keep before the box is cut."""
+    """Weight of the row itself; with CutMix the share that it keeps before the box is clipped."""
     centre: tuple[float, float] | None = None
     """The centre of CutMix's box; None for mixup."""
 
@@ -58,7 +58,7 @@ class BatchPlan:
         One number in the shape of a sample; with `cuts` a map, (1, height, width), also for mixup.
         """
         if cuts and len(size) != 3:
-            raise UserError(f"CutMix wants pictures, but the samples have shape {size}; set cutmix_probability to 0")
+            raise UserError(f"CutMix wants images, but the samples have shape {size}; set cutmix_probability to 0")
         if self.centre is not None:
             return box_share(self.weight, *self.centre, *size[1:])[None]
         return torch.full((1, *size[1:]) if cuts else (1,) * len(size), self.weight)
@@ -89,22 +89,22 @@ def plan_epoch(
     """Return an epoch's plan: each sample once; a last batch below `smallest_batch` joins the one before.
 
     Args:
-        seed: Of the run.
-        epoch: From 0.
-        num_samples: In the training set.
-        batch_size: Over all processes.
-        mixup_alpha: Of Beta(alpha, alpha); 0 for none.
-        cutmix_probability: The part of the batches that CutMix, with alpha 1, takes from mixup.
-        smallest_batch: Batch normalisation wants 2 in every process.
+        seed: Seed of the run.
+        epoch: Number of the epoch, from 0.
+        num_samples: Size of the training set.
+        batch_size: Samples of a batch, over all processes.
+        mixup_alpha: Parameter of Beta(alpha, alpha); 0 for no mixup.
+        cutmix_probability: Share of the batches that CutMix, with alpha 1, takes from mixup.
+        smallest_batch: Least number of samples; batch normalisation wants 2 in every process.
 
     >>> [(batch.start, batch.stop) for batch in plan_epoch(0, 0, 9, 4).batches]
     [(0, 4), (4, 9)]
     """
-    order = torch.from_numpy(chance(seed, epoch, "order").permutation(num_samples))
+    order = torch.from_numpy(rng(seed, epoch, "order").permutation(num_samples))
     starts = list(range(0, num_samples, batch_size))
     if len(starts) > 1 and num_samples - starts[-1] < smallest_batch:
         starts.pop()
-    draws = chance(seed, epoch, "mix")
+    draws = rng(seed, epoch, "mix")
     bounds = zip(starts, [*starts[1:], num_samples], strict=True)
     batches = tuple(_plan_batch(start, stop, draws, mixup_alpha, cutmix_probability) for start, stop in bounds)
     mixes = mixup_alpha > 0 or cutmix_probability > 0

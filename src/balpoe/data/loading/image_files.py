@@ -1,4 +1,4 @@
-"""Labelled pictures on disk: decoded when they are wanted, by processes of their own."""
+"""Labelled images on disk: decoded when they are wanted, by processes of their own."""
 
 import os
 import signal
@@ -11,23 +11,23 @@ from torch import Tensor
 from torch.utils.data import DataLoader
 
 from balpoe.data.dataset import Dataset, Preprocessing
-from balpoe.data.loading.decode import ResizedCrop, Source, read_crop, read_picture
-from balpoe.data.loading.epoch_plan import sample_chance
+from balpoe.data.loading.decode import ResizedCrop, Source, read_crop, read_image
+from balpoe.data.loading.epoch_plan import sample_rng
 from balpoe.errors import UserError
 from balpoe.method.priors import class_counts
 
-__all__ = ["PictureFiles", "PictureLoader", "Samples", "decoded", "default_workers", "raw_blocks"]
+__all__ = ["ImageLoader", "PictureFiles", "Samples", "decoded", "default_workers", "raw_blocks"]
 
 
 class PictureFiles:
-    """Picture files, labels and class names: like a `Dataset`, for more than memory holds.
+    """Image files, labels and class names: like a `Dataset`, for more than memory holds.
 
     Args:
-        paths: Of the pictures.
+        paths: Paths of the images.
         targets: Integer labels from 0, (samples,).
-        class_names: One per class.
-        preprocessing: The size that pictures are brought to, and the statistics that normalise them.
-        digests: Of the files' contents, where they are known: they are what features are kept by.
+        class_names: A name for each class.
+        preprocessing: Size that images are brought to, and the statistics that normalise them.
+        digests: Digests of the files' contents, where they are known: cached features are found by them.
 
     >>> data = PictureFiles(["a.jpg", "b.jpg"], [1, 0], ("ash", "birch"), Preprocessing((3, 224, 224), resize=256))
     >>> len(data), data.class_counts.tolist()
@@ -47,13 +47,13 @@ class PictureFiles:
         self.class_counts = class_counts(self.targets, len(class_names))
         self.class_names, self.preprocessing = tuple(class_names), preprocessing
         if len(self.paths) != len(self.targets):
-            raise UserError(f"there are {len(self.paths)} pictures but {len(self.targets)} labels")
+            raise UserError(f"there are {len(self.paths)} images but {len(self.targets)} labels")
 
     def __len__(self) -> int:
         return len(self.targets)
 
     def __getitem__(self, index: int) -> tuple[Tensor, Tensor]:
-        """Return one raw picture and its label, as torch's DataLoader wants them."""
+        """Return one raw image and its label, as torch's DataLoader wants them."""
         return decoded(self.paths[index], self.preprocessing), self.targets[index]
 
     def checksum(self) -> int:
@@ -62,7 +62,7 @@ class PictureFiles:
         return zlib.crc32(names.encode(errors="surrogatepass"), zlib.crc32(self.targets.numpy().tobytes()))
 
     def subset(self, indices: Tensor) -> "PictureFiles":
-        """Return the given pictures, with the same names and preprocessing."""
+        """Return the given images, with the same names and preprocessing."""
         rows = indices.tolist()
         paths, digests = ([values[row] for row in rows] if values else [] for values in (self.paths, self.digests))
         return PictureFiles(paths, self.targets[indices], self.class_names, self.preprocessing, digests)
@@ -72,15 +72,15 @@ Samples = Dataset | PictureFiles
 """What a network is trained on and measured with."""
 
 
-class PictureLoader:
-    """Blocks of raw pictures, decoded ahead by processes that stay from epoch to epoch.
+class ImageLoader:
+    """Blocks of raw images, decoded ahead by processes that stay from epoch to epoch.
 
     Args:
-        data: The files.
-        crop: Another part of each picture in each epoch; None: its middle.
-        seed: Of the crops.
-        workers: How many processes; 0: this one; -1: as the machine allows.
-        pin: Whether the pictures go on to a GPU.
+        data: Files to read.
+        crop: Distribution of the part that is read in each epoch; None for the middle.
+        seed: Seed of the crops.
+        workers: Number of processes; 0 for this one, -1 for as many as the machine allows.
+        pin: Whether the images go on to a GPU.
     """
 
     def __init__(
@@ -100,7 +100,7 @@ class PictureLoader:
         )  # fmt: skip
 
     def blocks(self, epoch: int, blocks: Iterable[Sequence[int]]) -> Iterator[Tensor]:
-        """Yield uint8 pictures (rows, channels, height, width) for each block of rows, in order."""
+        """Yield uint8 images (rows, channels, height, width) for each block of rows, in order."""
         self.keys.values = [(epoch, list(rows)) for rows in blocks]
         for block in self.loader:
             if isinstance(block, str):
@@ -114,7 +114,7 @@ def raw_blocks(data: Samples, size: int, workers: int = -1) -> Iterator[Tensor]:
         yield from data.images.split(size)
         return
     starts = range(0, len(data), size)
-    yield from PictureLoader(data, workers=min(default_workers() if workers < 0 else workers, len(starts) - 1)).blocks(
+    yield from ImageLoader(data, workers=min(default_workers() if workers < 0 else workers, len(starts) - 1)).blocks(
         0, (range(start, min(start + size, len(data))) for start in starts)
     )
 
@@ -145,18 +145,18 @@ class _Reader:
         self.paths, self.preprocessing, self.crop, self.seed = paths, preprocessing, crop, seed
 
     def __getitem__(self, key: tuple[int, list[int]]) -> Tensor | str:
-        """Return the pictures, or what is wrong with one: raised in a worker, it would come with the worker's trace."""
+        """Return the images, or what is wrong with one: raised in a worker, it would come with the worker's trace."""
         epoch, rows = key
         try:
-            return torch.stack([self._picture(epoch, row) for row in rows])
+            return torch.stack([self._image(epoch, row) for row in rows])
         except UserError as error:
             return str(error)
 
-    def _picture(self, epoch: int, row: int) -> Tensor:
+    def _image(self, epoch: int, row: int) -> Tensor:
         if self.crop is None:
             return decoded(self.paths[row], self.preprocessing)
-        chance = sample_chance(self.seed, epoch, "crop", row)
-        return read_crop(self.paths[row], self.preprocessing.size[-1], self.crop, chance)
+        rng = sample_rng(self.seed, epoch, "crop", row)
+        return read_crop(self.paths[row], self.preprocessing.size[-1], self.crop, rng)
 
 
 def _begin(worker: int) -> None:
@@ -165,6 +165,6 @@ def _begin(worker: int) -> None:
 
 
 def decoded(source: Source, preprocessing: Preprocessing) -> Tensor:
-    """Return a picture as a network with this preprocessing is shown it, uint8 (3, height, width)."""
+    """Return an image as a network with this preprocessing is shown it, uint8 (3, height, width)."""
     side = preprocessing.size[-1]
-    return read_picture(source, side, preprocessing.resize or side)
+    return read_image(source, side, preprocessing.resize or side)

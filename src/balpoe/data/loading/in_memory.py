@@ -8,12 +8,12 @@ from torch import Tensor
 
 from balpoe.data.augment.operations import Operation
 from balpoe.data.dataset import Dataset
-from balpoe.data.loading.epoch_plan import BatchPlan, EpochPlan, chance
-from balpoe.data.transfer import sent
+from balpoe.data.loading.epoch_plan import BatchPlan, EpochPlan, rng
+from balpoe.data.transfer import to_device
 
 __all__ = ["Batch", "ResidentData"]
 
-BLOCK = 4096  # samples normalised and mixed at once: few calls, and memory for floats of no more than these
+SAMPLES_AT_ONCE = 4096  # samples normalised and mixed at once: few calls, and memory for floats of no more than these
 
 
 class Batch(NamedTuple):
@@ -42,10 +42,10 @@ class ResidentData:
     """Training data on the device, as uint8 or float32.
 
     Args:
-        data: What to hold.
-        device: Where.
+        data: Samples to hold.
+        device: Device that holds them.
         augmentation: Operations applied in order to all samples, anew in each epoch.
-        seed: Of the run.
+        seed: Seed of the run.
     """
 
     def __init__(self, data: Dataset, device: torch.device, augmentation: Sequence[Operation], seed: int) -> None:
@@ -53,15 +53,15 @@ class ResidentData:
         self.preprocessing = data.preprocessing
         self.augmentation, self.seed = augmentation, seed
         # What convolutions on a GPU want; a CPU's are faster without.
-        pictures = device.type == "cuda" and data.images.ndim == 4
-        self.layout = torch.channels_last if pictures else torch.contiguous_format
+        images = device.type == "cuda" and data.images.ndim == 4
+        self.layout = torch.channels_last if images else torch.contiguous_format
 
     def batches(self, plan: EpochPlan, epoch: int, *, first: int = 0, rank: int = 0, world: int = 1) -> Iterator[Batch]:
         """Yield this process's part, every `world`-th row from `rank`, of the batches from number `first` on."""
         images = self.images
         for operation in self.augmentation:
-            images = operation(images, chance(self.seed, epoch, type(operation).__name__))
-        per_block = max(1, BLOCK // (plan.batches[0].stop - plan.batches[0].start))
+            images = operation(images, rng(self.seed, epoch, type(operation).__name__))
+        per_block = max(1, SAMPLES_AT_ONCE // (plan.batches[0].stop - plan.batches[0].start))
         for begin in range(first, len(plan.batches), per_block):
             yield from self._block(images, plan, plan.batches[begin : begin + per_block], rank, world)
 
@@ -70,16 +70,16 @@ class ResidentData:
     ) -> Iterator[Batch]:
         parts = [torch.arange(batch.start + rank, batch.stop, world) for batch in batches]
         sizes = [len(part) for part in parts]
-        rows = sent(plan.order[torch.cat(parts)], self.device)
+        rows = to_device(plan.order[torch.cat(parts)], self.device)
         inputs, targets = self.preprocessing.normalise(images[rows]), self.targets[rows]
         mixed: Sequence[tuple[Tensor | None, Tensor | None]] = [(None, None)] * len(batches)
         if plan.mixes:
             places = [batch.start + batch.mates()[rank::world] for batch in batches]
-            partners = sent(plan.order[torch.cat(places)], self.device)
-            shares = sent(
+            partners = to_device(plan.order[torch.cat(places)], self.device)
+            shares = to_device(
                 torch.stack([batch.share(self.preprocessing.size, plan.cuts) for batch in batches]), self.device
             )
-            of_row = sent(torch.arange(len(batches)).repeat_interleave(torch.tensor(sizes)), self.device)
+            of_row = to_device(torch.arange(len(batches)).repeat_interleave(torch.tensor(sizes)), self.device)
             inputs = torch.lerp(self.preprocessing.normalise(images[partners]), inputs, shares[of_row])
             weights = shares.flatten(1).mean(dim=1)
             mixed = list(zip(self.targets[partners].split(sizes), weights, strict=True))

@@ -1,4 +1,4 @@
-"""Pictures from files on their way to the device: decoded ahead, then varied, normalised and mixed there in batches."""
+"""Images from files on their way to the device: decoded ahead, then varied, normalised and mixed there in batches."""
 
 from collections.abc import Iterator, Sequence
 
@@ -8,10 +8,10 @@ from torch import Tensor
 
 from balpoe.data.augment.operations import Operation
 from balpoe.data.loading.decode import ResizedCrop
-from balpoe.data.loading.epoch_plan import BatchPlan, EpochPlan, chance
-from balpoe.data.loading.image_files import PictureFiles, PictureLoader, Samples
+from balpoe.data.loading.epoch_plan import BatchPlan, EpochPlan, rng
+from balpoe.data.loading.image_files import ImageLoader, PictureFiles, Samples
 from balpoe.data.loading.in_memory import Batch, ResidentData
-from balpoe.data.transfer import sent
+from balpoe.data.transfer import to_device
 from balpoe.errors import UserError
 
 __all__ = ["StreamedData", "batch_source"]
@@ -27,33 +27,31 @@ def batch_source(
     """Return what cuts a data set into batches: held on the device, or streamed to it.
 
     Args:
-        data: To train on.
-        device: Where.
-        augmentation: Applied in order, anew in each epoch; a `ResizedCrop` comes first, and for files alone.
-        seed: Of the run.
-        workers: Processes that decode files.
+        data: Training set.
+        device: Device that batches go to.
+        augmentation: Operations applied in order, anew in each epoch; a `ResizedCrop` comes first, and for files alone.
+        seed: Seed of the run.
+        workers: Number of processes that decode files.
     """
     crops = [operation for operation in augmentation if isinstance(operation, ResizedCrop)]
     operations = [operation for operation in augmentation if not isinstance(operation, ResizedCrop)]
     if isinstance(data, PictureFiles):
         return StreamedData(data, device, crops[0] if crops else None, operations, seed, workers)
     if crops:
-        raise UserError(
-            "pictures held in memory cannot be cropped while they are decoded; use --augmentation crop-flip"
-        )
+        raise UserError("images held in memory cannot be cropped while they are decoded; use --augmentation crop-flip")
     return ResidentData(data, device, operations, seed)
 
 
 class StreamedData:
-    """Training pictures in files: the batches of `ResidentData`, for more than a device or memory holds.
+    """Training images in files: the batches of `ResidentData`, for more than a device or memory holds.
 
     Args:
-        data: The files.
-        device: Where batches go.
-        crop: The part of each picture that is decoded; None: its middle.
+        data: Files to read.
+        device: Device that batches go to.
+        crop: Distribution of the part that is decoded; None for the middle.
         augmentation: Operations applied to each batch on the device.
-        seed: Of the run.
-        workers: Processes that decode.
+        seed: Seed of the run.
+        workers: Number of processes that decode.
     """
 
     def __init__(
@@ -68,41 +66,41 @@ class StreamedData:
         self.targets, self.preprocessing, self.device = data.targets, data.preprocessing, device
         self.augmentation, self.seed = augmentation, seed
         self.on_gpu = device.type == "cuda"
-        self.loader = PictureLoader(data, crop, seed, workers, pin=self.on_gpu)
+        self.loader = ImageLoader(data, crop, seed, workers, pin=self.on_gpu)
 
     def batches(self, plan: EpochPlan, epoch: int, *, first: int = 0, rank: int = 0, world: int = 1) -> Iterator[Batch]:
         """Yield this process's part, every `world`-th row from `rank`, of the batches from number `first` on."""
-        # Drawn for all pictures, whatever the batches: what happens to a picture does not depend on its neighbours.
+        # Drawn for all images, whatever the batches: what happens to an image does not depend on its neighbours.
         size = self.preprocessing.size[-2:]
         draws = [
-            operation.draw(len(self.targets), size, chance(self.seed, epoch, type(operation).__name__))
+            operation.draw(len(self.targets), size, rng(self.seed, epoch, type(operation).__name__))
             for operation in self.augmentation
         ]
         batches = plan.batches[first:]
         parts = [plan.order[batch.start + rank : batch.stop : world] for batch in batches]
         blocks = self.loader.blocks(epoch, (part.tolist() for part in parts))
-        for batch, rows, pictures in zip(batches, parts, blocks, strict=True):
-            yield self._batch(plan, batch, rows, pictures, draws, rank, world)
+        for batch, rows, images in zip(batches, parts, blocks, strict=True):
+            yield self._batch(plan, batch, rows, images, draws, rank, world)
 
     def _batch(
         self,
         plan: EpochPlan,
         batch: BatchPlan,
         rows: Tensor,
-        pictures: Tensor,
+        images: Tensor,
         draws: Sequence[tuple[np.ndarray, ...]],
         rank: int,
         world: int,
     ) -> Batch:
-        pictures = pictures.to(self.device, non_blocking=True)
+        images = images.to(self.device, non_blocking=True)
         for operation, drawn in zip(self.augmentation, draws, strict=True):
-            pictures = operation.apply(pictures, *(values[..., rows.numpy()] for values in drawn))
-        inputs, targets = self.preprocessing.normalise(pictures), sent(self.targets[rows], self.device)
+            images = operation.apply(images, *(values[..., rows.numpy()] for values in drawn))
+        inputs, targets = self.preprocessing.normalise(images), to_device(self.targets[rows], self.device)
         others = weight = None
         if plan.mixes:
-            # Within this process's part, so that no picture is decoded twice; alone, that is the plan itself.
-            partners = sent(batch.mates()[rank::world].argsort().argsort(), self.device)
-            share = sent(batch.share(self.preprocessing.size, plan.cuts), self.device)
+            # Within this process's part, so that no image is decoded twice; alone, that is the plan itself.
+            partners = to_device(batch.mates()[rank::world].argsort().argsort(), self.device)
+            share = to_device(batch.share(self.preprocessing.size, plan.cuts), self.device)
             inputs, others, weight = torch.lerp(inputs[partners], inputs, share), targets[partners], share.mean()
         layout = torch.channels_last if self.on_gpu else torch.contiguous_format
         return Batch(

@@ -53,9 +53,9 @@ def check_classes(labels: Iterable[str], test_labels: Iterable[str], source: obj
     """Refuse training labels of a single class, and classes that only the test part has.
 
     Args:
-        labels: Of the training part.
-        test_labels: Of the test part, if there is one.
-        source: The file or folder, for the message.
+        labels: Labels of the training part.
+        test_labels: Labels of the test part, if there is one.
+        source: File or folder, for the message.
     """
     known, tested = set(labels), set(test_labels)
     if unwritable := sorted(name for name in known | tested if not name or not name.isprintable()):

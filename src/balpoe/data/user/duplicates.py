@@ -1,4 +1,4 @@
-"""Pictures that are there twice: the same file, or nearly the same picture."""
+"""Images that are there twice: the same file, or nearly the same image."""
 
 import itertools
 from collections import defaultdict
@@ -9,7 +9,7 @@ import numpy as np
 __all__ = ["near_pairs", "same_digest"]
 
 BITS = 64
-MOST_AT_ONCE = 2**20
+MOST_COMPARISONS = 2**20
 """Comparisons held in memory."""
 
 
@@ -29,15 +29,15 @@ def same_digest(digests: Sequence[str]) -> list[list[int]]:
 def near_pairs(hashes_a: np.ndarray, hashes_b: np.ndarray, distance: int = 4) -> np.ndarray:
     """Return, for each row of b that has one within a distance, the nearest row of a: (pairs, 2), a then b.
 
-    Of equally near rows the first. One pair for each row of b, not all of them: a thousand copies of one picture would
+    Of equally near rows the first. One pair for each row of b, not all of them: a thousand copies of one image would
     make a million. Two hashes that differ in at most d bits agree in at least one of d + 1 bands of bits, so that only
-    hashes with a band in common are compared. A hash of zeros or of ones comes from a picture without structure, says
+    hashes with a band in common are compared. A hash of zeros or of ones comes from an image without structure, says
     nothing, and is left out.
 
     Args:
-        hashes_a: Of one set of pictures, uint64.
-        hashes_b: Of another.
-        distance: The most bits in which near ones differ.
+        hashes_a: Hashes of one set of images, uint64.
+        hashes_b: Hashes of another set.
+        distance: Largest number of bits in which near ones differ.
 
     >>> near_pairs(np.array([0b1111, 0b1000], dtype=np.uint64), np.array([0, 0b1110], dtype=np.uint64), distance=1)
     array([[0, 1]])
@@ -90,5 +90,5 @@ def _bands(hashes: np.ndarray, number: int) -> Iterator[np.ndarray]:
 def _pieces(count: np.ndarray) -> Iterator[np.ndarray]:
     """Yield the rows that have something to compare, so many at a time that the comparisons fit into memory."""
     rows = np.flatnonzero(count)
-    piece = np.cumsum(count[rows]) // MOST_AT_ONCE
+    piece = np.cumsum(count[rows]) // MOST_COMPARISONS
     yield from (part for part in np.split(rows, np.flatnonzero(np.diff(piece)) + 1) if len(part))

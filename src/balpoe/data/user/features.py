@@ -29,11 +29,11 @@ class FeaturesFile:
 
     Args:
         features: float32 (samples, features).
-        labels: The name of each sample's class.
-        class_names: Those that have training samples.
-        groups: What each sample belongs to; "" for one that stands for itself; None where nothing is known of groups.
+        labels: Name of each sample's class.
+        class_names: Names of the classes that have training samples.
+        groups: Group of each sample, "" for one in no group; None where nothing is known of groups.
         test_features: float32 (test samples, features).
-        test_labels: Of the test samples.
+        test_labels: Labels of the test samples.
     """
 
     features: Tensor
@@ -50,7 +50,7 @@ class FeaturesFile:
 
     @cached_property
     def test_targets(self) -> Tensor | None:
-        """Those of the test samples."""
+        """The test labels as places among the class names."""
         return None if self.test_labels is None else class_indices(self.test_labels, self.class_names)
 
     def version(self) -> str:
@@ -172,7 +172,7 @@ def _features(arrays: dict[str, np.ndarray], name: str) -> Tensor:
     if bool(wrong.any()):
         raise UserError(
             f"{name}: sample {int(wrong.nonzero()[0])} has a value that is NaN, infinite or too large for float32 "
-            f"({int(wrong.sum()):,} such samples); remove or mend them"
+            f"({int(wrong.sum()):,} such samples); remove or fix them"
         )
     return features
 
@@ -203,7 +203,7 @@ def _counted(labels: np.ndarray, name: str, class_names: tuple[str, ...]) -> lis
     if len(wrong):
         raise UserError(
             f"{name}: sample {wrong[0]} has the label {labels[wrong[0]]}, but class_names has {len(class_names)} "
-            "names, into which labels count from 0; mend one of them"
+            "names, into which labels count from 0; fix one of them"
         )
     return [class_names[label] for label in labels.tolist()]
 

@@ -1,4 +1,4 @@
-"""The pictures that somebody names, one after the other: files, folders, patterns and tables, never all in memory."""
+"""The images that somebody names, one after the other: files, folders, patterns and tables, never all in memory."""
 
 import csv
 import glob
@@ -7,24 +7,24 @@ import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from balpoe.data.loading.decode import PICTURE_SUFFIXES
+from balpoe.data.loading.decode import IMAGE_SUFFIXES
 from balpoe.data.user.folders import CLUTTER
-from balpoe.data.user.tables import COLUMNS, DELIMITERS
+from balpoe.data.user.tables import COLUMN_NAMES, DELIMITERS
 from balpoe.errors import UserError
 
-__all__ = ["picture_paths"]
+__all__ = ["image_paths"]
 
 
-def picture_paths(inputs: Sequence[str]) -> Iterator[str]:
-    """Return the paths of all pictures; an input that names nothing is told at once.
+def image_paths(inputs: Sequence[str]) -> Iterator[str]:
+    """Return the paths of all images; an input that names nothing is refused at once.
 
     Args:
-        inputs: Files; folders, of which all pictures are taken; patterns such as `photos/**/*.jpg`; and .csv or .tsv
+        inputs: Files; folders, of which all images are taken; patterns such as `photos/**/*.jpg`; and .csv or .tsv
             with a column of paths, which are relative to the table.
     """
     for each in inputs:
         if not os.path.exists(each) and next(glob.iglob(each, recursive=True), None) is None:
-            raise UserError(f"there is nothing at {each}; give pictures, a folder, a pattern, or a table of paths")
+            raise UserError(f"there is nothing at {each}; give images, a folder, a pattern, or a table of paths")
     return itertools.chain.from_iterable(map(_named, inputs))
 
 
@@ -43,7 +43,7 @@ def _in_folder(folder: str) -> Iterator[str]:
     for place, folders, files in os.walk(folder, onerror=_unreadable):
         folders[:] = sorted(name for name in folders if _is_seen(name))
         for name in sorted(filter(_is_seen, files)):
-            if os.path.splitext(name)[1].lower() in PICTURE_SUFFIXES:
+            if os.path.splitext(name)[1].lower() in IMAGE_SUFFIXES:
                 yield os.path.join(place, name)
 
 
@@ -60,9 +60,9 @@ def _in_table(table: Path) -> Iterator[str]:
         with open(table, encoding="utf-8-sig", newline="") as stream:
             reader = csv.DictReader(stream, delimiter=DELIMITERS[table.suffix.lower()], strict=True)
             names = {name.strip().casefold(): name for name in reader.fieldnames or ()}
-            column = next((names[name] for name in COLUMNS["path"] if name in names), None)
+            column = next((names[name] for name in COLUMN_NAMES["path"] if name in names), None)
             if column is None:
-                raise UserError(f"{table}, line 1: there is no column of paths; name it {COLUMNS['path'][0]}")
+                raise UserError(f"{table}, line 1: there is no column of paths; name it {COLUMN_NAMES['path'][0]}")
             for row in reader:
                 if not row[column]:
                     raise UserError(

@@ -1,4 +1,4 @@
-"""One pass over all picture files before training begins: which can be read, how large they are, which are alike."""
+"""One pass over all image files before training begins: which can be read, how large they are, which are alike."""
 
 import contextlib
 import functools
@@ -18,25 +18,25 @@ from balpoe.files import read_text, write_text
 
 __all__ = ["Inspection", "difference_hash", "inspect"]
 
-BLOCK = 256  # files that wait for a thread at a time; a million of them would fill the memory
+FILES_AT_ONCE = 256  # files that wait for a thread at a time; a million of them would fill the memory
 
 CACHE_NAME = "inspection-1.jsonl"  # counted up when an Inspection means something else than before
 
 
 class Inspection(NamedTuple):
-    """What was found in one picture file; with an error, the other fields say nothing.
+    """What was found in one image file; with an error, the other fields say nothing.
 
     >>> Inspection(error="x.jpg is empty; replace it or leave it out").width
     0
     """
 
     width: int = 0
-    """As seen: after the turn that an EXIF entry asks for."""
+    """Width as seen, after the turn that an EXIF entry asks for."""
     height: int = 0
     digest: str = ""
-    """Of the file's bytes (BLAKE2b, 128 bits, hexadecimal): equal for copies of one file."""
+    """Digest of the file's bytes (BLAKE2b, 128 bits, hexadecimal): equal for copies of one file."""
     pixels: int = 0
-    """Of the picture as seen (64 bits, see difference_hash): alike for pictures that look alike."""
+    """Hash of the image as seen (64 bits, see difference_hash): alike for images that look alike."""
     error: str = ""
     """One sentence when the file cannot be read; otherwise empty."""
 
@@ -54,10 +54,10 @@ def inspect(
     """Return what is found in each file, all of which is decoded.
 
     Args:
-        paths: Of picture files.
-        threads: How many files are read at once; by default a few more than the machine has cores.
-        progress: Called with the number of files done so far, now and then and at the end.
-        cache: A folder in which results are kept, also those of an interrupted pass: what did not change since is not
+        paths: Paths of image files.
+        threads: Number of files that are read at once; by default a few more than the machine has cores.
+        progress: Function called with the number of files done so far, now and then and at the end.
+        cache: Folder in which results are kept, also those of an interrupted pass: what did not change since is not
             read again.
 
     >>> inspect(["absent.jpg"])[0].error
@@ -67,8 +67,8 @@ def inspect(
     before, found = len(kept), []
     try:
         with ThreadPoolExecutor(threads) as pool:
-            for start in range(0, len(paths), BLOCK):
-                found += _inspect_block(pool, paths[start : start + BLOCK], kept)
+            for start in range(0, len(paths), FILES_AT_ONCE):
+                found += _inspect_block(pool, paths[start : start + FILES_AT_ONCE], kept)
                 if progress:
                     progress(len(found))
     finally:
@@ -78,7 +78,7 @@ def inspect(
 
 
 def difference_hash(grey: np.ndarray) -> int:
-    """Return 64 bits: whether each pixel of a picture, (8, 9) grey values, is brighter than its left neighbour.
+    """Return 64 bits: whether each pixel of an image, (8, 9) grey values, is brighter than its left neighbour.
 
     Scaling, compression and a change of brightness leave nearly all of them as they are.
 
@@ -91,7 +91,7 @@ def difference_hash(grey: np.ndarray) -> int:
 def _inspect_block(
     pool: ThreadPoolExecutor, paths: Sequence[str | Path], kept: dict[_Key, Inspection]
 ) -> list[Inspection]:
-    """Take what is kept, read the rest, and keep what could be read: other files may be mended without a trace."""
+    """Take what is kept, read the rest, and keep what could be read: other files may be fixed without a trace."""
     keys = [_key(path) for path in paths]
     missing = [path for path, key in zip(paths, keys, strict=True) if key not in kept]
     read = iter(list(pool.map(_inspect_file, missing)))
@@ -102,7 +102,7 @@ def _inspect_block(
 
 def _inspect_file(path: str | Path) -> Inspection:
     digest = ""
-    with contextlib.suppress(OSError), open(path, "rb") as stream:  # what is wrong is told below
+    with contextlib.suppress(OSError), open(path, "rb") as stream:  # what is wrong is said below
         digest = hashlib.file_digest(stream, functools.partial(hashlib.blake2b, digest_size=16)).hexdigest()
     try:
         (width, height), grey = read_thumbnail(path, (9, 8))

@@ -1,4 +1,4 @@
-"""Pictures on disk with their labels, listed from folders or a table."""
+"""Images on disk with their labels, listed from folders or a table."""
 
 import os
 import re
@@ -14,7 +14,7 @@ from torch import Tensor
 
 from balpoe.data.user.class_names import check_classes, class_indices, class_name, natural_order, some_of
 from balpoe.data.user.folders import folder_rows
-from balpoe.data.user.scan import Found, Row
+from balpoe.data.user.scan import LabelledImage, ScanResult
 from balpoe.data.user.tables import TABLE_SUFFIXES, table_rows
 from balpoe.errors import UserError
 
@@ -23,19 +23,18 @@ __all__ = ["Listing", "read_listing"]
 
 @dataclass(frozen=True)
 class Listing:
-    """Which pictures there are, and what each of them shows.
+    """Which images there are, and what each of them shows.
 
     Args:
-        paths: The files.
-        labels: The name of each one's class, in one spelling (Unicode's NFC).
-        groups: What each belongs to and must not be parted from; "" for a picture that stands for itself; None where
-            nothing is known of groups.
+        paths: Paths of the files.
+        labels: Name of each one's class, in one spelling (Unicode's NFC).
+        groups: Group of each, which is never split; "" for an image in no group; None where nothing is known of groups.
         parts: "train" or "test" for each; None where the source has no such parts.
-        places: Where each row comes from, for messages.
-        ignored: How many other files were seen.
-        notes: What the user should know about the source, a sentence each.
-        root: The folder that `version` takes paths relative to.
-        class_names: By default those of the labels, in natural order.
+        places: Source of each row, for messages.
+        ignored: Number of other files that were seen.
+        notes: Sentences on what the user should know about the source.
+        root: Folder that `version` takes paths relative to.
+        class_names: Names of the classes; by default those of the labels, in natural order.
 
     >>> listing = Listing(("a.png", "b.png"), ("10", "9"), None, None, ("a.png", "b.png"))
     >>> listing.class_names, listing.targets
@@ -92,13 +91,13 @@ class Listing:
 
 
 def read_listing(source: str | Path, *, group: str = "") -> Listing:
-    """Return the labelled pictures of a folder or a table, in an order that does not depend on the file system.
+    """Return the labelled images of a folder or a table, in an order that does not depend on the file system.
 
     Args:
         source: A folder with a subfolder for each class (perhaps inside train/ and test/, or val/), or a .csv, .tsv or
             .parquet with the columns path and label and, if wanted, group and split.
         group: A regular expression on each file's path, relative to the source. What its first parentheses match (or
-            the whole of it, without any) is the picture's group; what does not match stands for itself.
+            the whole of it, without any) is the image's group; what does not match stands for itself.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -110,7 +109,7 @@ def read_listing(source: str | Path, *, group: str = "") -> Listing:
     """
     found = _found(source)
     if not found.rows:
-        raise UserError(f"{source} lists no pictures; add a row for each")
+        raise UserError(f"{source} lists no images; add a row for each")
     rows, part_notes = _train_and_test(found.rows, source)
     labels, label_notes = _labels(rows)
     held_out = [row.part == "test" for row in rows]
@@ -133,17 +132,17 @@ def read_listing(source: str | Path, *, group: str = "") -> Listing:
     )
 
 
-def _found(source: str | Path) -> Found:
+def _found(source: str | Path) -> ScanResult:
     if os.path.isdir(source):
         return folder_rows(str(source))
     if not os.path.exists(source):
-        raise UserError(f"{source} does not exist; give a folder of pictures, or a table of paths and labels")
+        raise UserError(f"{source} does not exist; give a folder of images, or a table of paths and labels")
     if Path(source).suffix.lower() not in TABLE_SUFFIXES:
         raise UserError(f"{source} is neither a folder nor a .csv, .tsv or .parquet; give one of these")
     return table_rows(Path(source))
 
 
-def _train_and_test(rows: list[Row], source: str | Path) -> tuple[list[Row], tuple[str, ...]]:
+def _train_and_test(rows: list[LabelledImage], source: str | Path) -> tuple[list[LabelledImage], tuple[str, ...]]:
     """The rows of training and test alone: validation serves as the test where there is no other."""
     counts = Counter(row.part for row in rows)
     if not counts["train"] and len(rows) > counts[""]:
@@ -152,12 +151,12 @@ def _train_and_test(rows: list[Row], source: str | Path) -> tuple[list[Row], tup
         return rows, ()
     if counts["test"]:
         rest = [row for row in rows if row.part != "val"]
-        return rest, (f"the {counts['val']:,} pictures for validation are left out: there is a test part",)
+        return rest, (f"the {counts['val']:,} images for validation are left out: there is a test part",)
     rows = [row._replace(part="test") if row.part == "val" else row for row in rows]
-    return rows, (f"the {counts['val']:,} pictures for validation serve as the test part",)
+    return rows, (f"the {counts['val']:,} images for validation serve as the test part",)
 
 
-def _labels(rows: list[Row]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+def _labels(rows: list[LabelledImage]) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """The class of each row, and a sentence if one class was spelt in two ways that look alike."""
     spellings = {row.label.strip() for row in rows}
     names = Counter(map(class_name, spellings))
@@ -167,7 +166,7 @@ def _labels(rows: list[Row]) -> tuple[tuple[str, ...], tuple[str, ...]]:
     return tuple(known[row.label] for row in rows), notes
 
 
-def _groups(found: Found, rows: list[Row], pattern: str, source: str | Path) -> tuple[str, ...] | None:
+def _groups(found: ScanResult, rows: list[LabelledImage], pattern: str, source: str | Path) -> tuple[str, ...] | None:
     if not pattern:
         return tuple(row.group for row in rows) if found.has_groups else None
     if found.has_groups:
@@ -177,7 +176,7 @@ def _groups(found: Found, rows: list[Row], pattern: str, source: str | Path) -> 
     try:
         expression = re.compile(pattern)
     except re.error as error:
-        raise UserError(f"--group {pattern!r} is no regular expression ({error}); mend it") from error
+        raise UserError(f"--group {pattern!r} is no regular expression ({error}); fix it") from error
     matches = [expression.search(row.name) for row in rows]
     groups = tuple(match[min(expression.groups, 1)] or "" if match else "" for match in matches)
     if not any(groups):

@@ -1,4 +1,4 @@
-"""Own data: pictures or features at a path, looked through, split, and what there is to say about them."""
+"""Own data: images or features at a path, looked through, split, and what there is to say about them."""
 
 import hashlib
 import zlib
@@ -22,13 +22,13 @@ from balpoe.errors import UserError
 from balpoe.files import cache_folder, holds_features
 from balpoe.progress import CountProgress
 
-__all__ = ["NAMED", "OwnData", "load_own"]
+__all__ = ["NAMED", "UserData", "load_user_data"]
 
 NAMED = 10  # files that a note names
 
 
 @dataclass(frozen=True, eq=False)
-class OwnData:
+class UserData:
     """Somebody's data, ready to train on."""
 
     train: Samples
@@ -36,12 +36,12 @@ class OwnData:
     version: str
     """Changes when files, what is in them, or labels do."""
     notes: tuple[str, ...] = ()
-    """What their owner should know, a sentence each."""
+    """Sentences on what their owner should know."""
     unreadable: tuple[str, ...] = ()
     """What is wrong with each file that was left out."""
 
 
-def load_own(
+def load_user_data(
     path: str | Path,
     preprocessing: Preprocessing | None = None,
     *,
@@ -49,28 +49,28 @@ def load_own(
     test_fraction: float = 0.2,
     skip_unreadable: bool = False,
     progress: bool = False,
-) -> OwnData:
+) -> UserData:
     """Return the training and the test part of own data: those that it comes with, or a split that spares rare classes.
 
     Args:
         path: A folder with a subfolder for each class, a .csv, .tsv or .parquet of paths and labels, or features (.npz,
             .npy).
-        preprocessing: The size that pictures are brought to; by default 224 pixels.
+        preprocessing: Size that images are brought to; by default 224 pixels.
         group: A pattern on file names: what it finds (a patient, say) is never split.
-        test_fraction: What is held out where the data have no test part.
-        skip_unreadable: Go on without files that are not whole pictures.
-        progress: Show how many files are looked through.
+        test_fraction: Share that is held out where the data have no test part.
+        skip_unreadable: Whether to go on without files that are not whole images.
+        progress: Whether to show how many files are looked through.
     """
     if holds_features(path):
         if group:
             raise UserError(f"--group {group!r} is a pattern on file names; give features an array groups instead")
-        return _own_features(read_features(path), test_fraction)
+        return _user_features(read_features(path), test_fraction)
     preprocessing = preprocessing or Preprocessing((3, 224, 224), (0.485, 0.456, 0.406), (0.229, 0.224, 0.225), 256)
     listing = read_listing(path, group=group)
     with CountProgress("looking through the files", len(listing), progress) as count:
         inspections = inspect(listing.paths, progress=count.reach, cache=cache_folder() / "inspections")
     notes = [*listing.notes]
-    notes += [f"left out, because they are no pictures: {listing.ignored:,} files"] if listing.ignored else []
+    notes += [f"left out, because they are no images: {listing.ignored:,} files"] if listing.ignored else []
     unreadable = tuple(inspection.error for inspection in inspections if inspection.error)
     listing, inspections = _readable(listing, inspections, skip_unreadable)
     notes += [f"left out, because they cannot be read: {len(unreadable):,} files"] if unreadable else []
@@ -83,10 +83,10 @@ def load_own(
     notes += _evidence_notes(listing.targets[test], listing.class_names)
     files = PictureFiles(listing.paths, listing.targets, listing.class_names, preprocessing, digests)
     version = f"{zlib.crc32(''.join((listing.version(), *digests)).encode()):08x}"
-    return OwnData(files.subset(train), files.subset(test), version, tuple(notes), unreadable)
+    return UserData(files.subset(train), files.subset(test), version, tuple(notes), unreadable)
 
 
-def _own_features(found: FeaturesFile, test_fraction: float) -> OwnData:
+def _user_features(found: FeaturesFile, test_fraction: float) -> UserData:
     if found.test_features is None or found.test_targets is None:
         digests = [hashlib.blake2b(row.tobytes()).hexdigest() for row in found.features.numpy()]
         train, test = split_rows(
@@ -98,11 +98,11 @@ def _own_features(found: FeaturesFile, test_fraction: float) -> OwnData:
     _check_classes(targets[0], found.class_names)
     training = Dataset(features[0], targets[0], found.class_names)
     measured = Dataset(features[1], targets[1], found.class_names, training.preprocessing)
-    return OwnData(training, measured, found.version(), tuple(_evidence_notes(targets[1], found.class_names)))
+    return UserData(training, measured, found.version(), tuple(_evidence_notes(targets[1], found.class_names)))
 
 
 def _readable(listing: Listing, inspections: list[Inspection], skip: bool) -> tuple[Listing, list[Inspection]]:
-    """The rows whose pictures are whole, if others may be left out."""
+    """The rows whose images are whole, if others may be left out."""
     errors = [inspection.error for inspection in inspections if inspection.error]
     if not errors:
         return listing, inspections
@@ -111,14 +111,14 @@ def _readable(listing: Listing, inspections: list[Inspection], skip: bool) -> tu
         raise UserError(f"{errors[0]} (--skip-unreadable goes on without it{more})")
     whole = [row for row, inspection in enumerate(inspections) if not inspection.error]
     if not whole:
-        raise UserError(f"no picture can be read: {errors[0]}")
+        raise UserError(f"no image can be read: {errors[0]}")
     return listing.subset(whole), [inspections[row] for row in whole]
 
 
 def _parts(
     listing: Listing, digests: Sequence[str], copies: Sequence[Sequence[int]], test_fraction: float
 ) -> tuple[Tensor, Tensor]:
-    """The rows of training and test; copies of one picture stay on one side of a split that is made here."""
+    """The rows of training and test; copies of one image stay on one side of a split that is made here."""
     if listing.parts is None:
         return split_rows(listing.targets, listing.groups, test_fraction=test_fraction, together=copies, names=digests)
     held_out = torch.tensor([part == "test" for part in listing.parts])
@@ -140,11 +140,11 @@ def _copy_notes(listing: Listing, copies: Sequence[Sequence[int]], test: Tensor)
     torn = [rows for rows in copies if len({listing.labels[row] for row in rows}) > 1]
     if torn:
         pairs = _some([f"{paths[rows[0]]} and {paths[rows[-1]]}" for rows in torn])
-        notes.append(f"the same picture in more than one class, so that a label is wrong: {len(torn):,} ({pairs})")
+        notes.append(f"the same image in more than one class, so that a label is wrong: {len(torn):,} ({pairs})")
     across = [_sides(rows, held_out) for rows in copies if 0 < len(held_out.intersection(rows)) < len(rows)]
     if across:
         pairs = _some([f"{paths[b]} is {paths[a]} of training" for a, b in across], NAMED)
-        notes.append(f"the same picture in training and in the test, which flatters: {len(across):,} ({pairs})")
+        notes.append(f"the same image in training and in the test, which flatters: {len(across):,} ({pairs})")
     return notes
 
 
@@ -157,13 +157,13 @@ def _near_notes(listing: Listing, inspections: Sequence[Inspection], train: Tens
         return []
     named = _some([f"{listing.paths[b]} and {listing.paths[a]}" for a, b in pairs])
     return [
-        f"almost the same picture in training and in the test: {len(pairs):,} ({named}); if they are series of one "
+        f"almost the same image in training and in the test: {len(pairs):,} ({named}); if they are series of one "
         "thing, give --group"
     ]
 
 
 def _sides(rows: Sequence[int], held_out: set[int]) -> tuple[int, int]:
-    """A row of training and one of the test among rows of one picture."""
+    """A row of training and one of the test among rows of one image."""
     return next(row for row in rows if row not in held_out), next(row for row in rows if row in held_out)
 
 

@@ -1,8 +1,8 @@
-"""A labelled picture as it is found in a folder or a table, before it is checked."""
+"""What is found in a folder or a table, before it is checked."""
 
 from typing import NamedTuple
 
-__all__ = ["PARTS", "Found", "Row"]
+__all__ = ["PARTS", "LabelledImage", "ScanResult"]
 
 PARTS = {
     "train": "train",
@@ -16,28 +16,28 @@ PARTS = {
 """What people call the parts of a data set, in lower case."""
 
 
-class Row(NamedTuple):
-    """One picture."""
+class LabelledImage(NamedTuple):
+    """One image."""
 
     name: str
     """Its path, relative to the source."""
     label: str
     place: str = ""
-    """Where the row is, if not in the picture's own path."""
+    """Place of the row in a table; empty where the image's own path says it."""
     group: str = ""
-    """Empty for a picture that belongs to none."""
+    """Empty for an image that belongs to none."""
     part: str = ""
     """One of the values of `PARTS`, or empty."""
 
 
-class Found(NamedTuple):
+class ScanResult(NamedTuple):
     """What a source holds."""
 
-    rows: list[Row]
+    rows: list[LabelledImage]
     root: str
-    """What the names are relative to."""
+    """Folder that the names are relative to."""
     has_groups: bool = False
     ignored: int = 0
-    """Files that are no pictures."""
+    """Files that are no images."""
     notes: tuple[str, ...] = ()
-    """What the user should know, a sentence each."""
+    """Sentences on what the user should know."""

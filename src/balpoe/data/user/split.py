@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from balpoe.data.loading.epoch_plan import chance
+from balpoe.data.loading.epoch_plan import rng
 from balpoe.errors import UserError
 from balpoe.method.intervals import LEAST_EVIDENCE
 
@@ -37,11 +37,11 @@ def split_rows(
 
     Args:
         targets: Labels from 0, (samples,).
-        groups: What is never parted: samples of one text stay on one side, "" stands for itself. None: all do.
-        test_fraction: What the test should get of each class, above 0 and at most 0.5.
-        seed: Of the draw.
-        together: Sets of rows that stay on one side as well, such as copies of one picture.
-        names: What the chance of a row that is in no group depends on, such as a digest; by default its number.
+        groups: Group of each sample, which is never split; "" for a sample in no group. None where all are in none.
+        test_fraction: Share of each class that the test should get, above 0 and at most 0.5.
+        seed: Seed of the draw.
+        together: Sets of rows that stay on one side as well, such as copies of one image.
+        names: Texts, such as digests, that decide the random order of rows in no group; by default their numbers.
 
     >>> targets = torch.tensor([0, 0, 0, 0, 0, 0, 1, 1, 2])
     >>> train, test = split_rows(targets)
@@ -80,8 +80,8 @@ def without_evidence(test_counts: Tensor, least: int = LEAST_EVIDENCE) -> Tensor
     three hits of three leave everything from 44 % upwards possible.
 
     Args:
-        test_counts: Test samples of each class.
-        least: So many are some evidence.
+        test_counts: Number of test samples of each class.
+        least: Number of samples that are some evidence.
 
     >>> without_evidence(torch.tensor([50, 3, 0, 4]))
     tensor([1, 2])
@@ -129,7 +129,7 @@ def _units(size: int, groups: Sequence[str] | None, together: Iterable[Sequence[
 def _draw(units: np.ndarray, groups: Sequence[str] | None, names: Sequence[str] | None, seed: int) -> Sequence[Any]:
     """What units are drawn by, the smallest first."""
     if names is None:
-        order: list[int] = chance(seed, 0, "split").permutation(int(units.max(initial=-1)) + 1).tolist()
+        order: list[int] = rng(seed, 0, "split").permutation(int(units.max(initial=-1)) + 1).tolist()
         return order
     labels: dict[int, str] = {}
     for unit, group, name in zip(units.tolist(), groups or [""] * len(units), names, strict=True):

@@ -8,18 +8,18 @@ from pathlib import Path
 from typing import NamedTuple
 
 from balpoe.data.user.class_names import class_name, some_of
-from balpoe.data.user.scan import PARTS, Found, Row
+from balpoe.data.user.scan import PARTS, LabelledImage, ScanResult
 from balpoe.errors import UserError
 
 __all__ = ["TABLE_SUFFIXES", "table_rows"]
 
-COLUMNS = {
+COLUMN_NAMES = {
     "path": ("path", "file", "filename", "file_name", "filepath", "file_path", "image", "image_path"),
     "label": ("label", "class", "category", "species", "target", "label_name", "class_name"),
     "group": ("group",),
     "split": ("split", "subset"),
 }
-"""What each column may be called; the first that a table has is taken."""
+"""Names that each kind of column may have; the first that a table has is taken."""
 
 DELIMITERS = {".csv": ",", ".tsv": "\t"}
 TABLE_SUFFIXES = frozenset({*DELIMITERS, ".parquet"})
@@ -29,10 +29,10 @@ class _Record(NamedTuple):
     place: str
     """The file, and the line or row of it."""
     values: dict[str, str]
-    """By kind of column."""
+    """Values by kind of column."""
 
 
-def table_rows(path: Path) -> Found:
+def table_rows(path: Path) -> ScanResult:
     """Return the rows of a table, each with an existing file; relative paths are relative to the table's folder.
 
     Args:
@@ -43,10 +43,10 @@ def table_rows(path: Path) -> Found:
     rows, root = [_row(record) for record in records], str(path.parent)
     _check_repeats(rows)
     _check_files(rows, root)
-    return Found(rows, root, has_groups=bool(records) and "group" in records[0].values)
+    return ScanResult(rows, root, has_groups=bool(records) and "group" in records[0].values)
 
 
-def _row(record: _Record) -> Row:
+def _row(record: _Record) -> LabelledImage:
     place, values = record
     for kind in ("path", "label"):
         if not values[kind].strip():
@@ -54,11 +54,11 @@ def _row(record: _Record) -> Row:
     part = PARTS.get(values["split"].strip().casefold(), "") if "split" in values else ""
     if "split" in values and not part:
         raise UserError(f"{place}: the split is {values['split']!r}; known are {', '.join(PARTS)}")
-    return Row(values["path"], values["label"], place, values.get("group", "").strip(), part)
+    return LabelledImage(values["path"], values["label"], place, values.get("group", "").strip(), part)
 
 
-def _check_repeats(rows: Sequence[Row]) -> None:
-    first: dict[str, Row] = {}
+def _check_repeats(rows: Sequence[LabelledImage]) -> None:
+    first: dict[str, LabelledImage] = {}
     for row in rows:
         before = first.setdefault(os.path.normpath(row.name), row)
         if before is row:
@@ -71,7 +71,7 @@ def _check_repeats(rows: Sequence[Row]) -> None:
         )
 
 
-def _check_files(rows: Sequence[Row], root: str) -> None:
+def _check_files(rows: Sequence[LabelledImage], root: str) -> None:
     absent = [row for row in rows if not os.path.isfile(os.path.join(root, row.name))]
     if absent:
         more = f" (and {len(absent) - 1:,} more are missing)" if len(absent) > 1 else ""
@@ -115,14 +115,14 @@ def _columns(place: str, header: Sequence[str]) -> dict[str, int]:
     names = [name.strip().casefold() for name in header]
     found = {
         kind: names.index(next(name for name in known if name in names))
-        for kind, known in COLUMNS.items()
+        for kind, known in COLUMN_NAMES.items()
         if not set(known).isdisjoint(names)
     }
     for kind in ("path", "label"):
         if kind not in found:
             raise UserError(
                 f"{place}: there is no column of {kind}s, only {some_of(header, 10)}; "
-                f"name it {', '.join(COLUMNS[kind][:-1])} or {COLUMNS[kind][-1]}"
+                f"name it {', '.join(COLUMN_NAMES[kind][:-1])} or {COLUMN_NAMES[kind][-1]}"
             )
     return found
 

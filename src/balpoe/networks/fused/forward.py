@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
 from balpoe.networks.experts import ExpertNetwork
-from balpoe.networks.fused.launch import WIDTHS, Layer, Plan, Sizes, layers_of, power
+from balpoe.networks.fused.launch import WIDTHS, LaunchPlan, Layer, Sizes, layers_of, power
 from balpoe.networks.resnet_cifar import Block, Stem
 
 __all__ = ["FusedForward", "block_from", "can_be_fused", "compile_kernels", "fused_backward", "fused_forward"]
@@ -54,13 +54,13 @@ class FusedForward:
     """`network(images)` of a network in training: the same parameters, running statistics and gradients.
 
     Args:
-        network: One that `can_be_fused`, on a GPU.
-        dtype: Of activations, and of weights in products; sums and gradients of weights are float32.
+        network: Network that `can_be_fused`, on a GPU.
+        dtype: Type of activations, and of weights in products; sums and gradients of weights are float32.
     """
 
     def __init__(self, network: ExpertNetwork, dtype: torch.dtype = torch.bfloat16) -> None:
         self.network, self.dtype, self.layers = network, dtype, list(layers_of(network))
-        self._plans: dict[torch.Size, Plan] = {}
+        self._plans: dict[torch.Size, LaunchPlan] = {}
 
     def __call__(self, images: Tensor) -> Tensor:
         """Return expert logits (batch, experts, classes)."""
@@ -69,10 +69,10 @@ class FusedForward:
         logits: Tensor = self.network.classifier(_Body.apply(self, images, *parameters))
         return logits
 
-    def plan(self, images: Tensor) -> Plan:
-        """Return what the kernels are told for batches of this shape."""
+    def plan(self, images: Tensor) -> LaunchPlan:
+        """Return how the kernels are launched for batches of this shape."""
         if images.shape not in self._plans:
-            self._plans[images.shape] = Plan(self.layers, images)
+            self._plans[images.shape] = LaunchPlan(self.layers, images)
         return self._plans[images.shape]
 
 
@@ -95,12 +95,12 @@ class _Body(torch.autograd.Function):
 class Forward(NamedTuple):
     """What the layers made of a batch; pixels by channels."""
 
-    plan: Plan
+    plan: LaunchPlan
     weights: list[Tensor]
     inputs: list[Tensor]
-    """Of the layers; one more, the last layer's output."""
+    """Inputs of the layers, and the last layer's output."""
     outputs: list[Tensor]
-    """Of the convolutions."""
+    """Outputs of the convolutions."""
     statistics: list[Tensor]
     """Mean and reciprocal deviation of each expert's channels, as the normalisations used them."""
     features: Tensor
@@ -169,7 +169,7 @@ def fused_backward(fused: FusedForward, passed: Forward, gradient: Tensor, kerne
         )  # fmt: skip
         with parts.beside():
             kernels.weight_gradient[size.weights.programs, 3, layer.experts](
-                dy[index], inputs[index], parts.of[index], size.pictures, **size.weights.settings
+                dy[index], inputs[index], parts.of[index], size.images, **size.weights.settings
             )
         if index == 0:
             break
@@ -179,7 +179,7 @@ def fused_backward(fused: FusedForward, passed: Forward, gradient: Tensor, kerne
         sums = gradient.new_empty(size.groups, programs, 2, layer.in_channels)
         kernels.input_gradient[programs, size.groups](
             dy[index], weights[index], dz[index + 1 if block else index], inputs[index],
-            outputs[index - 1], statistics[index - 1], dz[index - 1], sums, size.pictures,
+            outputs[index - 1], statistics[index - 1], dz[index - 1], sums, size.images,
             RESIDUAL=block is not None, BEFORE=block.padding // 2 if block else 0, **size.backward.settings,
         )  # fmt: skip
     parts.join()
@@ -232,7 +232,7 @@ def block_from(layers: list[Layer], index: int) -> Block | None:
 
 
 class Gradients:
-    """Of all parameters, in one tensor: those of the convolutions, then those of the normalisations."""
+    """The gradients of all parameters, in one tensor: those of the convolutions, then those of the normalisations."""
 
     def __init__(self, layers: list[Layer], like: Tensor) -> None:
         weights = [layer.conv.weight for layer in layers]
@@ -247,7 +247,7 @@ class Gradients:
         self.scales, self.shifts = pieces[count : 2 * count], pieces[2 * count :]
 
     def __iter__(self) -> Iterator[Tensor]:
-        """In the order of the layers' parameters."""
+        """Yield them in the order of the layers' parameters."""
         for three in zip(self.weights, self.scales, self.shifts, strict=True):
             yield from three
 
@@ -279,5 +279,5 @@ class _Parts:
 
 @functools.cache
 def _side_stream(device: torch.device) -> torch.cuda.Stream:
-    """Of a priority that torch's streams for trainings do not have: it gives those out again and again."""
+    """A stream of a priority that torch's streams for trainings do not have: torch gives those out again and again."""
     return torch.cuda.Stream(device, priority=-1)

@@ -1,6 +1,6 @@
 """Triton kernels for convolution, batch normalisation and rectifier of several small experts, forward and backward.
 
-Activations lie as (picture, row, column, expert, channel), weights as (expert, output channel, tap, input channel).
+Activations lie as (image, row, column, expert, channel), weights as (expert, output channel, tap, input channel).
 What is summed over a batch (statistics of a normalisation, gradients of weights) is summed by each program over its
 own pixels, in a fixed order, and by the next kernel over the programs: two trainings give the same numbers, to the bit.
 """
@@ -59,12 +59,12 @@ def conv_forward(
     second = tl.zeros([CO], tl.float32)
     for turn in range(TURNS):
         m = (turn * tl.num_programs(0) + tl.program_id(0)) * BLOCK + tl.arange(0, BLOCK)
-        picture, row, column = m // (OUT_H * OUT_W), m % (OUT_H * OUT_W) // OUT_W * STRIDE, m % OUT_W * STRIDE
+        image, row, column = m // (OUT_H * OUT_W), m % (OUT_H * OUT_W) // OUT_W * STRIDE, m % OUT_W * STRIDE
         total = tl.zeros([BLOCK, CO], tl.float32)
         for tap in range(9):
             r, c = row + tap // 3 - 1, column + tap % 3 - 1
             inside = (m < pixels) & (r >= 0) & (r < H) & (c >= 0) & (c < W)
-            source = ((picture * H + r) * W + c) * in_channels + group * CI
+            source = ((image * H + r) * W + c) * in_channels + group * CI
             a = tl.load(x + source[:, None] + i[None, :], mask=inside[:, None] & (i < CI)[None, :], other=0.0)
             source = ((expert * CO + o) * 9 + tap) * CI
             b = tl.load(weight + source[None, :] + i[:, None], mask=(i < CI)[:, None], other=0.0)
@@ -106,8 +106,8 @@ def norm_forward(
         inside = (m < pixels)[:, None]
         value = tl.load(y + place, mask=inside, other=0.0).to(tl.float32) * scale[None, :] + shift[None, :]
         if SHORTCUT:
-            picture, row, column = m // (OUT_H * OUT_W), m % (OUT_H * OUT_W) // OUT_W * STRIDE, m % OUT_W * STRIDE
-            source = (picture * H + row) * W + column
+            image, row, column = m // (OUT_H * OUT_W), m % (OUT_H * OUT_W) // OUT_W * STRIDE, m % OUT_W * STRIDE
+            source = (image * H + row) * W + column
             if not SHARED:
                 source = source * EXPERTS + expert
             own = inside & ((c >= BEFORE) & (c < BEFORE + CI))[None, :]
@@ -166,9 +166,9 @@ def norm_backward(
         tl.store(dy + place, value.to(dy.dtype.element_ty), mask=inside)
 
 
-@triton.jit(do_not_specialize=["pictures"])
+@triton.jit(do_not_specialize=["images"])
 def input_gradient(
-    dy, weight, residual, activation, y, stats, dz, sums, pictures,
+    dy, weight, residual, activation, y, stats, dz, sums, images,
     H: tl.constexpr, W: tl.constexpr, OUT_H: tl.constexpr, OUT_W: tl.constexpr, STRIDE: tl.constexpr,
     CI: tl.constexpr, CO: tl.constexpr, EXPERTS: tl.constexpr, SHARED: tl.constexpr,
     RESIDUAL: tl.constexpr, BEFORE: tl.constexpr, BLOCK: tl.constexpr, TURNS: tl.constexpr,
@@ -191,44 +191,44 @@ def input_gradient(
     second = tl.zeros([STRIDE * STRIDE * CI], tl.float32)
     for turn in range(TURNS):
         m = (turn * tl.num_programs(0) + tl.program_id(0)) * BLOCK + tl.arange(0, BLOCK)
-        picture, row, column = m // (high * wide), m % (high * wide) // wide, m % wide
+        image, row, column = m // (high * wide), m % (high * wide) // wide, m % wide
         total = tl.zeros([BLOCK, STRIDE * STRIDE * CI], tl.float32)
         for part in range(experts * parts):
             expert = part // parts if SHARED else group
             if STRIDE == 1:  # output row r sees input row r + ky - 1
                 ky, kx = part % 9 // 3, part % 3
                 r, c = row + 1 - ky, column + 1 - kx
-                inside = ((picture < pictures) & (r >= 0) & (r < OUT_H) & (c >= 0) & (c < OUT_W))[:, None]
-                source = ((((picture * OUT_H + r) * OUT_W + c) * EXPERTS + expert) * CO)[:, None] + k[None, :]
+                inside = ((image < images) & (r >= 0) & (r < OUT_H) & (c >= 0) & (c < OUT_W))[:, None]
+                source = ((((image * OUT_H + r) * OUT_W + c) * EXPERTS + expert) * CO)[:, None] + k[None, :]
                 b = tl.load(weight + (((expert * CO + k) * 3 + ky) * 3 + kx)[:, None] * CI + i[None, :])
             else:  # output row row + u sees input rows 2 * (row + u) + ky - 1
                 u, v, o = part % 2, k // CO, k % CO
                 r, c = row + u, column[:, None] + v[None, :]
-                inside = ((picture < pictures) & (r < OUT_H))[:, None] & (c < OUT_W)
-                source = (((picture * OUT_H + r)[:, None] * OUT_W + c) * EXPERTS + expert) * CO + o[None, :]
+                inside = ((image < images) & (r < OUT_H))[:, None] & (c < OUT_W)
+                source = (((image * OUT_H + r)[:, None] * OUT_W + c) * EXPERTS + expert) * CO + o[None, :]
                 ky, kx = down[None, :] + 1 - 2 * u, right[None, :] + 1 - 2 * v[:, None]
                 tap = weight + (((expert * CO + o)[:, None] * 3 + ky) * 3 + kx) * CI + i[None, :]
                 b = tl.load(tap, mask=(ky >= 0) & (kx >= 0), other=0.0)
             total = tl.dot(tl.load(dy + source, mask=inside, other=0.0), b, total, input_precision="ieee")
         r, c = row[:, None] * STRIDE + down[None, :], column[:, None] * STRIDE + right[None, :]
-        inside = (picture < pictures)[:, None] & (r < H) & (c < W)
+        inside = (image < images)[:, None] & (r < H) & (c < W)
         if RESIDUAL:
             own = inside & (r % STRIDE == 0) & (c % STRIDE == 0)
-            source = ((picture[:, None] * OUT_H + r // STRIDE) * OUT_W + c // STRIDE) * EXPERTS
+            source = ((image[:, None] * OUT_H + r // STRIDE) * OUT_W + c // STRIDE) * EXPERTS
             for each in tl.static_range(experts):
                 expert = each if SHARED else group
                 place = residual + (source + expert) * CO + BEFORE + i[None, :]
                 total += tl.load(place, mask=own, other=0.0).to(tl.float32)
-        place = (((picture[:, None] * H + r) * W + c) * groups + group) * CI + i[None, :]
+        place = (((image[:, None] * H + r) * W + c) * groups + group) * CI + i[None, :]
         rounded, normal = _rectified(total, place, inside, activation, y, mean, rstd, dz)
         first += tl.sum(rounded, 0)
         second += tl.sum(rounded * normal, 0)
     _write_sums(sums, group, first, second, CI)
 
 
-@triton.jit(do_not_specialize=["pictures"])
+@triton.jit(do_not_specialize=["images"])
 def weight_gradient(
-    dy, x, partial, pictures,
+    dy, x, partial, images,
     H: tl.constexpr, W: tl.constexpr, OUT_H: tl.constexpr, OUT_W: tl.constexpr, STRIDE: tl.constexpr,
     CI: tl.constexpr, CO: tl.constexpr, EXPERTS: tl.constexpr, SHARED: tl.constexpr,
     TILE: tl.constexpr, K: tl.constexpr, BLOCK: tl.constexpr, TURNS: tl.constexpr,
@@ -248,14 +248,14 @@ def weight_gradient(
     total = tl.zeros([TILE * CO, K], tl.float32)
     for turn in range(TURNS):
         m = (turn * tl.num_programs(0) + tl.program_id(0)) * BLOCK + tl.arange(0, BLOCK)
-        picture, row, column = m // (OUT_H * wide), m % (OUT_H * wide) // wide, m % wide * TILE
+        image, row, column = m // (OUT_H * wide), m % (OUT_H * wide) // wide, m % wide * TILE
         c = column[None, :] + right[:, None]
-        inside = (picture < pictures)[None, :] & (c < OUT_W)
-        source = (((picture * OUT_H + row)[None, :] * OUT_W + c) * EXPERTS + expert) * CO + o[:, None]
+        inside = (image < images)[None, :] & (c < OUT_W)
+        source = (((image * OUT_H + row)[None, :] * OUT_W + c) * EXPERTS + expert) * CO + o[:, None]
         a = tl.load(dy + source, mask=inside, other=0.0)
         r, c = row * STRIDE + line - 1, column[:, None] * STRIDE + beside[None, :] - 1
-        inside = ((picture < pictures) & (r >= 0) & (r < H))[:, None] & (c >= 0) & (c < W) & (beside < window)[None, :]
-        source = ((picture * H + r)[:, None] * W + c) * in_channels + group * CI + i[None, :]
+        inside = ((image < images) & (r >= 0) & (r < H))[:, None] & (c >= 0) & (c < W) & (beside < window)[None, :]
+        source = ((image * H + r)[:, None] * W + c) * in_channels + group * CI + i[None, :]
         b = tl.load(x + source, mask=inside, other=0.0)
         total = tl.dot(a, b.to(dy.dtype.element_ty), total, input_precision="ieee")
     # Output pixel `right` and input pixel `beside` meet in tap beside - right; each output pixel has a part of its own.

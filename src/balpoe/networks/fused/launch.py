@@ -1,4 +1,4 @@
-"""What the kernels of `kernels.py` are told: the layers of a `resnet32`, their sizes, how each kernel is launched."""
+"""How the kernels of `kernels.py` are launched: the layers of a `resnet32`, their sizes, programs and constants."""
 
 from collections.abc import Iterator
 from typing import Any, NamedTuple
@@ -9,14 +9,14 @@ from torch import Tensor, nn
 from balpoe.networks.experts import ExpertNetwork
 from balpoe.networks.resnet_cifar import Block
 
-__all__ = ["WIDTHS", "Layer", "Plan", "Sizes", "layers_of", "power"]
+__all__ = ["WIDTHS", "LaunchPlan", "Layer", "Sizes", "layers_of", "power"]
 
 WIDTHS = (16, 32, 64)
 SUMMED, SUMMED_AT_ONCE = 256, 16  # numbers of a gradient that a program sums, and so many parts of each at a time
 
 
 class Launch(NamedTuple):
-    """How a kernel is launched."""
+    """Sizes of a launch that were found by measuring."""
 
     block: int
     """Rows that a program takes at a time."""
@@ -49,12 +49,12 @@ class Layer(NamedTuple):
 
     @property
     def channels(self) -> int:
-        """Of one expert's output."""
+        """Channels of one expert's output."""
         return len(self.conv.weight) // self.experts
 
     @property
     def in_channels(self) -> int:
-        """Of one expert's input."""
+        """Channels of one expert's input."""
         return int(self.conv.weight.shape[1])
 
     def parameters(self) -> tuple[Tensor, Tensor, Tensor]:
@@ -73,16 +73,16 @@ def layers_of(network: ExpertNetwork) -> Iterator[Layer]:
         yield Layer(block.conv2, block.norm2.norm, block.num_experts, shortcut=block)
 
 
-class Plan:
-    """What the kernels are told for batches of one shape: the sizes of each layer, and where parts of gradients lie."""
+class LaunchPlan:
+    """The launches for batches of one shape: the sizes of each layer, and where partial sums of gradients lie."""
 
     def __init__(self, layers: list[Layer], images: Tensor) -> None:
-        pictures, _, height, width = images.shape
+        number, _, height, width = images.shape
         self.sizes: list[Sizes] = []
         rows: list[tuple[int, ...]] = []
         source = place = 0
         for layer in layers:
-            size = Sizes(layer, pictures, height, width)
+            size = Sizes(layer, number, height, width)
             height, width = size.out_height, size.out_width
             self.sizes.append(size)
             numbers = layer.conv.weight.numel()
@@ -92,50 +92,50 @@ class Plan:
             ]
             source, place = source + numbers * size.parts, place + numbers
         self.table = torch.tensor(rows, device=images.device)
-        """Of `sum_partials`: where a block's parts begin, how far apart, how many, where their sum goes, its length."""
+        """For each program of `sum_partials`: its parts' start, distance and number, its sum's place and length."""
         turns = -(-max(size.parts for size in self.sizes) // SUMMED_AT_ONCE)
         self.sum_settings = {"BLOCK": SUMMED, "ROWS": SUMMED_AT_ONCE, "TURNS": turns}
 
 
 class Sizes:
-    """Of one layer, for pictures of one shape: how its kernels are cut into programs, and what they are told."""
+    """One layer, for images of one shape: the grid of each of its kernels, and their constants."""
 
-    def __init__(self, layer: Layer, pictures: int, height: int, width: int) -> None:
+    def __init__(self, layer: Layer, images: int, height: int, width: int) -> None:
         stride, channels, in_channels, experts = layer.stride, layer.channels, layer.in_channels, layer.experts
-        self.pictures, self.out_height, self.out_width = pictures, (height - 1) // stride + 1, (width - 1) // stride + 1
-        self.pixels, self.groups = pictures * self.out_height * self.out_width, 1 if layer.shared else experts
-        if max(pictures * height * width * self.groups * in_channels, self.pixels * experts * channels) >= 2**31:
+        self.images, self.out_height, self.out_width = images, (height - 1) // stride + 1, (width - 1) // stride + 1
+        self.pixels, self.groups = images * self.out_height * self.out_width, 1 if layer.shared else experts
+        if max(images * height * width * self.groups * in_channels, self.pixels * experts * channels) >= 2**31:
             raise ValueError("a layer makes more numbers of a batch than the kernels can count, 2 ** 31")
         conv = {
             "H": height, "W": width, "OUT_H": self.out_height, "OUT_W": self.out_width, "STRIDE": stride,
             "CI": in_channels, "CO": channels, "EXPERTS": experts, "SHARED": layer.shared,
         }  # fmt: skip
         k = max(in_channels, min(WIDTHS))
-        self.forward = Cut.of(self.pixels, FORWARD[channels], experts, {**conv, "K": k})
-        if in_channels in WIDTHS:  # not those of pictures, which have no gradient
+        self.forward = Grid.of(self.pixels, FORWARD[channels], experts, {**conv, "K": k})
+        if in_channels in WIDTHS:  # not those of images, which have no gradient
             launch = (BACKWARD if stride == 1 else BACKWARD_STRIDED)[in_channels]
-            self.backward = Cut.of(pictures * -(-height // stride) * -(-width // stride), launch, self.groups, conv)
+            self.backward = Grid.of(images * -(-height // stride) * -(-width // stride), launch, self.groups, conv)
         tile = 2 if stride == 1 and channels < 64 else 1
-        rows, k = pictures * self.out_height * -(-self.out_width // tile), power((tile + 2) * in_channels)
-        self.weights = Cut.of(rows, WEIGHTS[channels], 3 * experts, {**conv, "TILE": tile, "K": k})
+        rows, k = images * self.out_height * -(-self.out_width // tile), power((tile + 2) * in_channels)
+        self.weights = Grid.of(rows, WEIGHTS[channels], 3 * experts, {**conv, "TILE": tile, "K": k})
         self.parts = tile * self.weights.programs
         channelwise = {"C": channels, "EXPERTS": experts}
-        self.elementwise = Cut.of(self.pixels, ELEMENTWISE[channels], experts, channelwise)
+        self.elementwise = Grid.of(self.pixels, ELEMENTWISE[channels], experts, channelwise)
         self.shortcut = {key: conv[key] for key in ("STRIDE", "H", "W", "CI", "SHARED")}
 
 
-class Cut(NamedTuple):
-    """How rows are dealt to a kernel's programs, a block to each in turn, and all that it is told as constants."""
+class Grid(NamedTuple):
+    """How rows are split among a kernel's programs, a block to each in turn, and all of its constants."""
 
     programs: int
     settings: dict[str, int]
 
     @classmethod
-    def of(cls, rows: int, launch: Launch, others: int, settings: dict[str, int]) -> "Cut":
+    def of(cls, rows: int, launch: Launch, others: int, settings: dict[str, int]) -> "Grid":
         """About as many programs in all as wanted, with so many others for each, and equally many blocks for each.
 
-        >>> Cut.of(8192, Launch(block=64, programs=132), others=9, settings={})
-        Cut(programs=15, settings={'BLOCK': 64, 'TURNS': 9, 'num_warps': 4, 'num_stages': 1})
+        >>> Grid.of(8192, Launch(block=64, programs=132), others=9, settings={})
+        Grid(programs=15, settings={'BLOCK': 64, 'TURNS': 9, 'num_warps': 4, 'num_stages': 1})
         """
         blocks = -(-rows // launch.block)
         turns = -(-blocks * others // launch.programs)

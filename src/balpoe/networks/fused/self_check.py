@@ -27,12 +27,12 @@ def kernel_error(fused: FusedForward, images: Tensor) -> float:
     The largest of all relative differences, by norms and by single numbers, for these images and a random gradient of
     the features. Changes the network's running statistics.
     """
-    images = images.clone()  # lies in memory as a recorded batch does
+    images = images.clone()  # lies in memory as a captured batch does
     compile_kernels(fused, images)
     before = [(layer.norm.running_mean.clone(), layer.norm.running_var.clone()) for layer in fused.layers]
     with torch.no_grad():
         passed = fused_forward(fused, images)
-        # Not from the GPU's own generator, which belongs to a graph while one is being recorded.
+        # Not from the GPU's own generator, which belongs to a graph while one is being captured.
         gradient = torch.randn(passed.features.shape, generator=torch.Generator().manual_seed(0)).to(images.device)
         flow = fused_backward(fused, passed, gradient)
     pairs = chain(_pairs(fused, passed, flow, gradient), _statistics(fused, passed, before))
@@ -40,7 +40,7 @@ def kernel_error(fused: FusedForward, images: Tensor) -> float:
 
 
 def _difference(ours: Tensor, theirs: Tensor) -> Tensor:
-    """By norms, and that of the number which differs most, beside the root of their mean square."""
+    """The relative difference by norms, or of the number that differs most, whichever is larger."""
     away, size = (ours - theirs).abs(), theirs.square().mean().sqrt().clamp_min(1e-30)
     return torch.maximum(away.square().mean().sqrt() / size, (away / (theirs.abs() + size)).max())
 
@@ -88,4 +88,4 @@ def _statistics(
 
 def _maps(pixels: Tensor, size: Sizes) -> Tensor:
     """Pixels by channels as feature maps (batch, channels, height, width)."""
-    return pixels.view(size.pictures, size.out_height, size.out_width, -1).permute(0, 3, 1, 2).float()
+    return pixels.view(size.images, size.out_height, size.out_width, -1).permute(0, 3, 1, 2).float()
