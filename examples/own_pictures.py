@@ -23,8 +23,7 @@ LAMBDAS = (1, 0, -1)
 
 def train_and_evaluate(folder: str, backbone: str, weights: str) -> None:
     """Train an expert for each lambda and say how well each class is recognised."""
-    size, mean, std, resize, _ = backbone_preprocessing(backbone)
-    own = load_user_data(folder, balpoe.Preprocessing(size, mean, std, resize))
+    own = load_user_data(folder, balpoe.Preprocessing(*backbone_preprocessing(backbone)))
     for note in own.notes:
         print(note)
     class_counts, class_names = own.train.class_counts, own.train.class_names

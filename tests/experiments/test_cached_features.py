@@ -1,7 +1,10 @@
+from dataclasses import replace
+
 import pytest
 import torch
 
 from balpoe.data.dataset import Preprocessing
+from balpoe.data.loading.image_files import PictureFiles
 from balpoe.data.user.load import load_user_data
 from balpoe.experiments.cached_features import feature_data, features_of
 from balpoe.networks import expert_network
@@ -64,11 +67,15 @@ def test_new_pictures_alone_are_computed(network, tmp_path, monkeypatch):
     assert counted == [1]
 
 
-def test_another_trunk_or_size_has_features_of_its_own(network, data):
+def test_another_trunk_or_interpolation_has_features_of_its_own(network, data):
     first = feature_data(network, data, workers=0).images
     torch.manual_seed(1)
     other = expert_network("test_efficientnet", num_classes=3, num_experts=2, hidden=8, image_size=32)
     assert not torch.equal(feature_data(other, data, workers=0).images, first)
+    smooth = PictureFiles(
+        data.paths, data.targets, data.class_names, replace(SIZE, interpolation="bicubic"), data.digests
+    )
+    assert not torch.equal(feature_data(network, smooth, workers=0).images, first)
 
 
 def test_an_interrupt_loses_no_finished_block(network, data, monkeypatch):

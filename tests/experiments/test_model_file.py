@@ -1,15 +1,20 @@
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
+from safetensors import safe_open
 
 from balpoe import UserError, load, load_data
+from balpoe.data.loading.image_files import decoded
+from balpoe.experiments.build import recipe_data
 from balpoe.experiments.model_file import save_model
 from balpoe.experiments.presets import preset
 from balpoe.experiments.recipe import updated
-from balpoe.experiments.run_folder import train_run
+from balpoe.experiments.run_folder import evaluate_model, train_run
+from pictures import picture_folder
 
 RECIPE = updated(preset("digits-lt"), {"epochs": 3, "width": (16,), "data_root": "secret"})
 
@@ -50,6 +55,44 @@ def test_half_precision_in_one_file(run, tmp_path):
     difference = (again.predict(test.images) - model.predict(test.images)).abs().max()
     assert 0 < float(difference) < 0.02
     assert b"secret" not in small.read_bytes()
+
+
+def test_a_file_of_before_interpolations_were_told_apart(run, tmp_path):
+    from safetensors.torch import load_file, save_file
+
+    model, file = load(run.folder), tmp_path / "old.safetensors"
+    with safe_open(run.folder / "model.safetensors", framework="pt") as opened:
+        about = json.loads(opened.metadata()["balpoe"])
+    assert about["preprocessing"].pop("interpolation") == "bilinear"
+    save_file(load_file(run.folder / "model.safetensors"), file, {"balpoe": json.dumps(about)})
+    assert load(file).preprocessing == model.preprocessing
+    save_model(file, replace(model, preprocessing=replace(model.preprocessing, interpolation="bicubic")))
+    assert load(file).preprocessing.interpolation == "bicubic"
+
+
+def test_a_file_is_evaluated_with_its_own_preprocessing(tmp_path, monkeypatch):
+    monkeypatch.setenv("BALPOE_CACHE", str(tmp_path / "cache"))
+    trees = str(picture_folder(tmp_path / "trees", {"ash": 8, "birch": 8}))
+    recipe = updated(
+        preset("own"),
+        {
+            "data_root": trees,
+            "network": "test_efficientnet",
+            "weights": "",
+            "image_size": 32,
+            "epochs": 1,
+            "workers": 0,
+        },
+    )
+    model = load(train_run(recipe, tmp_path / "run", progress=False).folder)
+    assert model.preprocessing.interpolation == "bicubic"
+    old = replace(model, preprocessing=replace(model.preprocessing, interpolation="nearest"))
+    save_model(tmp_path / "old.safetensors", old)
+    _, test = recipe_data(recipe)
+    images = torch.stack([decoded(path, old.preprocessing) for path in test.paths])
+    found = evaluate_model(tmp_path / "old.safetensors", tmp_path / "again", trees).predictions().expert_logits
+    torch.testing.assert_close(found, old.expert_logits(images))
+    assert not torch.allclose(found, model.predictions(test).expert_logits)
 
 
 def test_what_is_no_model(run, tmp_path):

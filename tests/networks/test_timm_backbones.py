@@ -1,15 +1,19 @@
 import pickle
 import socket
+from dataclasses import replace
 
+import numpy as np
 import pytest
 import safetensors.torch
 import timm
 import torch
+from PIL import Image
 from timm.data import create_transform, resolve_data_config
 from timm.layers import resample_abs_pos_embed
 from torch.nn import functional as F
 
-from balpoe import UserError, expert_network
+from balpoe import Preprocessing, UserError, expert_network
+from balpoe.data.loading.image_files import decoded
 from balpoe.networks.experts import multiply_adds, num_parameters
 from balpoe.networks.timm_backbones import backbone_preprocessing, timm_network
 
@@ -187,6 +191,19 @@ def test_preprocessing_is_that_of_timm_s_own_transform(name, image_size):
     torch.testing.assert_close(torch.tensor(found.std), torch.as_tensor(normalise.std))
     if image_size:
         assert found.size == (3, 96, 96)
+
+
+@pytest.mark.parametrize("name", ["tf_efficientnet_lite0.in1k", "resnet50", "vit_base_patch16_224", "test_resnet"])
+def test_a_file_is_decoded_as_timm_s_own_transform_does(name, tmp_path):
+    pixels = np.random.default_rng(0).integers(0, 256, (300, 401, 3), dtype=np.uint8)
+    Image.fromarray(pixels).save(tmp_path / "noise.png")
+    preprocessing = Preprocessing(*backbone_preprocessing(name))
+    config = resolve_data_config({}, pretrained_cfg=timm.get_pretrained_cfg(name).to_dict())
+    theirs = create_transform(**config)(Image.open(tmp_path / "noise.png"))
+    ours = preprocessing.normalise(decoded(tmp_path / "noise.png", preprocessing)[None])[0]
+    torch.testing.assert_close(ours, theirs, rtol=0, atol=1e-5)
+    other = replace(preprocessing, interpolation="bilinear" if preprocessing.interpolation == "bicubic" else "bicubic")
+    assert not torch.equal(decoded(tmp_path / "noise.png", other), decoded(tmp_path / "noise.png", preprocessing))
 
 
 @pytest.fixture

@@ -20,7 +20,8 @@ class Preprocessing:
     """What a network's input went through: (x - mean) / std, uint8 divided by 255 first.
 
     `size` is the shape of one sample: (channels, height, width), or (features,). The short side of an
-    image in a file is brought to `resize` pixels, and its middle of `size` is taken.
+    image in a file is brought to `resize` pixels by `interpolation` (one of Pillow's, in lower case), and its middle of
+    `size` is taken.
 
     >>> Preprocessing((2,), mean=(1.0, 0.0), std=(2.0, 1.0)).normalise(torch.tensor([[3.0, 4.0]]))
     tensor([[1., 4.]])
@@ -30,6 +31,7 @@ class Preprocessing:
     mean: tuple[float, ...] = (0.0,)
     std: tuple[float, ...] = (1.0,)
     resize: int = 0
+    interpolation: str = "bilinear"
 
     def normalise(self, batch: Tensor) -> Tensor:
         """Return a batch of raw samples (batch, *size) as the floats that networks take, on its device.

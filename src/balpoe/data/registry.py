@@ -33,6 +33,8 @@ class DatasetEntry:
     """Mean and deviation of image files, where they are not the backbone's."""
     crop_share: float = 0.875
     """Side of the middle that is taken of an image file, as a part of its resized short side: 224 of 256 pixels."""
+    interpolation: str = "bilinear"
+    """How image files are resized: as in the reference, which trains from random weights, and not as timm's models."""
 
     def loader(self) -> Callable[..., Any]:
         """Return the function that loads it."""

@@ -18,7 +18,7 @@ from balpoe.data.cifar import CIFAR_PREPROCESSING
 from balpoe.data.dataset import Dataset, Preprocessing
 from balpoe.data.loading.decode import ResizedCrop
 from balpoe.data.loading.image_files import PictureFiles, Samples
-from balpoe.data.registry import DATASETS, load_data, load_files
+from balpoe.data.registry import DATASETS, DatasetEntry, load_data, load_files
 from balpoe.data.user.load import UserData, load_user_data
 from balpoe.errors import UserError
 from balpoe.experiments.cached_features import feature_data
@@ -112,8 +112,7 @@ def recipe_data(recipe: Recipe, progress: bool = False) -> tuple[Samples, Sample
     if entry is None:
         found = own_data(recipe, progress)
         return found.train, found.test
-    preprocessing = _image_preprocessing(recipe, entry.crop_share, entry.statistics)
-    return load_files(recipe.dataset, recipe.data_root or None, preprocessing)
+    return load_files(recipe.dataset, recipe.data_root or None, _image_preprocessing(recipe, entry))
 
 
 def benchmark_data(recipe: Recipe) -> tuple[Dataset, Dataset]:
@@ -140,7 +139,7 @@ def own_data(recipe: Recipe, progress: bool = False) -> UserData:
         wanted = "features want --network head or mlp" if features else "images want another --network"
         raise UserError(f"{recipe.data_root}: {wanted}, but it is {recipe.network}")
     return load_user_data(
-        recipe.data_root, None if features else _image_preprocessing(recipe, 1.0),
+        recipe.data_root, None if features else _image_preprocessing(recipe),
         group=recipe.group, test_fraction=recipe.test_fraction, skip_unreadable=recipe.skip_unreadable,
         progress=progress,
     )  # fmt: skip
@@ -175,18 +174,18 @@ def build_network(recipe: Recipe, num_classes: int, size: tuple[int, ...], train
         )  # fmt: skip
 
 
-def _image_preprocessing(
-    recipe: Recipe, crop_share: float, statistics: tuple[tuple[float, ...], tuple[float, ...]] | None = None
-) -> Preprocessing:
-    """The size and the statistics that a network wants of images from files."""
+def _image_preprocessing(recipe: Recipe, entry: DatasetEntry | None = None) -> Preprocessing:
+    """How a network wants images from files; a data set of the registry has a say in it."""
+    share = entry.crop_share if entry else 1.0
     if recipe.network == "resnet32":
         size = recipe.image_size or 32
-        return replace(CIFAR_PREPROCESSING, size=(3, size, size), resize=round(size / crop_share))
+        return replace(CIFAR_PREPROCESSING, size=(3, size, size), resize=round(size / share))
     from balpoe.networks.timm_backbones import backbone_preprocessing
 
     wanted = backbone_preprocessing(recipe.network, recipe.image_size)
-    mean, std = statistics or (wanted.mean, wanted.std)
-    return Preprocessing(wanted.size, mean, std, round(wanted.size[-1] / crop_share))
+    mean, std = (entry and entry.statistics) or (wanted.mean, wanted.std)
+    interpolation = entry.interpolation if entry else wanted.interpolation
+    return Preprocessing(wanted.size, mean, std, round(wanted.size[-1] / share), interpolation)
 
 
 def _on_features(

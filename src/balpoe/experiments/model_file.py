@@ -169,8 +169,8 @@ def load(path: str | Path) -> Model:
         state = network.state_dict()
         network.load_state_dict({name: weights[name].to(tensor.dtype) for name, tensor in state.items()})
         statistics: dict[str, Any] = {
-            name: tuple(values) if isinstance(values, list) else int(values)
-            for name, values in about["preprocessing"].items()
+            name: tuple(value) if isinstance(value, list) else {"resize": int, "interpolation": str}[name](value)
+            for name, value in about["preprocessing"].items()
         }
         prior, lambdas, source = (_tensor(about[name]) for name in ("train_prior", "lambdas", "source_prior"))
         counts, names = torch.tensor(about["class_counts"]), tuple(about["class_names"])

@@ -263,12 +263,15 @@ def _write_start(folder: Path, recipe: Recipe, parts: Any) -> None:
 
 def evaluate_model(file: str | Path, folder: Path, data_root: str = "") -> Run:
     """Return a run, in a new folder, that holds the predictions and the evaluation of a model's file."""
+    from balpoe.data.loading.image_files import PictureFiles
     from balpoe.experiments.build import recipe_data
     from balpoe.experiments.model_file import load
 
     model = load(file)
     recipe = updated(model.recipe, {"data_root": data_root})
     _, test = recipe_data(recipe)
+    if isinstance(test, PictureFiles):
+        test.preprocessing = model.preprocessing  # an older model's images were resized in another way
     write_text(folder / "recipe.toml", recipe_toml(recipe))
     _measure(model, test, folder)
     return Run(folder)

@@ -20,7 +20,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image, ImageFile, ImageOps
 from scipy.stats import ks_2samp
-from torchvision.transforms import CenterCrop, Compose, PILToTensor, RandomResizedCrop, Resize
+from torchvision.transforms import CenterCrop, Compose, InterpolationMode, PILToTensor, RandomResizedCrop, Resize
 from torchvision.transforms.functional import resized_crop
 
 from balpoe.data.loading import decode as decoding
@@ -57,7 +57,7 @@ def whole(source: object) -> torch.Tensor:
 
 
 class Chosen(ResizedCrop):
-    """A box that is not left to rng."""
+    """A box that is not drawn."""
 
     def __init__(self, *box: int) -> None:
         object.__setattr__(self, "chosen", box)
@@ -108,6 +108,35 @@ def test_a_crop_is_torchvisions(name):
         expected = PILToTensor()(resized_crop(image, top, left, height, width, [21, 21]))  # too large to reduce
         found = read_crop(file, 21, Chosen(left, top, width, height), np.random.default_rng(0))
         assert torch.equal(found, expected)
+
+
+@pytest.mark.parametrize("interpolation", ["nearest", "box", "bilinear", "hamming", "bicubic", "lanczos"])
+def test_every_interpolation_is_pillows(interpolation):
+    image, mode = noise(61, 43), InterpolationMode(interpolation)
+    file = encoded(image, "PNG")
+    reference = Compose([Resize(30, mode), CenterCrop(24), PILToTensor()])
+    assert torch.equal(read_image(file, 24, 30, interpolation), reference(image))
+    expected = PILToTensor()(resized_crop(image, 3, 7, 29, 31, [21, 21], mode))
+    assert torch.equal(read_crop(file, 21, Chosen(7, 3, 31, 29), np.random.default_rng(0), interpolation), expected)
+
+
+def test_an_unknown_interpolation_is_no_fault_of_the_image():
+    for read in (
+        lambda: read_image(b"", 8, 8, "bicubical"),
+        lambda: read_crop(b"", 8, Chosen(0, 0, 1, 1), np.random.default_rng(0), "bicubical"),
+    ):
+        with pytest.raises(UserError, match="unknown interpolation 'bicubical'; did you mean 'bicubic'"):
+            read()
+
+
+@pytest.mark.parametrize("path", PHOTOGRAPHS, ids=lambda path: path.stem)
+def test_a_reduced_photograph_is_nearly_the_full_one_by_another_interpolation(path):
+    expected = Image.open(path).resize((74, 50), Image.BICUBIC).crop((12, 0, 62, 50))
+    found = read_image(path, 50, 50, "bicubic").permute(1, 2, 0).numpy().astype(int)
+    wrong = read_image(path, 50, 50, "bilinear").permute(1, 2, 0).numpy().astype(int)
+    differences = [np.abs(each - np.asarray(expected)).mean() for each in (found, wrong)]
+    assert 0 < differences[0] < 2.5
+    assert differences[0] < 0.8 * differences[1]
 
 
 @pytest.mark.parametrize("path", PHOTOGRAPHS, ids=lambda path: path.stem)

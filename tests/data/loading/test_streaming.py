@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -6,7 +8,7 @@ from balpoe import Dataset, UserError
 from balpoe.data.augment.operations import AUGMENTATIONS, Crop, Flip, Rotate
 from balpoe.data.loading.decode import ResizedCrop, read_crop
 from balpoe.data.loading.epoch_plan import plan_epoch, rng, sample_rng
-from balpoe.data.loading.image_files import PictureFiles, raw_blocks
+from balpoe.data.loading.image_files import ImageLoader, PictureFiles, decoded, raw_blocks
 from balpoe.data.loading.in_memory import ResidentData
 from balpoe.data.loading.streaming import batch_source
 from balpoe.data.png import png
@@ -158,3 +160,18 @@ def test_a_gpu_gets_the_same_batches(files):
         assert torch.equal(ours.targets.cpu(), theirs.targets)
         assert torch.equal(ours.partner_targets.cpu(), theirs.partner_targets)
         assert ours.images.is_contiguous(memory_format=torch.channels_last)
+
+
+@pytest.mark.parametrize("crop", [None, ResizedCrop()])
+def test_images_are_resized_as_the_preprocessing_says(files, crop):
+    """In the middle of an image and in a random part of it."""
+    wanted = [replace(files.preprocessing, resize=20, interpolation=each) for each in ("bilinear", "bicubic")]
+    sets = [PictureFiles(files.paths, files.targets, files.class_names, each) for each in wanted]
+    blocks = [next(ImageLoader(each, crop, seed=3, workers=0).blocks(0, [range(4)])) for each in sets]
+    assert not torch.equal(*blocks)
+    for row in range(4):
+        rng = sample_rng(3, 0, "crop", row)
+        expected = (
+            read_crop(files.paths[row], 16, crop, rng, "bicubic") if crop else decoded(files.paths[row], wanted[1])
+        )
+        assert torch.equal(blocks[1][row], expected)

@@ -22,7 +22,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from balpoe.errors import UserError
+from balpoe.errors import UserError, unknown_name
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -82,13 +82,14 @@ class ResizedCrop:
         return (width - wide) // 2, (height - tall) // 2, wide, tall
 
 
-def read_image(source: Source, size: int, resize: int) -> Tensor:
+def read_image(source: Source, size: int, resize: int, interpolation: str = "bilinear") -> Tensor:
     """Return the middle of an image, uint8 (3, size, size), its short side resized to `resize` before.
 
     Args:
         source: A path, the bytes of a file, an open file, or a Pillow image.
         size: Side of the square that is returned, in pixels.
         resize: Pixels of the short side, at least `size`.
+        interpolation: Way to resize: "bilinear", "bicubic", or another of Pillow's.
 
     >>> from balpoe.data.png import png
     >>> read_image(png(torch.full((3, 20, 30), 7, dtype=torch.uint8)), size=8, resize=10).unique()
@@ -96,6 +97,7 @@ def read_image(source: Source, size: int, resize: int) -> Tensor:
     """
     if not 1 <= size <= resize:
         raise UserError(f"the square of {size} pixels must fit into the short side of {resize}; give resize >= size")
+    resample = _resampling(interpolation)
     with _opened(source) as image:
         width, height = _size(image)
         longest = LONGEST_SHAPE * min(width, height)
@@ -103,12 +105,14 @@ def read_image(source: Source, size: int, resize: int) -> Tensor:
         width, height = min(width, longest), min(height, longest)
         short = min(width, height)
         wide, tall = resize * width // short, resize * height // short
-        resized = _resized(image, (left, top, width, height), (wide, tall), KEPT)
+        resized = _resized(image, (left, top, width, height), (wide, tall), KEPT, resample)
         left, top = round((wide - size) / 2), round((tall - size) / 2)
         return _tensor(resized.crop((left, top, left + size, top + size)))
 
 
-def read_crop(source: Source, size: int, crop: ResizedCrop, rng: np.random.Generator) -> Tensor:
+def read_crop(
+    source: Source, size: int, crop: ResizedCrop, rng: np.random.Generator, interpolation: str = "bilinear"
+) -> Tensor:
     """Return a random part of an image, resized to uint8 (3, size, size).
 
     Args:
@@ -116,14 +120,16 @@ def read_crop(source: Source, size: int, crop: ResizedCrop, rng: np.random.Gener
         size: Side of the square that is returned, in pixels.
         crop: Distribution of the parts.
         rng: Generator of the draw.
+        interpolation: Way to resize, as for `read_image`.
 
     >>> from balpoe.data.png import png
     >>> image = png(torch.full((3, 20, 30), 7, dtype=torch.uint8))
     >>> read_crop(image, 8, ResizedCrop(), np.random.default_rng(0)).shape
     torch.Size([3, 8, 8])
     """
+    resample = _resampling(interpolation)
     with _opened(source) as image:
-        return _tensor(_resized(image, crop.box(*_size(image), rng), (size, size), KEPT_OF_CROPS))
+        return _tensor(_resized(image, crop.box(*_size(image), rng), (size, size), KEPT_OF_CROPS, resample))
 
 
 def read_thumbnail(source: Source, size: tuple[int, int]) -> tuple[tuple[int, int], np.ndarray]:
@@ -256,8 +262,22 @@ def _upright(image: "Image.Image") -> "Image.Image":
     return image if turn is None else image.transpose(turn)
 
 
+def _resampling(interpolation: str) -> "Image.Resampling":
+    """Pillow's filter of a name."""
+    from PIL.Image import Resampling
+
+    known = {each.name.lower(): each for each in Resampling}
+    if interpolation not in known:
+        raise unknown_name("interpolation", interpolation, known)
+    return known[interpolation]
+
+
 def _resized(
-    image: "Image.Image", box: tuple[int, int, int, int], target: tuple[int, int], kept: float
+    image: "Image.Image",
+    box: tuple[int, int, int, int],
+    target: tuple[int, int],
+    kept: float,
+    resample: "Image.Resampling",
 ) -> "Image.Image":
     """The part of the image in a box (left, top, width, height, as seen) as RGB of the target's size."""
     width, height = _size(image)
@@ -267,18 +287,21 @@ def _resized(
     right = upright.width - width / factor if turn in (2, 3, 6, 7) else 0.0
     down = upright.height - height / factor if turn in (3, 4, 7, 8) else 0.0
     left, top = box[0] / factor + right, box[1] / factor + down
-    return _stretched(upright, (left, top, left + box[2] / factor, top + box[3] / factor), target)
+    return _stretched(upright, (left, top, left + box[2] / factor, top + box[3] / factor), target, resample)
 
 
-def _stretched(image: "Image.Image", box: tuple[float, float, float, float], target: tuple[int, int]) -> "Image.Image":
+def _stretched(
+    image: "Image.Image",
+    box: tuple[float, float, float, float],
+    target: tuple[int, int],
+    resample: "Image.Resampling",
+) -> "Image.Image":
     """The part between left, top, right and bottom, at another size; nothing outside has a say at its edges."""
-    from PIL.Image import Resampling
-
     left, top = math.floor(box[0]), math.floor(box[1])
     outer = left, top, math.ceil(box[2]), math.ceil(box[3])
     part = image if outer == (0, 0, *image.size) else image.crop(outer)
     inner = box[0] - left, box[1] - top, box[2] - left, box[3] - top
-    return _rgb(part).resize(target, Resampling.BILINEAR, box=inner)
+    return _rgb(part).resize(target, resample, box=inner)
 
 
 def _reduce(image: "Image.Image", surplus: float, kept: float) -> int:

@@ -155,8 +155,8 @@ class _Reader:
     def _image(self, epoch: int, row: int) -> Tensor:
         if self.crop is None:
             return decoded(self.paths[row], self.preprocessing)
-        rng = sample_rng(self.seed, epoch, "crop", row)
-        return read_crop(self.paths[row], self.preprocessing.size[-1], self.crop, rng)
+        rng, wanted = sample_rng(self.seed, epoch, "crop", row), self.preprocessing
+        return read_crop(self.paths[row], wanted.size[-1], self.crop, rng, wanted.interpolation)
 
 
 def _begin(worker: int) -> None:
@@ -167,4 +167,4 @@ def _begin(worker: int) -> None:
 def decoded(source: Source, preprocessing: Preprocessing) -> Tensor:
     """Return an image as a network with this preprocessing is shown it, uint8 (3, height, width)."""
     side = preprocessing.size[-1]
-    return read_image(source, side, preprocessing.resize or side)
+    return read_image(source, side, preprocessing.resize or side, preprocessing.interpolation)
