@@ -129,7 +129,7 @@ def _without(model: nn.Module, names: Iterable[str]) -> nn.Module:
     parts = [functools.reduce(getattr, name.split("."), model) for name in names]
     gaps = {id(part): nn.Identity() if isinstance(part, nn.Module) else None for part in parts}
     cut: Any = copy.deepcopy(model, gaps)
-    if "pos_embed" in names:  # a transformer's position embedding is added by a method
+    if "pos_embed" in names:  # added by a method that no attribute switches off in all of timm's transformers
         cut._pos_embed = _unchanged
     return cast(nn.Module, cut)
 

@@ -13,7 +13,7 @@ def synchronised(network: nn.Module) -> nn.Module:
     >>> type(synchronised(nn.Sequential(nn.BatchNorm2d(4)))[0]).__name__
     'SyncBatchNorm'
     """
-    from timm.layers.norm_act import convert_sync_batchnorm  # torch's own loses the activation that timm's layers hold
+    from timm.layers import convert_sync_batchnorm  # torch's own loses the activation that timm's layers hold
 
     converted: nn.Module = convert_sync_batchnorm(network)
     return converted

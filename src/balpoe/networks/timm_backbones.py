@@ -106,7 +106,7 @@ def backbone_preprocessing(name: str, image_size: int = 0) -> BackbonePreprocess
     >>> size, mean, std, resize, interpolation
     ((3, 224, 224), (0.5, 0.5, 0.5), (0.5, 0.5, 0.5), 256, 'bicubic')
     """
-    from timm.data.config import resolve_data_config
+    from timm.data import resolve_data_config
 
     if image_size < 0:
         raise UserError(f"image_size must be a number of pixels, or 0 for the model's own, but is {image_size}")
