@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from balpoe.cli.demo import ROWS, explanation
+from balpoe.cli.demo_runs import ROWS, explanation
 from balpoe.cli.main import main
 
 

@@ -61,7 +61,7 @@ def test_a_model_is_evaluated_where_its_data_lie_now(tmp_path, capsys):
     assert str(tmp_path) not in (run.folder / "model.safetensors").read_bytes()[:5000].decode(errors="replace")
 
 
-def test_fine_tuning_streams_the_pictures(tmp_path, capsys):
+def test_fine_tuning_streams_the_images(tmp_path, capsys):
     root = picture_folder(tmp_path / "photos", COUNTS, suffix=".jpg")
     flags = [*TINY, "--no-frozen", "--augmentation", "resized-crop", "--split", "2", "--no-baseline", "--lr", "0.01"]
     text = said(capsys, ["train", root, "--runs", tmp_path / "runs", "--name", "tuned", *flags])
@@ -82,9 +82,9 @@ def test_a_table_of_paths_with_groups(tmp_path, capsys):
 
 
 def test_features_in_a_file(tmp_path, capsys):
-    chance = np.random.default_rng(0)
+    rng = np.random.default_rng(0)
     labels = np.repeat(["common", "rare", "scarce"], [60, 20, 12])
-    features = chance.normal(size=(92, 8)) + 3 * np.eye(8)[np.repeat([0, 1, 2], [60, 20, 12])]
+    features = rng.normal(size=(92, 8)) + 3 * np.eye(8)[np.repeat([0, 1, 2], [60, 20, 12])]
     np.savez(tmp_path / "table.npz", features=features, labels=labels)
     text = said(
         capsys, ["train", tmp_path / "table.npz", "--runs", tmp_path / "runs", "--epochs", "20", "--width", "16"]
@@ -191,7 +191,7 @@ def test_without_weights_one_sentence_says_what_to_pass(tmp_path, capsys, monkey
     ("flags", "sentence"),
     [
         (["--network", "resnet51"], "unknown network 'resnet51'; did you mean 'resnet51q'"),
-        (["--network", "mlp"], "pictures want another --network"),
+        (["--network", "mlp"], "want another --network"),
         (["--augmentation", "imagenet"], "features that are computed once cannot be varied"),
         (["--group", "(unclosed"], "is no regular expression"),
         (["--group", "nowhere"], "matches no file"),
@@ -231,7 +231,7 @@ def test_other_weights_under_the_same_name_are_another_run(tmp_path, capsys):
 
 
 def test_rare_classes_do_not_look_certain(tmp_path, capsys):
-    """A class of one test picture is always right or always wrong in a resample; the interval says so all the same."""
+    """A class of one test image is always right or always wrong in a resample; the interval says so all the same."""
     root = picture_folder(tmp_path / "photos", {"ash": 5, "birch": 5, "cedar": 4})
     text = said(capsys, ["train", root, "--runs", tmp_path / "runs", *TINY])
     line = next(line for line in text.splitlines() if line.startswith("balanced:"))
@@ -247,7 +247,7 @@ def test_names_that_cannot_be_written(tmp_path, capsys, name):
     assert "rename it" in err
 
 
-def test_a_picture_that_goes_bad_during_training_is_one_sentence(tmp_path, capsys):
+def test_an_image_that_goes_bad_during_training_is_one_sentence(tmp_path, capsys):
     from balpoe import BalPoELoss, UserError, expert_network, fit
     from balpoe.data.dataset import Preprocessing
     from balpoe.data.user.load import load_user_data

@@ -14,7 +14,7 @@ COUNTS = {"ash": 14, "birch": 7, "cedar": 4}
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory):
-    """A folder of pictures and a run trained on it through the command line."""
+    """A folder of images and a run trained on it through the command line."""
     root = tmp_path_factory.mktemp("own")
     picture_folder(root / "trees", COUNTS)
     with pytest.MonkeyPatch.context() as patch:
@@ -73,7 +73,7 @@ def test_python_says_the_same(place, run, capsys):
 
 
 def test_what_the_run_measured_is_what_the_model_says(place, run):
-    """The head was trained on cached features; the whole network on the pictures themselves gives the same."""
+    """The head was trained on cached features; the whole network on the images themselves gives the same."""
     from balpoe.experiments.build import recipe_data
     from balpoe.experiments.run_folder import Run
 
@@ -87,7 +87,7 @@ def test_what_the_run_measured_is_what_the_model_says(place, run):
     assert saved.class_names == ("ash", "birch", "cedar")
 
 
-def test_the_prior_of_the_place_of_use_moves_the_answers(place, run, tmp_path):
+def test_the_deployment_prior_moves_the_answers(place, run, tmp_path):
     files = sorted(map(str, (place / "trees").rglob("*.png")))
     model = balpoe.load(run)
     only = model.predict(files, target_prior={"ash": 0, "birch": 1, "cedar": 0})
@@ -111,7 +111,7 @@ def test_an_unreadable_file_gets_a_row_with_its_error(place, run, capsys, tmp_pa
     assert "label" not in bad
     assert set(good) == {"file", "label", "probability", "experts"}
     assert len(good["experts"]) == 3
-    assert "1 of 2 pictures could not be read" in err
+    assert "1 of 2 images could not be read" in err
     assert main(["predict", run, str(tmp_path), "--experts"]) == 1
     bad, good = rows(capsys.readouterr().out)
     assert bad["label"] == ""
@@ -119,7 +119,7 @@ def test_an_unreadable_file_gets_a_row_with_its_error(place, run, capsys, tmp_pa
     assert good["expert 3"] in COUNTS
 
 
-def test_pictures_that_pillow_has_opened(run):
+def test_images_that_pillow_has_opened(run):
     model = balpoe.load(run)
     assert model.predict([picture(0, 1), picture(1, 1, size=50)]).shape == (2, 3)
     for wrong in ("one.png", [], 3):
@@ -143,7 +143,7 @@ def test_mistakes_are_told_in_a_sentence(run, place, capsys, tmp_path):
 
 
 def test_nothing_is_half_written(run, place, tmp_path, monkeypatch):
-    import balpoe.cli.predict as predicting
+    import balpoe.cli.predict_rows as predicting
 
     file = str(next((place / "trees" / "ash").iterdir()))
     monkeypatch.setattr(predicting, "_answers", lambda *_: (_ for _ in ()).throw(MemoryError))
@@ -158,7 +158,7 @@ def test_any_number_of_files_takes_no_more_memory(run, place):
     """Rows come as they are made: of a stream without end the first ones are there at once."""
     import itertools
 
-    from balpoe.cli.predict import _rows
+    from balpoe.cli.predict_rows import _rows
 
     file = str(next((place / "trees" / "ash").iterdir()))
     endless = _rows(balpoe.load(run), itertools.repeat(file), None, 1, False)
@@ -166,7 +166,7 @@ def test_any_number_of_files_takes_no_more_memory(run, place):
     endless.close()
 
 
-def test_a_pattern_gives_each_picture_once(place, run, capsys):
+def test_a_pattern_gives_each_image_once(place, run, capsys):
     assert main(["predict", run, str(place / "trees" / "**")]) == 0
     assert len(rows(capsys.readouterr().out)) == sum(COUNTS.values())
 
@@ -182,7 +182,7 @@ def test_nothing_that_is_read_is_overwritten(place, run, capsys, tmp_path):
     for arguments, sentence in (
         ([str(file), "--out", str(file)], "would be lost"),
         ([str(tmp_path / "list.csv"), "--out", str(tmp_path / "list.csv")], "would be lost"),
-        ([str(tmp_path / "empty")], "there are no pictures in"),
+        ([str(tmp_path / "empty")], "there are no images in"),
         ([str(file), "--device", "mps"], "torch sees none here"),
     ):
         assert main(["predict", run, *arguments]) == 2

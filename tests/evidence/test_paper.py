@@ -10,7 +10,10 @@ from pathlib import Path
 import pytest
 
 from balpoe import UserError
-from balpoe.cli import main as cli
+from balpoe.cli.flags import changed_fields, join_negative_values
+from balpoe.cli.main import COMMANDS as VERBS
+from balpoe.cli.main import command_parser
+from balpoe.cli.train import chosen_recipe, chosen_seeds, starting_recipe
 from balpoe.data.registry import DATASETS
 from balpoe.experiments.presets import preset
 from balpoe.experiments.recipe import updated
@@ -121,26 +124,25 @@ def find_test(reference):
 def parse(line):
     """The command's arguments, checked as the command line checks them, with nothing run."""
     arguments = shlex.split(line)[1:]
-    assert arguments[0] in cli.COMMANDS, line
-    known, unknown = cli._parser().parse_known_args(cli._join_negative_values(arguments))
+    assert arguments[0] in VERBS, line
+    known, unknown = command_parser().parse_known_args(join_negative_values(arguments))
     assert not unknown, line
     if arguments[0] == "train":
-        recipe(known)
-        cli._seeds(known, recipe(known))
+        chosen_seeds(known, recipe(known))
     elif arguments[0] == "recipes":
         preset(known.name)
     elif arguments[0] == "data":
         assert known.name in DATASETS, line
-        updated(preset(known.name), cli._changes(known))
+        updated(preset(known.name), changed_fields(known))
     return known
 
 
 def recipe(known):
-    return updated(cli._start(known.recipe, known.as_released)[0], cli._changes(known))
+    return chosen_recipe(known, starting_recipe(known.recipe, known.as_released)[0])
 
 
 def run_name(known):
-    start, base = cli._start(known.recipe, known.as_released)
+    start, base = starting_recipe(known.recipe, known.as_released)
     return known.name or changed_name(base, recipe(known), start)
 
 

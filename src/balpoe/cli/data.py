@@ -1,52 +1,45 @@
 """balpoe data: what a data set holds, and what is wrong with it."""
 
-from rich.console import Console
-from torch import Tensor
+import argparse
+from pathlib import Path
 
-from balpoe.data.loading.image_files import Samples
+from balpoe.cli.flags import Commands, add_fields, changed_fields
+from balpoe.cli.train import starting_recipe
 from balpoe.data.registry import DATASETS
-from balpoe.data.user.load import NAMED
-from balpoe.evaluation.metrics import shot_groups
-from balpoe.experiments.build import own_data, recipe_data
-from balpoe.experiments.recipe import Recipe, updated
-from balpoe.report.console import console, counts_table
+from balpoe.errors import UserError, unknown_name
+from balpoe.experiments.presets import PRESETS, preset
+from balpoe.experiments.recipe import FIELDS, Recipe, updated
+from balpoe.files import is_user_data
 
-__all__ = ["print_data"]
-
-
-def print_data(name: str, recipe: Recipe) -> None:
-    """Print the counts of each class, the imbalance, the shot groups, and of own data what their owner should know.
-
-    Args:
-        name: Of the data set, or where own data are.
-        recipe: Says how to take them.
-    """
-    out = console()
-    if recipe.dataset != "own":
-        train, test = recipe_data(recipe)
-        _print_counts(out, name, train, test, recipe)
-        return
-    found = own_data(updated(recipe, {"skip_unreadable": True}), progress=True)
-    _print_counts(out, name, found.train, found.test, recipe)
-    for note in (*found.notes, *found.unreadable[NAMED:]):  # the first ones are among the notes
-        out.print(f"Note: {note}")
+__all__ = ["add_parser"]
 
 
-def _print_counts(out: Console, name: str, train: Samples, test: Samples, recipe: Recipe) -> None:
-    counts = train.class_counts
-    groups = shot_groups(counts, (recipe.shot_groups[0], recipe.shot_groups[1]))
-    out.print(counts_table(train.class_names, counts.tolist(), {k: v.tolist() for k, v in groups.items()}))
-    sizes = ", ".join(f"{int(members.sum())} {name}" for name, members in groups.items())
-    entry = DATASETS.get(recipe.dataset)
-    wanted = recipe.imbalance_ratio if entry and entry.in_memory else None
-    out.print(
-        f"{name}: {len(counts):,} classes, {len(train):,} training samples ({int(counts.max()):,} to "
-        f"{int(counts.min()):,} a class, imbalance ratio {_ratio(counts, wanted)}), {len(test):,} "
-        f"test samples; shot groups: {sizes}"
+def add_parser(commands: Commands) -> None:
+    """Add the command and its flags."""
+    command = commands.add_parser("data", help="classes, counts, imbalance and shot groups of a data set; bad files")
+    sets = "; ".join(f"{name}, {entry.summary}" for name, entry in DATASETS.items())
+    command.add_argument("name", metavar="NAME|FOLDER", help=f"your own data, as for train, or a data set: {sets}")
+    add_fields(
+        command,
+        ("imbalance_ratio", "profile", "shot_groups", "data_root", "download", "test_fraction", "group", "image_size"),
     )
+    command.set_defaults(work=_data)
 
 
-def _ratio(counts: Tensor, wanted: float | None) -> str:
-    ratio = float(counts.max() / counts.min())
-    rounded = wanted is not None and abs(ratio / wanted - 1) >= 0.005
-    return f"{ratio:.4g}" + (f", {wanted:g} before counts are rounded to whole samples" if rounded else "")
+def _data(arguments: argparse.Namespace) -> None:
+    recipe = updated(_recipe_of(arguments.name), changed_fields(arguments))
+    from balpoe.cli.data_counts import print_data
+
+    print_data(arguments.name, recipe)
+
+
+def _recipe_of(name: str) -> Recipe:
+    """The recipe that takes a data set by its name, or somebody's own data."""
+    known = FIELDS["dataset"].metadata["choices"]
+    if name in known and name != "own":
+        return preset(name) if name in PRESETS else Recipe(dataset=name)
+    if is_user_data(name):
+        return starting_recipe(name, as_released=False)[0]
+    if len(Path(name).parts) > 1:
+        raise UserError(f"there is nothing at {name}; give a data set, or where your images are")
+    raise unknown_name("data set", name, known)

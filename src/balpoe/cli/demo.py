@@ -1,106 +1,22 @@
 """balpoe demo: cross-entropy against a balanced product of experts, on bundled data, in a minute."""
 
-import sys
-import time
-from collections.abc import Mapping, Sequence
+import argparse
 from pathlib import Path
-from statistics import fmean, stdev
-from typing import Any
 
-from balpoe.experiments.presets import preset
-from balpoe.experiments.recipe import updated
-from balpoe.experiments.run_folder import Run, run_folder, train_run
-from balpoe.files import write_file
-from balpoe.report.console import console, print_scores, program
-from balpoe.report.write import write_report
+from balpoe.cli.flags import Commands, add_runs_root
 
-__all__ = ["ROWS", "demo"]
-
-ROWS: dict[str, dict[str, Any]] = {
-    "cross-entropy": {"lambdas": (1,), "mixup_alpha": 0.0},
-    "cross-entropy, 3 experts, mixup": {"lambdas": (1, 1, 1)},
-    "logit-adjusted, 1 expert, mixup": {"lambdas": (0,)},
-    "BalPoE (1, 0, -1), mixup": {"lambdas": (1, 0, -1)},
-}
-NAMES = ("demo-cross-entropy", "demo-cross-entropy-experts", "demo-logit-adjusted", "demo-balpoe")
-SEEDS = (0, 1, 2)
+__all__ = ["add_parser"]
 
 
-def demo(root: Path, *, fresh: bool = False) -> dict[str, list[Run]]:
-    """Train the four rows with three seeds each, print the table and what it says; return the runs."""
-    out, started = console(), time.monotonic()
-    base = preset("digits-lt")
-    out.print(
-        f"Handwritten digits made long-tailed (imbalance ratio {base.imbalance_ratio:g}, 124 to 2 samples a class), "
-        f"{len(ROWS)} methods x {len(SEEDS)} seeds, {base.epochs} epochs each; the last epoch is measured on 500 "
-        "balanced test digits, which were used for no choice."
-    )
-    runs: dict[str, list[Run]] = {row: [] for row in ROWS}
-    for (row, changes), name in zip(ROWS.items(), NAMES, strict=True):
-        for seed in SEEDS:
-            recipe = updated(base, {**changes, "seed": seed, "device": "cpu"})
-            folder = run_folder(root, name, recipe, fixed=False)
-            done = Run(folder).finished and not fresh
-            run = train_run(recipe, folder, fresh=fresh, progress=sys.stderr is not None and sys.stderr.isatty())
-            runs[row].append(run)
-            accuracy = 100 * run.evaluation()["balanced_accuracy"]
-            out.print(f"  {row}, seed {seed}: {accuracy:.1f} %" + (" (trained before)" if done else ""))
-    evaluations = {row: [run.evaluation() for run in several] for row, several in runs.items()}
-    extra = {
-        "parameters": {row: f"{several[0]['parameters']:,}" for row, several in evaluations.items()},
-        "seconds": {row: _seconds([run.seconds() for run in several]) for row, several in runs.items()},
-    }
-    columns = ("balanced_accuracy", "many", "medium", "few", "ece")
-    print_scores(out, evaluations, columns, "Mean and deviation over three seeds", extra)
-    out.print(explanation(evaluations))
-    figure = root / "demo.png"
-    _draw(runs, evaluations, figure)
-    out.print(f"Runs: {', '.join(str(runs[row][0].folder.parent) for row in ROWS)} (seed-0 to seed-2 in each)")
-    page = root / "demo.html"
-    plain, *others, ours = (str(several[0].folder.parent) for several in runs.values())
-    write_report([ours, *others], page, baseline=plain)
-    out.print(f"Picture: {figure}    Time: {time.monotonic() - started:.0f} s")
-    out.print(f"Report, to open in a browser and to show: {page}")
-    out.print(f"Next: {program()} evaluate {runs[list(ROWS)[-1]][0].folder}")
-    return runs
+def add_parser(commands: Commands) -> None:
+    """Add the command and its flags."""
+    command = commands.add_parser("demo", help="a minute on a CPU: cross-entropy against BalPoE on bundled data")
+    command.add_argument("--fresh", action="store_true", help="train anew; earlier runs are moved aside")
+    add_runs_root(command)
+    command.set_defaults(work=_demo)
 
 
-def _seconds(values: Sequence[float]) -> str:
-    return f"{fmean(values):.1f} ± {stdev(values):.1f}"
+def _demo(arguments: argparse.Namespace) -> None:
+    from balpoe.cli.demo_runs import demo
 
-
-def explanation(evaluations: Mapping[str, Sequence[Mapping[str, Any]]]) -> str:
-    """Return what each step brought, in points of balanced accuracy, from the measured numbers."""
-    plain, ensemble, adjusted, balpoe = (
-        100 * fmean(e["balanced_accuracy"] for e in several) for several in evaluations.values()
-    )
-    gain = balpoe - max(plain, ensemble)
-    close = "" if abs(balpoe - adjusted) > 2 else (
-        ": on data this easy one logit-adjusted expert comes close to BalPoE "
-        "(on CIFAR-100-LT the paper has 47.0 against 52.0)"
-    )  # fmt: skip
-    return (
-        f"What brought what, in points of balanced accuracy: three experts and mixup {ensemble - plain:+.1f} "
-        f"for cross-entropy; adjusting the logits for the training prior {adjusted - max(plain, ensemble):+.1f} "
-        f"over the better of the two; three different experts instead of one {balpoe - adjusted:+.1f}{close}. "
-        f"BalPoE is {gain:+.1f} ahead of the better cross-entropy."
-    )
-
-
-def _draw(
-    runs: Mapping[str, Sequence[Run]], evaluations: Mapping[str, Sequence[Mapping[str, Any]]], path: Path
-) -> None:
-    from matplotlib.figure import Figure
-
-    from balpoe.report.plots import plot_accuracy_by_class
-
-    predictions = next(iter(runs.values()))[0].predictions()
-    accuracies = {
-        row: [fmean(values) for values in zip(*(e["per_class"] for e in several), strict=True)]
-        for row, several in evaluations.items()
-    }
-    figure = Figure(figsize=(9, 4.5), layout="constrained")
-    axes = figure.subplots()
-    plot_accuracy_by_class(predictions.class_names, predictions.class_counts.tolist(), accuracies, axes)
-    axes.set_title("Long-tailed digits: accuracy of each class, mean of three seeds")
-    write_file(path, lambda stream: figure.savefig(stream, format="png", dpi=120))
+    demo(Path(arguments.runs), fresh=arguments.fresh)

@@ -1,0 +1,111 @@
+"""Four methods on long-tailed digits: trained, compared in a table, a figure and a report."""
+
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from statistics import fmean, stdev
+from typing import Any
+
+from rich.console import Console
+
+from balpoe.experiments.presets import preset
+from balpoe.experiments.recipe import updated
+from balpoe.experiments.run_folder import Run, run_folder, train_run
+from balpoe.files import write_file
+from balpoe.report.console import console, print_scores, program
+from balpoe.report.write import write_report
+
+__all__ = ["ROWS", "demo"]
+
+ROWS: dict[str, dict[str, Any]] = {
+    "cross-entropy": {"lambdas": (1,), "mixup_alpha": 0.0},
+    "cross-entropy, 3 experts, mixup": {"lambdas": (1, 1, 1)},
+    "logit-adjusted, 1 expert, mixup": {"lambdas": (0,)},
+    "BalPoE (1, 0, -1), mixup": {"lambdas": (1, 0, -1)},
+}
+NAMES = ("demo-cross-entropy", "demo-cross-entropy-experts", "demo-logit-adjusted", "demo-balpoe")
+SEEDS = (0, 1, 2)
+
+
+def demo(root: Path, *, fresh: bool = False) -> dict[str, list[Run]]:
+    """Train the four rows with three seeds each, print the table and what it says; return the runs."""
+    out, started = console(), time.monotonic()
+    base = preset("digits-lt")
+    out.print(
+        f"Handwritten digits made long-tailed (imbalance ratio {base.imbalance_ratio:g}, 124 to 2 samples a class), "
+        f"{len(ROWS)} methods x {len(SEEDS)} seeds, {base.epochs} epochs each; the last epoch is measured on 500 "
+        "balanced test digits, which were used for no choice."
+    )
+    runs = {
+        row: [_train(out, row, seed, name, root, fresh) for seed in SEEDS]
+        for row, name in zip(ROWS, NAMES, strict=True)
+    }
+    evaluations = {row: [run.evaluation() for run in several] for row, several in runs.items()}
+    extra = {
+        "parameters": {row: f"{several[0]['parameters']:,}" for row, several in evaluations.items()},
+        "seconds": {row: _seconds([run.seconds() for run in several]) for row, several in runs.items()},
+    }
+    columns = ("balanced_accuracy", "many", "medium", "few", "ece")
+    print_scores(out, evaluations, columns, "Mean and deviation over three seeds", extra)
+    out.print(explanation(evaluations))
+    figure, page = root / "demo.png", root / "demo.html"
+    _draw(runs, evaluations, figure)
+    plain, *others, ours = (str(several[0].folder.parent) for several in runs.values())
+    out.print(f"Runs: {', '.join((plain, *others, ours))} (seed-0 to seed-2 in each)")
+    write_report([ours, *others], page, baseline=plain)
+    out.print(f"Figure: {figure}    Time: {time.monotonic() - started:.0f} s")
+    out.print(f"Report, to open in a browser and to show: {page}")
+    out.print(f"Next: {program()} evaluate {runs[list(ROWS)[-1]][0].folder}")
+    return runs
+
+
+def _train(out: Console, row: str, seed: int, name: str, root: Path, fresh: bool) -> Run:
+    recipe = updated(preset("digits-lt"), {**ROWS[row], "seed": seed, "device": "cpu"})
+    folder = run_folder(root, name, recipe, fixed=False)
+    done = Run(folder).finished and not fresh
+    run = train_run(recipe, folder, fresh=fresh, progress=sys.stderr is not None and sys.stderr.isatty())
+    accuracy = 100 * run.evaluation()["balanced_accuracy"]
+    out.print(f"  {row}, seed {seed}: {accuracy:.1f} %" + (" (trained before)" if done else ""))
+    return run
+
+
+def _seconds(values: Sequence[float]) -> str:
+    return f"{fmean(values):.1f} ± {stdev(values):.1f}"
+
+
+def explanation(evaluations: Mapping[str, Sequence[Mapping[str, Any]]]) -> str:
+    """Return what each step brought, in points of balanced accuracy, from the measured numbers."""
+    plain, ensemble, adjusted, balpoe = (
+        100 * fmean(e["balanced_accuracy"] for e in several) for several in evaluations.values()
+    )
+    gain = balpoe - max(plain, ensemble)
+    close = "" if abs(balpoe - adjusted) > 2 else (
+        ": on data this easy one logit-adjusted expert comes close to BalPoE "
+        "(on CIFAR-100-LT the paper has 47.0 against 52.0)"
+    )  # fmt: skip
+    return (
+        f"What brought what, in points of balanced accuracy: three experts and mixup {ensemble - plain:+.1f} "
+        f"for cross-entropy; adjusting the logits for the training prior {adjusted - max(plain, ensemble):+.1f} "
+        f"over the better of the two; three different experts instead of one {balpoe - adjusted:+.1f}{close}. "
+        f"BalPoE is {gain:+.1f} ahead of the better cross-entropy."
+    )
+
+
+def _draw(
+    runs: Mapping[str, Sequence[Run]], evaluations: Mapping[str, Sequence[Mapping[str, Any]]], path: Path
+) -> None:
+    from matplotlib.figure import Figure
+
+    from balpoe.report.plots import plot_accuracy_by_class
+
+    predictions = next(iter(runs.values()))[0].predictions()
+    accuracies = {
+        row: [fmean(values) for values in zip(*(e["per_class"] for e in several), strict=True)]
+        for row, several in evaluations.items()
+    }
+    figure = Figure(figsize=(9, 4.5), layout="constrained")
+    axes = figure.subplots()
+    plot_accuracy_by_class(predictions.class_names, predictions.class_counts.tolist(), accuracies, axes)
+    axes.set_title("Long-tailed digits: accuracy of each class, mean of three seeds")
+    write_file(path, lambda stream: figure.savefig(stream, format="png", dpi=120))

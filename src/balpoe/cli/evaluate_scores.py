@@ -1,0 +1,179 @@
+"""The metrics of runs, models and saved predictions, printed."""
+
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from balpoe.errors import UserError
+from balpoe.evaluation.evaluate import SHOT_GROUPS, compare
+from balpoe.evaluation.predictions import Predictions, load_predictions
+from balpoe.evaluation.shifted_tests import full_evaluation
+from balpoe.experiments.run_folder import Run, evaluate_model, runs_of
+from balpoe.method.lambdas import expert_names
+from balpoe.report.console import COLUMNS, IN_PER_CENT, console, mean_and_deviation, print_scores, shifted_table
+from balpoe.report.deployment import print_at_place
+
+__all__ = ["evaluate"]
+
+
+def evaluate(
+    path: str,
+    *,
+    baseline: str | None,
+    thresholds: tuple[int, ...] | None,
+    data_root: str = "",
+    prior: str | None = None,
+    validation: str | None = None,
+) -> None:
+    """Print the metrics of a run, of all seeds of one, of a model's file or of predictions.
+
+    Args:
+        path: The run, model or predictions.
+        baseline: Run or predictions to print the difference to.
+        thresholds: Thresholds of the shot groups; by default the run's.
+        data_root: Folder of the test set of a model's file.
+        prior: Deployment prior to print the scores under instead, as trained and adjusted.
+        validation: Labelled predictions for the prior "estimate".
+    """
+    out = console()
+    if Path(path).suffix == ".npz" or (Path(path) / "predictions.json").is_file():
+        predictions = load_predictions(path)
+        groups = SHOT_GROUPS if thresholds is None else (thresholds[0], thresholds[1])
+        if prior is None:
+            _print_predictions(out, path, predictions, baseline, groups)
+        else:
+            print_at_place(out, path, {"seed-0": predictions}, prior, validation, groups)
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        if Path(path).is_file():
+            out.print(f"{path}: predicting its test set")
+            runs = [evaluate_model(path, Path(folder) / "model" / "seed-0", data_root)]
+        else:
+            runs = runs_of(path)
+        _check_alike(runs)
+        if prior is None:
+            _print_evaluation(out, path, runs, baseline, thresholds)
+        else:
+            few, many = thresholds or runs[0].recipe().shot_groups
+            seeds = {run.folder.name: run.predictions() for run in runs}
+            print_at_place(out, path, seeds, prior, validation, (few, many))
+
+
+def _print_evaluation(
+    out: Console, path: str, runs: list[Run], baseline: str | None, thresholds: tuple[int, ...] | None
+) -> None:
+    pairs = None if baseline is None else _pairs(runs, runs_of(baseline))
+    evaluations = [_evaluation(run, thresholds) for run in runs]
+    where = (
+        "" if Path(path).is_file() else "; accuracy of each class, with Wilson's interval: evaluation.json in the run"
+    )
+    _print_measured(out, path, evaluations, expert_names(runs[0].recipe().expert_lambdas), where)
+    if pairs is not None:
+        out.print(_difference(pairs, thresholds))
+
+
+def _check_alike(runs: list[Run]) -> None:
+    """Seeds of one recipe have the same lambdas and tell the same classes apart."""
+    lambdas, classes = runs[0].recipe().expert_lambdas, runs[0].predictions().class_names
+    test = runs[0].recipe().data_version
+    for run in runs[1:]:
+        for what, alike in (
+            ("were measured on different data", run.recipe().data_version == test),
+            ("have different lambdas", run.recipe().expert_lambdas == lambdas),
+            ("tell different classes apart", run.predictions().class_names == classes),
+        ):
+            if not alike:
+                raise UserError(f"{runs[0].folder} and {run.folder} {what}; evaluate them one by one")
+
+
+def _print_measured(
+    out: Console, path: str, evaluations: list[dict[str, Any]], experts: list[str], where: str = ""
+) -> None:
+    rows: dict[str, list[dict[str, Any]]] = {"ensemble": evaluations}
+    for expert, name in enumerate(experts):
+        rows[name] = [e["experts"][expert] for e in evaluations]
+    print_scores(out, rows, title=f"{path}: {evaluations[0]['samples']:,} test samples")
+    if len(evaluations) == 1:
+        out.print(_intervals(evaluations[0]))
+    out.print(shifted_table(evaluations))
+    out.print(_checks(["ensemble", *experts], evaluations))
+    first = evaluations[0]
+    if first["parameters"] is not None:
+        cost = f"{first['multiply_adds'] / 1e6:,.1f} million multiply-adds a sample"
+        out.print(f"{first['parameters']:,} parameters, {cost}")
+    classwise = mean_and_deviation([e["classwise_ece"] for e in evaluations], per_cent=True)
+    out.print(f"Classwise ECE {classwise} %{where}")
+
+
+def _print_predictions(
+    out: Console, path: str, predictions: Predictions, baseline: str | None, groups: tuple[int, int]
+) -> None:
+    """The same for predictions that belong to no run."""
+    found = None if baseline is None else compare(predictions, load_predictions(baseline), shot_groups=groups)
+    experts = [f"expert {expert + 1}" for expert in range(predictions.num_experts)]
+    if predictions.lambdas.ndim == 1:
+        experts = expert_names(predictions.lambdas.tolist())
+    _print_measured(out, path, [full_evaluation(predictions, groups)], experts)
+    if found is not None:
+        parts = [_range(name, *values, sign="+") for name, values in found.items()]
+        out.print(f"{path} minus {baseline}, 95 % paired intervals: " + ", ".join(parts))
+
+
+def _evaluation(run: Run, thresholds: tuple[int, ...] | None) -> dict[str, Any]:
+    """The saved evaluation, or a new one for other shot groups."""
+    saved = run.evaluation()
+    if thresholds is None or thresholds == run.recipe().shot_groups:
+        return saved
+    return full_evaluation(run.predictions(), (thresholds[0], thresholds[1]))
+
+
+def _intervals(evaluation: dict[str, Any]) -> str:
+    parts = [_range(name, *bounds) for name, bounds in evaluation["intervals"].items() if name != "mce"]
+    return "95 % intervals over the test samples: " + ", ".join(parts)
+
+
+def _pairs(runs: list[Run], baselines: list[Run]) -> list[tuple[Run, Run]]:
+    """Each run with the baseline of its seed; where no seed is in both, the first of each."""
+    of_seed = {baseline.recipe().seed: baseline for baseline in baselines}
+    pairs = [(run, of_seed[seed]) for run in runs if (seed := run.recipe().seed) in of_seed]
+    return pairs or [(runs[0], baselines[0])]
+
+
+def _difference(pairs: list[tuple[Run, Run]], thresholds: tuple[int, ...] | None) -> str:
+    few, many = thresholds or pairs[0][0].recipe().shot_groups
+    found = [compare(run.predictions(), baseline.predictions(), shot_groups=(few, many)) for run, baseline in pairs]
+    run, baseline = pairs[0]
+    if len(pairs) == 1:
+        parts = [_range(name, *values, sign="+") for name, values in found[0].items()]
+        return f"{run.name} minus {baseline.name}, 95 % paired intervals: " + ", ".join(parts)
+    parts = [
+        f"{COLUMNS[name]} {mean_and_deviation([f[name][0] for f in found], name in IN_PER_CENT, sign='+')}"
+        for name in found[0]
+    ]
+    names = f"{run.folder.parent.name} minus {baseline.folder.parent.name}"
+    return f"{names}, seed by seed, mean and deviation of {len(pairs)}: " + ", ".join(parts)
+
+
+def _checks(names: list[str], evaluations: list[dict[str, Any]]) -> str:
+    """Calibration of ensemble and experts for their own priors, as the theorem needs it; the mean over the seeds."""
+    lines = []
+    checks = ([e["check"], *(expert for expert in e["expert_checks"])] for e in evaluations)
+    for name, seeds in zip(names, zip(*checks, strict=True), strict=True):
+        marginal, weighted, ece = (
+            mean_and_deviation([check[key] for check in seeds], per_cent)
+            for key, per_cent in (("marginal_kl", False), ("weighted_kl", False), ("weighted_ece", True))
+        )
+        lines.append(f"  {name}: average prediction, KL {marginal}; weighted to its prior, KL {weighted}, ECE {ece} %")
+    return (
+        "Against the prior that each was made for (weighted: 0 if calibrated; - if a class has no test sample):\n"
+        + "\n".join(lines)
+    )
+
+
+def _range(name: str, *values: float, sign: str = "") -> str:
+    """Such as: accuracy 51.2 to 53.1; with a value before its bounds, accuracy +2.1 (+1.2 to +3.1)."""
+    digits, scale = (1, 100) if name in IN_PER_CENT else (3, 1)
+    *value, low, high = (f"{scale * number:{sign}.{digits}f}" for number in values)
+    return f"{COLUMNS[name]} {value[0]} ({low} to {high})" if value else f"{COLUMNS[name]} {low} to {high}"

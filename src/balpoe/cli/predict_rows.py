@@ -1,0 +1,176 @@
+"""Labels and probabilities for any number of images, written row by row."""
+
+import csv
+import io
+import itertools
+import json
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import IO, Any
+
+import torch
+from torch import Tensor
+
+from balpoe.data.dataset import Preprocessing
+from balpoe.data.loading.decode import IMAGE_SUFFIXES
+from balpoe.data.loading.image_files import decoded, default_workers
+from balpoe.data.user.image_paths import image_paths
+from balpoe.errors import UserError
+from balpoe.evaluation.deployment_prior import parse_prior
+from balpoe.experiments.model_file import Model, load
+from balpoe.files import write_file
+from balpoe.method.ensemble import product_of_experts, shift_prior
+from balpoe.progress import CountProgress
+from balpoe.training.distributed import chosen_device
+
+__all__ = ["predict_files"]
+
+IMAGES_AT_ONCE = 64  # decoded together, for one forward pass
+
+LabelRow = dict[str, Any]
+"""An image's file, with its label, probability, further labels and experts' labels, or with an error."""
+
+
+def predict_files(
+    run: str,
+    inputs: Sequence[str],
+    *,
+    out: str | None = None,
+    kind: str = "csv",
+    top: int = 1,
+    experts: bool = False,
+    prior: str | None = None,
+    device: str = "auto",
+) -> tuple[int, int]:
+    """Write a row for each image; return how many there were, and how many of them could not be read.
+
+    Args:
+        run: A run's folder, or a model's file.
+        inputs: Images, folders of them, patterns, or tables with a column of paths.
+        out: The file to write; None: standard output.
+        kind: "csv" or "jsonl".
+        top: Number of labels, the likeliest first.
+        experts: Whether each expert's label is wanted, too.
+        prior: Deployment prior, as --prior takes it.
+        device: Device to compute on.
+    """
+    model = load(run)
+    if len(model.preprocessing.size) != 3:
+        raise UserError(f"{run} was trained on features, not on images; use balpoe.load({run!r}).predict in Python")
+    if not 1 <= top <= len(model.class_names):
+        raise UserError(f"--top must be 1 to {len(model.class_names)}, the number of classes, but is {top}")
+    target = None if prior is None else parse_prior(prior, model)
+    model.network.to(chosen_device(device))
+    if out is not None and (Path(out).suffix.lower() in IMAGE_SUFFIXES or Path(out).resolve() in _resolved(inputs)):
+        raise UserError(f"--out {out} is an image or is read, and would be lost; give a .csv or .jsonl file")
+    paths = image_paths(inputs)
+    if (first := next(paths, None)) is None:
+        raise UserError(f"there are no images in {', '.join(inputs)}; give files, or folders that hold some")
+    rows = _rows(model, itertools.chain([first], paths), target, top, experts)
+    names = [f"expert {number + 1}" for number in range(model.network.num_experts)] if experts else []
+    counted = _Counted(rows)
+    write = _WRITERS[kind]
+    if out is None:
+        write(sys.stdout.write, counted, top, names)
+    else:
+        write_file(Path(out), lambda stream: _as_text(stream, lambda put: write(put, counted, top, names)))
+    return counted.rows, counted.errors
+
+
+def _resolved(paths: Sequence[str]) -> set[Path]:
+    return {Path(path).resolve() for path in paths}
+
+
+def _rows(model: Model, paths: Iterable[str], target: Tensor | None, top: int, experts: bool) -> Iterator[LabelRow]:
+    with CountProgress("predicting", 0) as count, ThreadPoolExecutor(default_workers()) as pool:
+        for block in _blocks(paths, IMAGES_AT_ONCE):
+            images = list(pool.map(lambda path: _image_or_error(path, model.preprocessing), block))
+            whole = [image for image in images if isinstance(image, Tensor)]
+            answers = iter(_answers(model, torch.stack(whole), target, top, experts) if whole else [])
+            for path, image in zip(block, images, strict=True):
+                yield {"file": path, **(next(answers) if isinstance(image, Tensor) else {"error": image})}
+            count(len(block))
+
+
+def _image_or_error(path: str, preprocessing: Preprocessing) -> Tensor | str:
+    try:
+        return decoded(path, preprocessing)
+    except UserError as error:
+        return str(error)
+
+
+def _answers(model: Model, images: Tensor, target: Tensor | None, top: int, experts: bool) -> list[LabelRow]:
+    expert_logits = model.expert_logits(images)
+    logits = product_of_experts(expert_logits)
+    if target is not None:
+        logits = shift_prior(logits, target, model.source_prior)
+    probabilities, labels = logits.softmax(dim=1).topk(top, dim=1)
+    rows: list[LabelRow] = [
+        {"label": names[0], "probability": values[0], "top": list(zip(names, values, strict=True))}
+        for values, names in zip(
+            probabilities.tolist(),
+            ([model.class_names[label] for label in row] for row in labels.tolist()),
+            strict=True,
+        )
+    ]
+    if experts:
+        for row, answer in zip(rows, expert_logits.argmax(dim=2).tolist(), strict=True):
+            row["experts"] = [model.class_names[label] for label in answer]
+    return rows
+
+
+class _Counted:
+    """Rows on their way, counted."""
+
+    def __init__(self, rows: Iterator[LabelRow]) -> None:
+        self.source, self.rows, self.errors = rows, 0, 0
+
+    def __iter__(self) -> Iterator[LabelRow]:
+        for row in self.source:
+            self.rows += 1
+            self.errors += "error" in row
+            yield row
+
+
+def _write_csv(put: Callable[[str], object], rows: Iterable[LabelRow], top: int, experts: Sequence[str]) -> None:
+    line = io.StringIO()
+    writer = csv.writer(line, lineterminator="\n")
+
+    def send(values: Sequence[Any]) -> None:
+        writer.writerow(values)
+        put(line.getvalue())
+        line.seek(0)
+        line.truncate()
+
+    further = [f"{name} {number}" for number in range(2, top + 1) for name in ("label", "probability")]
+    send(["file", "label", "probability", *further, *experts, "error"])
+    for row in rows:
+        if "error" in row:
+            send([row["file"], *[""] * (2 * top + len(experts)), row["error"]])
+        else:
+            labels = [value for name, share in row["top"] for value in (name, f"{share:.6g}")]
+            send([row["file"], *labels, *row.get("experts", ()), ""])
+
+
+def _write_jsonl(put: Callable[[str], object], rows: Iterable[LabelRow], top: int, experts: Sequence[str]) -> None:
+    for row in rows:
+        if top == 1:
+            row.pop("top", None)
+        elif "top" in row:
+            row["top"] = [{"label": name, "probability": share} for name, share in row["top"]]
+        put(json.dumps(row, ensure_ascii=False) + "\n")
+
+
+_WRITERS = {"csv": _write_csv, "jsonl": _write_jsonl}
+
+
+def _as_text(stream: IO[bytes], write: Callable[[Callable[[str], object]], None]) -> None:
+    write(lambda text: stream.write(text.encode(errors="replace")))
+
+
+def _blocks(values: Iterable[str], size: int) -> Iterator[tuple[str, ...]]:
+    values = iter(values)
+    while block := tuple(itertools.islice(values, size)):
+        yield block

@@ -1,0 +1,168 @@
+"""Training with one seed or several, with cross-entropy to compare with, and what is printed about it."""
+
+import functools
+import hashlib
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from balpoe.experiments.build import own_data
+from balpoe.experiments.recipe import FOR_FEATURES, Recipe, updated
+from balpoe.experiments.run_folder import Run, changed_name, run_folder, train_run, train_run_by_step
+from balpoe.report.console import COLUMNS, console, mean_and_deviation, print_scores, program
+from balpoe.training.concurrent import TRAININGS_AT_ONCE, can_share_a_gpu, side_by_side
+from balpoe.training.distributed import led_by_first
+from balpoe.training.interrupts import Interrupt
+
+__all__ = ["train"]
+
+CROSS_ENTROPY: dict[str, Any] = {"lambdas": (1.0,), "num_experts": 0, "mixup_alpha": 0.0, "backward_tau": 0.0}
+
+
+def train(recipe: Recipe, seeds: list[int], **options: Any) -> list[Run]:
+    """Train a recipe with each seed; print the table and the next command.
+
+    Of several processes that a launcher started, the first one does; the others help it to train, and get no runs.
+
+    Args:
+        recipe: The recipe to train.
+        seeds: Seeds, for one run each.
+        options: Keyword arguments of `_train`.
+    """
+    command = functools.partial(_train, recipe, seeds, **options)
+    return led_by_first(command, device=recipe.device, devices=recipe.devices, num_nodes=recipe.num_nodes) or []
+
+
+def _train(
+    recipe: Recipe,
+    seeds: list[int],
+    *,
+    root: Path,
+    base: str,
+    start: Recipe,
+    fixed: bool,
+    fresh: bool,
+    baseline: bool = False,
+) -> list[Run]:
+    """Train a recipe with each seed; print the table and the next command.
+
+    Args:
+        recipe: The recipe to train.
+        seeds: Seeds, for one run each.
+        root: Folder of all runs.
+        base: Name of the runs, or its beginning.
+        start: The recipe that goes by this name.
+        fixed: Whether the name was asked for.
+        fresh: Whether to train anew.
+        baseline: Whether to train plain cross-entropy first, to compare with.
+    """
+    out = console()
+    if recipe.dataset == "own":
+        recipe, start = _look_through(out, recipe, start)
+    recipe, start = (_with_weights_version(each) for each in (recipe, start))
+    if _slow_here(recipe):
+        out.print("No GPU is used: this recipe is made for one, and takes hours to days on a CPU.")
+    same: dict[str, Any] = {"seeds": seeds, "root": root, "fixed": fixed, "fresh": fresh}
+    plain: list[Run] = []
+    if baseline:
+        theirs = [updated(each, CROSS_ENTROPY) for each in (recipe, start)]
+        plain = _train_seeds(out, theirs[0], base=f"{base}-cross-entropy", start=theirs[1], **same)
+    runs = _train_seeds(out, recipe, base=base, start=start, **same)
+    if plain:
+        _print_comparison(out, plain, runs)
+    else:
+        _print_runs(out, runs)
+    _print_use(out, runs)
+    return runs
+
+
+def _slow_here(recipe: Recipe) -> bool:
+    if recipe.network in FOR_FEATURES or recipe.frozen or recipe.device == "mps":
+        return False
+    return recipe.devices == 1 and not can_share_a_gpu(recipe.device, recipe.devices)
+
+
+def _look_through(out: Console, recipe: Recipe, start: Recipe) -> tuple[Recipe, Recipe]:
+    """Say what own data hold; return the recipes with the data's version."""
+    found = own_data(recipe, progress=True)
+    counts = found.train.class_counts
+    out.print(
+        f"{recipe.data_root}: {len(counts):,} classes, {len(found.train):,} training samples ({int(counts.max()):,} to "
+        f"{int(counts.min()):,} a class), {len(found.test):,} test samples"
+    )
+    for note in found.notes:
+        out.print(f"Note: {note}")
+    return updated(recipe, {"data_version": found.version}), updated(start, {"data_version": found.version})
+
+
+def _with_weights_version(recipe: Recipe) -> Recipe:
+    """A recipe that tells one file of weights from another, whatever they are called."""
+    file = Path(recipe.weights)
+    if not recipe.weights or not file.is_file():
+        return recipe
+    with open(file, "rb") as stream:
+        digest = hashlib.file_digest(stream, "sha256").hexdigest()
+    return updated(recipe, {"weights_version": digest[:8]})
+
+
+def _whole(runs: list[Run]) -> Path:
+    """The run, or the folder of all seeds."""
+    return runs[0].folder if len(runs) == 1 else runs[0].folder.parent
+
+
+def _print_comparison(out: Console, plain: list[Run], runs: list[Run]) -> None:
+    """Print this method beside cross-entropy, the numbers that matter with their intervals, and what to type next."""
+    rows = {name: [run.evaluation() for run in each] for name, each in (("cross-entropy", plain), ("BalPoE", runs))}
+    print_scores(out, rows, title=runs[0].folder.parent.name)
+    for name in ("balanced_accuracy", "few", "rarest_third"):
+        parts = [f"{method} {_with_interval(evaluations, name)}" for method, evaluations in rows.items()]
+        out.print(f"{COLUMNS[name]}: {', '.join(parts)}")
+    out.print("Next, a page to look at and to show:")
+    out.print(f"  {program()} report {_whole(runs)} --baseline {_whole(plain)}", soft_wrap=True)
+
+
+def _print_runs(out: Console, runs: list[Run]) -> None:
+    rows = {run.folder.name: [run.evaluation()] for run in runs}
+    if len(runs) > 1:
+        rows[f"{len(runs)} seeds"] = [run.evaluation() for run in runs]
+    print_scores(out, rows, title=runs[0].folder.parent.name)
+    out.print(f"Next: {program()} evaluate {_whole(runs)}")
+
+
+def _print_use(out: Console, runs: list[Run]) -> None:
+    recipe = runs[0].recipe()
+    if recipe.dataset == "own" and recipe.network not in FOR_FEATURES:
+        out.print("Labels and probabilities of other images:")
+        out.print(f"  {program()} predict {runs[0].folder} IMAGES", soft_wrap=True)
+
+
+def _with_interval(evaluations: list[dict[str, Any]], name: str) -> str:
+    """A score with its 95 % interval, or over several seeds with its deviation."""
+    text = mean_and_deviation([e[name] for e in evaluations], per_cent=True)
+    if len(evaluations) > 1 or name not in evaluations[0]["intervals"]:
+        return f"{text} %"
+    low, high = evaluations[0]["intervals"][name]
+    return f"{text} % ({100 * low:.1f} to {100 * high:.1f})"
+
+
+def _train_seeds(
+    out: Console, recipe: Recipe, seeds: list[int], *, root: Path, base: str, start: Recipe, fixed: bool, fresh: bool
+) -> list[Run]:
+    name = base if fixed else changed_name(base, recipe, start)
+    jobs, announced = [], base
+    for seed in seeds:
+        ours = updated(recipe, {"seed": seed})
+        folder = root / name / f"seed-{seed}" if fresh else run_folder(root, name, ours, fixed)
+        if folder.parent.name != announced:
+            announced = folder.parent.name
+            out.print(f"The recipe differs from {base}: its runs are kept in {folder.parent}")
+        jobs.append((ours, folder))
+    options: dict[str, Any] = {"fresh": fresh, "say": out.print}
+    if len(jobs) > 1 and can_share_a_gpu(recipe.device, recipe.devices):
+        with Interrupt() as interrupt:
+            works = (train_run_by_step(*job, **options, interrupt=interrupt) for job in jobs)
+            runs = sorted(side_by_side(works, TRAININGS_AT_ONCE), key=lambda run: seeds.index(run.recipe().seed))
+    else:
+        runs = [train_run(*job, **options) for job in jobs]
+    return runs
