@@ -2,17 +2,20 @@
 
     python benchmarks/cifar_step.py [--kernels] [--kinds fused,captured] [--experts 3] [--batches 128] [--at-once 1,5]
 
-Pictures are random and as many as in CIFAR-100-LT of ratio 100; the loop is `balpoe.fit`'s own. "ms a step" is
-all told: an epoch's seconds, augmentation and reading of the losses included, over its steps. What is measured is
+Images are random and as many as in CIFAR-100-LT of ratio 100; the loop is `balpoe.fit`'s own. "ms a step" is
+in all: an epoch's seconds, augmentation and reading of the losses included, over its steps. What is measured is
 written as it comes.
 """
 
 import argparse
+import itertools
 import json
 import statistics
 import tempfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -22,6 +25,7 @@ from balpoe.data.dataset import Preprocessing
 from balpoe.data.loading.epoch_plan import plan_epoch
 from balpoe.data.loading.in_memory import ResidentData
 from balpoe.data.long_tail import long_tailed_counts
+from balpoe.files import write_json
 from balpoe.training.concurrent import Work, side_by_side
 from balpoe.training.distributed import chosen_precision, launch
 from balpoe.training.fit import fit_and_predict_by_step
@@ -30,12 +34,12 @@ from balpoe.training.optimizers import make_optimizer
 from balpoe.training.settings import FitSettings
 from balpoe.training.step import Learner, training_step
 
-Row = dict[str, object]
+StepTime = dict[str, object]
 WARM_UP = 2  # epochs that each of several trains before it waits for the others
 MEAN, STD = (0.4914, 0.4822, 0.4465), (0.2023, 0.1994, 0.2010)
 
 
-def pictures() -> balpoe.Dataset:
+def random_images() -> balpoe.Dataset:
     counts = torch.tensor(long_tailed_counts(100, 500, 100))
     targets = torch.repeat_interleave(torch.arange(100), counts)
     images = torch.randint(0, 256, (len(targets), 3, 32, 32), dtype=torch.uint8)
@@ -74,7 +78,7 @@ def epoch_seconds(run: Path) -> list[float]:
 
 
 def together(data: balpoe.Dataset, at_once: int, augment: str, epochs: int = 24) -> dict[str, object]:
-    """So many trainings of three experts side by side, as `balpoe train --seeds` has them: once all are recorded."""
+    """So many trainings of three experts side by side, as `balpoe train --seeds` has them: once all are captured."""
     few = balpoe.Dataset(data.images[:100], data.targets[:100], preprocessing=data.preprocessing)
     turns = 1 + -(-len(data) // 128)  # of an epoch: its steps, and the reading of its losses
     ready: list[float] = []
@@ -170,6 +174,37 @@ def kernels(data: balpoe.Dataset, kind: str) -> list[tuple[str, float, int]]:
     return sorted(((name, t, round(n)) for name, (t, n) in table.items()), key=lambda row: -row[1])
 
 
+def measure_steps(data: balpoe.Dataset, arguments: argparse.Namespace) -> Iterator[StepTime]:
+    """Each kind of step, alone on the device."""
+    print(f"{'':9} {'experts':>7} {'batch':>6} {'ms a step':>10} {'images/s':>9} {'preparation s':>14} {'peak MiB':>9}")
+    sizes = (map(int, numbers.split(",")) for numbers in (arguments.experts, arguments.batches))
+    for kind, experts, batch_size in itertools.product(arguments.kinds.split(","), *sizes):
+        row = measure(data, kind, experts, batch_size, arguments.device, arguments.epochs)
+        print(
+            f"{kind:9} {experts:7} {batch_size:6} {row['ms_a_step']:10.2f} {row['images_per_second']:9.0f} "
+            f"{row['preparation_s']:14.1f} {row['peak_mib'] or 0:9.0f}",
+            flush=True,
+        )
+        yield row
+
+
+def measure_together(data: balpoe.Dataset, arguments: argparse.Namespace) -> Iterator[StepTime]:
+    """Several trainings that share the device."""
+    counts = map(int, filter(None, arguments.at_once.split(",")))
+    for at_once, augment in itertools.product(counts, ("standard", "autoaugment")):
+        row = together(data, at_once, augment)
+        print(f"{at_once} at once, {augment}: {row['ms_a_step_of_all']:.2f} ms a step of all", flush=True)
+        yield row
+
+
+def measure_kernels(data: balpoe.Dataset, kind: str) -> list[tuple[str, float, int]]:
+    print(f"{kind}, three experts, batch 128: microseconds and kernels a step")
+    table = kernels(data, kind)
+    for group, microseconds, count in table:
+        print(f"  {group:32} {microseconds:8.0f} {count:6}")
+    return table
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--kinds", default="fused,captured,compiled,eager")
@@ -182,47 +217,22 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("results/cifar_step.json"))
     arguments = parser.parse_args()
     torch.manual_seed(0)
-    data = pictures()
+    data = random_images()
     name = torch.cuda.get_device_name() if arguments.device == "cuda" else "CPU"
-    result: dict[str, object] = {"device": name, "torch": torch.__version__, "samples": len(data)}
+    result: dict[str, Any] = {"device": name, "torch": torch.__version__, "samples": len(data)}
     result["augmentation_ms"] = {
         augment: round(augmentation(data, augment, arguments.device), 1) for augment in ("standard", "autoaugment")
     }
     print(f"{name}, torch {torch.__version__}; augmentation, ms an epoch: {result['augmentation_ms']}", flush=True)
-    print(f"{'':9} {'experts':>7} {'batch':>6} {'ms a step':>10} {'images/s':>9} {'preparation s':>14} {'peak MiB':>9}")
-    rows: list[Row] = []
-    result["rows"] = rows
-
-    def keep() -> None:
-        arguments.out.parent.mkdir(parents=True, exist_ok=True)
-        arguments.out.write_text(json.dumps(result, indent=2) + "\n")
-
-    for kind in arguments.kinds.split(","):
-        for experts in map(int, arguments.experts.split(",")):
-            for batch_size in map(int, arguments.batches.split(",")):
-                row = measure(data, kind, experts, batch_size, arguments.device, arguments.epochs)
-                rows.append(row)
-                print(
-                    f"{kind:9} {experts:7} {batch_size:6} {row['ms_a_step']:10.2f} {row['images_per_second']:9.0f} "
-                    f"{row['preparation_s']:14.1f} {row['peak_mib'] or 0:9.0f}",
-                    flush=True,
-                )
-                keep()
-    several: list[Row] = []
-    result["together"] = several
-    for at_once in map(int, filter(None, arguments.at_once.split(","))):
-        for augment in ("standard", "autoaugment"):
-            several.append(together(data, at_once, augment))
-            print(f"{at_once} at once, {augment}: {several[-1]['ms_a_step_of_all']:.2f} ms a step of all", flush=True)
-            keep()
-    if arguments.kernels:
-        for kind in [kind for kind in arguments.kinds.split(",") if kind != "eager"]:
-            print(f"{kind}, three experts, batch 128: microseconds and kernels a step")
-            table = kernels(data, kind)
-            result[f"kernels_{kind}"] = table
-            for group, microseconds, count in table:
-                print(f"  {group:32} {microseconds:8.0f} {count:6}")
-            keep()
+    for key, rows in (("rows", measure_steps(data, arguments)), ("together", measure_together(data, arguments))):
+        result[key] = []
+        for row in rows:
+            result[key].append(row)
+            write_json(arguments.out, result)
+    for kind in arguments.kinds.split(",") if arguments.kernels else ():
+        if kind != "eager":
+            result[f"kernels_{kind}"] = measure_kernels(data, kind)
+    write_json(arguments.out, result)
     print(f"written to {arguments.out}")
 
 

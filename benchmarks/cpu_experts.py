@@ -8,7 +8,6 @@ and inference of 3 experts below 2.4 times that of one.
 """
 
 import argparse
-import json
 import platform
 import statistics
 import time
@@ -20,6 +19,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from balpoe import BalPoELoss, equidistant_lambdas, expert_network
+from balpoe.files import write_json
 
 BATCH = 16
 CLASSES = 100
@@ -155,7 +155,7 @@ def main() -> None:
                 f"{row['images_per_second']:9.0f}"
             )
     machine = {"machine": platform.machine(), "threads": arguments.threads, "torch": torch.__version__, "batch": BATCH}
-    arguments.out.write_text(json.dumps({**machine, "rows": rows}, indent=2) + "\n")
+    write_json(arguments.out, {**machine, "rows": rows})
     print(f"written to {arguments.out}")
 
 

@@ -12,7 +12,6 @@ ratio of times over that of sizes: 1 is linear.
 
 import argparse
 import ctypes
-import json
 import math
 import multiprocessing
 import resource
@@ -28,6 +27,7 @@ import torch
 
 import balpoe
 from balpoe.data.long_tail import long_tailed_counts
+from balpoe.files import write_json
 from balpoe.report.write import write_report
 
 BATCH = 128
@@ -36,7 +36,7 @@ USUAL_CLASSES, USUAL_EXPERTS = 1_000, 3
 ENOUGH_SECONDS, LOOKS = 2.0, 20
 M_MMAP_THRESHOLD = -3  # of mallopt: larger pieces of memory go back to the system when they are freed
 
-Row = dict[str, Any]
+Growth = dict[str, Any]
 
 
 def counts(classes: int) -> torch.Tensor:
@@ -80,7 +80,7 @@ def own_mebibytes() -> float:
     return int(next(line.split()[1] for line in lines if line.startswith("RssAnon"))) / 1024
 
 
-def time_of(part: str, folder: Path, classes: int, experts: int) -> Row:
+def time_of(part: str, folder: Path, classes: int, experts: int) -> Growth:
     torch.set_num_threads(1)
     work = PARTS[part](folder, classes, experts)
     before, times = resource.getrusage(resource.RUSAGE_SELF), [0.0]
@@ -93,10 +93,10 @@ def time_of(part: str, folder: Path, classes: int, experts: int) -> Row:
     return {"seconds": fastest * own / (own + system), "system_seconds": fastest * system / (own + system)}
 
 
-def memory_of(part: str, folder: Path, classes: int, experts: int) -> Row:
+def memory_of(part: str, folder: Path, classes: int, experts: int) -> Growth:
     torch.set_num_threads(1)
     if ctypes.CDLL(None).mallopt(M_MMAP_THRESHOLD, 2**17) != 1:
-        raise RuntimeError("this C library cannot be told to give memory back at once")
+        raise RuntimeError("this C library cannot be asked to give memory back at once")
     work = PARTS[part](folder, classes, experts)
     seen, done = [own_mebibytes()], threading.Event()
 
@@ -113,13 +113,13 @@ def memory_of(part: str, folder: Path, classes: int, experts: int) -> Row:
     return {"mib": max(seen) - seen[0]}
 
 
-def rows_of(classes: int, experts: int, samples: int) -> Iterator[Row]:
+def rows_of(classes: int, experts: int, samples: int) -> Iterator[Growth]:
     """The measurements of one size."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         save_predictions(folder, classes, experts, samples)
         for part in PARTS:
-            found: Row = {}
+            found: Growth = {}
             for measure in (time_of, memory_of):
                 with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("forkserver")) as pool:
                     found |= pool.submit(measure, part, folder, classes, experts).result()
@@ -129,9 +129,9 @@ def rows_of(classes: int, experts: int, samples: int) -> Iterator[Row]:
             yield {"part": part, "classes": classes, "experts": experts, **found}
 
 
-def with_exponents(rows: Sequence[Row], size: str) -> list[Row]:
+def with_exponents(rows: Sequence[Growth], size: str) -> list[Growth]:
     """Each row, with the exponents of time and memory since the same part's row before it."""
-    before: dict[str, Row] = {}
+    before: dict[str, Growth] = {}
     grown = []
     for row in rows:
         last, before[row["part"]] = before.get(row["part"]), row
@@ -143,7 +143,7 @@ def with_exponents(rows: Sequence[Row], size: str) -> list[Row]:
     return grown
 
 
-def table(rows: Sequence[Row]) -> str:
+def table(rows: Sequence[Growth]) -> str:
     """One line for each size, in Markdown: time in ms, s and s, each with its memory, and the size of the page."""
     lines = []
     for classes, experts in dict.fromkeys((row["classes"], row["experts"]) for row in rows):
@@ -175,9 +175,8 @@ def main() -> None:
     by_expert = [row for experts in arguments.experts for row in rows_of(USUAL_CLASSES, experts, samples)]
     rows = [*with_exponents(by_class, "classes"), *with_exponents(by_expert, "experts")]
     print(table(rows))
-    arguments.out.parent.mkdir(parents=True, exist_ok=True)
     about = {"made": time.strftime("%Y-%m-%d"), "batch": BATCH, "samples": samples}
-    arguments.out.write_text(json.dumps({**about, "rows": rows}, indent=2) + "\n")
+    write_json(arguments.out, {**about, "rows": rows})
     print(f"written to {arguments.out}")
 
 

@@ -8,7 +8,6 @@ table of results/heads.json, which this writes.
 """
 
 import argparse
-import json
 import platform
 from pathlib import Path
 from typing import Any
@@ -19,6 +18,7 @@ from torch import nn
 
 import balpoe
 from balpoe.experiments.presets import preset
+from balpoe.files import write_json
 from balpoe.networks.experts import ExpertLinear
 from balpoe.training.schedules import Cosine
 
@@ -68,7 +68,7 @@ def main() -> None:
     for kind in HEADS:
         rows.append({"head": kind, **measure(kind, train, test)})
         print(rows[-1], flush=True)
-        arguments.out.write_text(json.dumps({"machine": platform.machine(), "rows": rows}, indent=2) + "\n")
+        write_json(arguments.out, {"machine": platform.machine(), "rows": rows})
 
 
 if __name__ == "__main__":

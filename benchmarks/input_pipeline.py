@@ -1,4 +1,4 @@
-"""Pictures per second from JPEG files to batches: ours against torchvision's plain pipeline, in one run.
+"""Images per second from JPEG files to batches: ours against torchvision's plain pipeline, in one run.
 
     python benchmarks/input_pipeline.py [--sizes 500x375,800x600,4000x3000] [--workers 0,2] [--rounds 5]
                                         [--out results/input_pipeline.json]
@@ -12,7 +12,6 @@ process (0 workers), which other work on the machine disturbs least. Bar: 1.5 ti
 
 import argparse
 import io
-import json
 import platform
 import statistics
 import tempfile
@@ -36,6 +35,7 @@ from balpoe.data.augment.operations import AUGMENTATIONS
 from balpoe.data.dataset import Preprocessing
 from balpoe.data.loading.decode import ResizedCrop, read_crop
 from balpoe.data.loading.image_files import ImageLoader, PictureFiles
+from balpoe.files import write_json
 
 SIDE, BATCH = 224, 32
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
@@ -50,25 +50,25 @@ PLAIN = transforms.Compose(
 )
 PREPROCESSING = Preprocessing((3, SIDE, SIDE), MEAN, STD)
 
-Work = Callable[[], object]
+Task = Callable[[], object]
 
 
-def picture(width: int, height: int, seed: int) -> Image.Image:
+def made_image(width: int, height: int, seed: int) -> Image.Image:
     """Structure of all sizes, as in a photograph, and some noise."""
-    chance = np.random.default_rng(seed)
-    values = chance.normal(128, 10, (height, width, 3)).astype(np.float32)
+    rng = np.random.default_rng(seed)
+    values = rng.normal(128, 10, (height, width, 3)).astype(np.float32)
     for cells, amount in ((4, 36), (12, 24), (40, 15), (120, 8)):
-        coarse = chance.normal(0, amount, (3, max(2, cells * height // width), cells)).astype(np.float32)
+        coarse = rng.normal(0, amount, (3, max(2, cells * height // width), cells)).astype(np.float32)
         smooth = [np.asarray(Image.fromarray(channel).resize((width, height), 3)) for channel in coarse]
         values += np.stack(smooth, axis=-1)
     return Image.fromarray(values.clip(0, 255).astype(np.uint8))
 
 
-def write_pictures(folder: Path, width: int, height: int, count: int) -> list[str]:
+def write_images(folder: Path, width: int, height: int, count: int) -> list[str]:
     for number in range(count):
         path = folder / str(number % 2) / f"{number}.jpg"
         path.parent.mkdir(parents=True, exist_ok=True)
-        picture(width, height, number).save(path, quality=90)
+        made_image(width, height, number).save(path, quality=90)
     return [str(path) for path in sorted(folder.rglob("*.jpg"))]
 
 
@@ -87,7 +87,7 @@ def our_batches(paths: list[str], workers: int) -> Callable[[], Iterator[Any]]:
     return lambda: loader.blocks(0, (block.tolist() for block in blocks))
 
 
-def in_turn(works: dict[str, Work], rounds: int) -> dict[str, list[tuple[float, float]]]:
+def in_turn(works: dict[str, Task], rounds: int) -> dict[str, list[tuple[float, float]]]:
     """Seconds on the clock and of this process's processor time, round by round, after one that does not count."""
     times: dict[str, list[tuple[float, float]]] = {name: [] for name in works}
     for number in range(rounds + 1):
@@ -101,7 +101,7 @@ def in_turn(works: dict[str, Work], rounds: int) -> dict[str, list[tuple[float, 
 
 def measure(folder: Path, paths: list[str], workers: int, rounds: int) -> dict[str, float]:
     sources = {"torchvision": torchvision_batches(folder, workers), "ours": our_batches(paths, workers)}
-    works: dict[str, Work] = {name: lambda each=source: list(each()) for name, source in sources.items()}  # type: ignore[misc]
+    works: dict[str, Task] = {name: lambda each=source: list(each()) for name, source in sources.items()}  # type: ignore[misc]
     times = in_turn(works, rounds)
     row: dict[str, float] = {}
     for kind, label in enumerate(("in_all", "per_core")[: 2 if not workers else 1]):
@@ -114,11 +114,11 @@ def measure(folder: Path, paths: list[str], workers: int, rounds: int) -> dict[s
 
 
 def batch_milliseconds(device: str, rounds: int) -> float:
-    """What is left for the device: flip, colour jitter and normalisation of whole batches, for one picture."""
-    pictures = torch.randint(0, 256, (BATCH, 3, SIDE, SIDE), dtype=torch.uint8, device=device)
+    """What is left for the device: flip, colour jitter and normalisation of whole batches, for one image."""
+    images = torch.randint(0, 256, (BATCH, 3, SIDE, SIDE), dtype=torch.uint8, device=device)
 
     def work() -> None:
-        changed: Tensor = pictures
+        changed: Tensor = images
         for operation in AUGMENTATIONS["imagenet"]:
             changed = operation(changed, np.random.default_rng(0))
         PREPROCESSING.normalise(changed).sum().item()  # waits for a GPU
@@ -127,23 +127,23 @@ def batch_milliseconds(device: str, rounds: int) -> float:
 
 
 def stages(paths: list[str], rounds: int) -> dict[str, float]:
-    """Processor milliseconds of each part, for one picture; the last three are other ways to do a part."""
-    crop, chance = ResizedCrop(), np.random.default_rng(0)
+    """Processor milliseconds of each part, for one image; the last three are other ways to do a part."""
+    crop, rng = ResizedCrop(), np.random.default_rng(0)
     files = [Path(path).read_bytes() for path in paths]
     decoded = [pil_loader(path) for path in paths]
-    boxes = [crop.box(image.width, image.height, chance) for image in decoded]
+    boxes = [crop.box(image.width, image.height, rng) for image in decoded]
     parts = [image.crop((x, y, x + w, y + h)) for image, (x, y, w, h) in zip(decoded, boxes, strict=True)]
     squares = [part.resize((SIDE, SIDE), Image.Resampling.BILINEAR) for part in parts]
     _, _, jitter, to_tensor, normalise = PLAIN.transforms
     floats = [to_tensor(square) for square in squares]
     tensors = [torch.from_numpy(np.array(part)).permute(2, 0, 1)[None] for part in parts]
-    works: dict[str, Work] = {
+    works: dict[str, Task] = {
         "Pillow: decode": lambda: [Image.open(io.BytesIO(file)).load() for file in files],
         "Pillow: resize": lambda: [part.resize((SIDE, SIDE), Image.Resampling.BILINEAR) for part in parts],
         "torchvision: ColorJitter": lambda: [jitter(square) for square in squares],
         "torchvision: ToTensor": lambda: [to_tensor(square) for square in squares],
         "torchvision: Normalize": lambda: [normalise(tensor) for tensor in floats],
-        "ours: read_crop in all": lambda: [read_crop(path, SIDE, crop, chance) for path in paths],
+        "ours: read_crop in all": lambda: [read_crop(path, SIDE, crop, rng) for path in paths],
         "instead: torchvision.io decode": lambda: [decode_jpeg(read_file(path), ImageReadMode.RGB) for path in paths],
         "instead: torch's resize of bytes": lambda: [
             F.interpolate(tensor, (SIDE, SIDE), mode="bilinear", antialias=True) for tensor in tensors
@@ -160,19 +160,27 @@ def _reduced(file: bytes) -> object:
     return image.load()
 
 
+def print_rates(size: str, kilobytes: float, workers: int, found: dict[str, float]) -> None:
+    per_core = f"{found['ratio_per_core']:9.2f}" if not workers else ""
+    rates = " ".join(
+        f"{found[f'{name}_in_all']:9.1f} {found[f'{name}_per_worker']:11.1f}" for name in ("torchvision", "ours")
+    )
+    print(f"{size:>10} {kilobytes:6.0f} {workers:7} {rates} {found['ratio_in_all']:9.2f} {per_core}", flush=True)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--sizes", default="500x375,800x600,4000x3000")
     parser.add_argument("--workers", default="0,2")
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--megapixels", type=float, default=40.0, help="of pictures in a round")
+    parser.add_argument("--megapixels", type=float, default=40.0, help="megapixels of the images of a round")
     parser.add_argument("--out", type=Path, default=Path("results/input_pipeline.json"))
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     device = "cuda" if torch.cuda.is_available() else "cpu"
     waiting = batch_milliseconds(device, arguments.rounds)
-    print(f"flip, colour jitter and normalisation in batches on {device}: {waiting:.2f} ms a picture")
-    print(f"{'pictures a second':>25} {'torchvision':>22} {'ours':>17} {'ours / torchvision':>20}")
+    print(f"flip, colour jitter and normalisation in batches on {device}: {waiting:.2f} ms an image")
+    print(f"{'images a second':>25} {'torchvision':>22} {'ours':>17} {'ours / torchvision':>20}")
     columns = f"{'in all':>9} {'per worker':>11}"
     print(f"{'size':>10} {'kB':>6} {'workers':>7} {columns} {columns} {'in all':>9} {'per core':>9}")
     rows, parts = [], {}
@@ -180,23 +188,15 @@ def main() -> None:
         width, height = map(int, size.split("x"))
         with tempfile.TemporaryDirectory() as place:
             count = max(8, round(1e6 * arguments.megapixels / (width * height)))
-            paths = write_pictures(Path(place), width, height, count)
+            paths = write_images(Path(place), width, height, count)
             kilobytes = statistics.mean(Path(path).stat().st_size for path in paths) / 1e3
             for workers in map(int, arguments.workers.split(",")):
                 found = measure(Path(place), paths, workers, arguments.rounds)
                 rows.append({"size": size, "kilobytes": kilobytes, "workers": workers, **found})
-                per_core = f"{found['ratio_per_core']:9.2f}" if not workers else ""
-                rates = " ".join(
-                    f"{found[f'{name}_in_all']:9.1f} {found[f'{name}_per_worker']:11.1f}"
-                    for name in ("torchvision", "ours")
-                )
-                print(
-                    f"{size:>10} {kilobytes:6.0f} {workers:7} {rates} {found['ratio_in_all']:9.2f} {per_core}",
-                    flush=True,
-                )
+                print_rates(size, kilobytes, workers, found)
             parts[size] = stages(paths, arguments.rounds)
     first = next(iter(parts))
-    print(f"where the time goes, processor ms a picture at {first}:")
+    print(f"where the time goes, processor ms an image at {first}:")
     for name, milliseconds in parts[first].items():
         print(f"  {name:34} {milliseconds:6.2f}")
     record = {
@@ -207,8 +207,7 @@ def main() -> None:
         "rows": rows,
         "stages_ms": parts,
     }
-    arguments.out.parent.mkdir(parents=True, exist_ok=True)
-    arguments.out.write_text(json.dumps(record, indent=2) + "\n")
+    write_json(arguments.out, record)
     print(f"written to {arguments.out}")
 
 

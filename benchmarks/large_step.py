@@ -2,10 +2,10 @@
 
     python benchmarks/large_step.py [--only compiled,512] [--networks resnet50] [--seconds 200] [--small]
 
-Pictures are random tensors on the device, 224 x 224, 1000 classes; layers 3 and 4 are the experts' own. The
+Images are random tensors on the device, 224 x 224, 1000 classes; layers 3 and 4 are the experts' own. The
 reference's way is that of the released code: float32 (torch's defaults, so convolutions in TF32), deterministic
 algorithms, channels first, eager, batch 64. Ours is `balpoe.training.step`, as in `balpoe.fit`: bfloat16, channels
-last, recorded as a CUDA graph, also compiled. "x" is images per second over the reference's, of the same network in the
+last, captured as a CUDA graph, also compiled. "x" is images per second over the reference's, of the same network in the
 same call. A line is printed and the file rewritten after each measurement, and one that fails leaves the others;
 none is begun after --seconds. `--small` is a tiny network on a CPU, to try the script itself.
 """
@@ -39,7 +39,7 @@ from balpoe.training.step import Learner, training_step
 CLASSES, LAMBDAS, SHARED_STAGES = 1000, (1, 0, -1), 2
 COUNTS = long_tailed_counts(CLASSES, 1280, 256)  # the largest and the smallest class of ImageNet-LT
 SGD = functools.partial(torch.optim.SGD, lr=0.025, momentum=0.9, weight_decay=5e-4, nesterov=True)
-Row = dict[str, Any]
+StepRate = dict[str, Any]
 Step = Callable[[], Tensor]
 
 
@@ -89,7 +89,7 @@ def fresh_network(name: str, pixels: int) -> balpoe.ExpertNetwork:
     return balpoe.expert_network(name, num_classes=CLASSES, num_experts=experts, split=SHARED_STAGES, image_size=pixels)
 
 
-def measure(network_name: str, way: Way, setting: Setting) -> Row:
+def measure(network_name: str, way: Way, setting: Setting) -> StepRate:
     """Images per second, peak memory, and how long it took to get there."""
     clear(setting.device)
     network = copy.deepcopy(fresh_network(network_name, setting.pixels)).to(setting.device)
@@ -99,7 +99,7 @@ def measure(network_name: str, way: Way, setting: Setting) -> Row:
     begun = time.perf_counter()
     with torch._inductor.config.patch(way.inductor):
         step = reference_step(network, batch) if way.kind == "reference" else our_step(network, batch, way, setting)
-        losses = [float(step()) for _ in range(3)]  # compiles, records, chooses algorithms
+        losses = [float(step()) for _ in range(3)]  # compiles, captures, chooses algorithms
     preparation = time.perf_counter() - begun
     rate = way.batch / seconds_a_step(step, setting)
     if not all(map(math.isfinite, losses)):
@@ -165,9 +165,9 @@ def clear(device: str) -> None:
         torch.cuda.reset_peak_memory_stats()
 
 
-def attempt(network: str, way: Way, setting: Setting, seconds_left: float) -> Row:
+def attempt(network: str, way: Way, setting: Setting, seconds_left: float) -> StepRate:
     """The measurement, or why there is none: one that fails leaves the others."""
-    row: Row = {"network": network, "way": way.name, "batch": way.batch}
+    row: StepRate = {"network": network, "way": way.name, "batch": way.batch}
     if seconds_left < 0:
         return row | {"error": "no time left"}
     try:
@@ -178,7 +178,7 @@ def attempt(network: str, way: Way, setting: Setting, seconds_left: float) -> Ro
         return row | {"error": f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0]}"}
 
 
-def line(row: Row) -> str:
+def line(row: StepRate) -> str:
     name = f"{row['network']:16} {row['way']:18} {row['batch']:6}"
     if "error" in row:
         return f"{name} {row['error']}"
@@ -208,7 +208,7 @@ def main() -> None:
     device = torch.cuda.get_device_name() if setting.device == "cuda" else "CPU"
     print(f"{device}, torch {torch.__version__}")
     print(f"{'':35} {'batch':>6} {'images/s':>9} {'x':>6} {'preparation s':>14} {'peak MiB':>9}", flush=True)
-    rows: list[Row] = []
+    rows: list[StepRate] = []
     reference: dict[str, float] = {}
     end = time.perf_counter() + arguments.seconds
     for way, network in ((way, network) for way in ways for network in networks):

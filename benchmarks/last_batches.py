@@ -5,7 +5,7 @@
 
 A network is used with running statistics of which the last batch makes a tenth, the one before it a tenth of the rest,
 and so on. Mixing with a weight w leaves w^2 + (1 - w)^2 of the variance, so the weights of some twenty batches decide
-what the test pictures are divided by. The cells of `balpoe reproduce` are trained with weights of their own seeds, and
+what the test images are divided by. The results of `balpoe reproduce` are trained with weights of their own seeds, and
 with those of the released code, which are the same whatever its seed. Each network is measured with the statistics that
 it has at the end, and with those of an epoch more of which each batch counts alike, mixed as in training or not at all.
 """
@@ -28,21 +28,20 @@ from balpoe.evaluation.predictions import Predictions
 from balpoe.experiments.build import assemble
 from balpoe.experiments.recipe import Recipe, updated
 from balpoe.files import write_json
-from balpoe.paper.expected import CELLS
+from balpoe.paper.expected import PAPER_RESULTS
 from balpoe.paper.reproduce import SAMPLES
-from balpoe.training.concurrent import TRAININGS_AT_ONCE as AT_ONCE
-from balpoe.training.concurrent import Work, side_by_side
+from balpoe.training.concurrent import TRAININGS_AT_ONCE, Work, side_by_side
 from balpoe.training.fit import fit_and_predict_by_step
 from balpoe.training.interrupts import Interrupt
 
 CLASSES = {"cifar10-lt": (10, 5000), "cifar100-lt": (100, 500)}
 """Number and size before classes were made rare: the released code shuffles each of them first."""
 MOMENTUM = 0.1
-"""Of torch's batch normalisation."""
+"""Momentum of torch's batch normalisation."""
 
 
 @dataclass
-class Row:
+class NetworkScores:
     """One network with one kind of statistics."""
 
     cell: str
@@ -80,12 +79,12 @@ def own_weights(recipe: Recipe) -> list[float]:
 
 def released_weights(recipe: Recipe) -> list[float]:
     """Mixup's weights in the released code, from the first batch on: its data set sets numpy's seed to 0 for itself."""
-    chance = np.random.RandomState(0)
+    rng = np.random.RandomState(0)
     classes, size = CLASSES[recipe.dataset]
     for _ in range(classes):
-        chance.shuffle(np.arange(size))
+        rng.shuffle(np.arange(size))
     batches = -(-SAMPLES[recipe.dataset, int(recipe.imbalance_ratio)] // recipe.batch_size)
-    return [chance.beta(recipe.mixup_alpha, recipe.mixup_alpha) for _ in range(recipe.epochs * batches)]
+    return [rng.beta(recipe.mixup_alpha, recipe.mixup_alpha) for _ in range(recipe.epochs * batches)]
 
 
 def planned(weights: Sequence[float]) -> Callable[..., EpochPlan]:
@@ -102,7 +101,7 @@ def planned(weights: Sequence[float]) -> Callable[..., EpochPlan]:
     return plan
 
 
-def measured(cell: str, draws: str, recipe: Recipe, interrupt: Interrupt) -> "Work[list[Row]]":
+def measured(cell: str, draws: str, recipe: Recipe, interrupt: Interrupt) -> "Work[list[NetworkScores]]":
     """Train one network; measure it with three kinds of statistics."""
     made = []
     yield lambda: made.append(assemble(recipe))
@@ -128,7 +127,7 @@ def measured(cell: str, draws: str, recipe: Recipe, interrupt: Interrupt) -> "Wo
         bins = scores.reliability
         confidence = sum(share * value for share, value in zip(bins["share"], bins["confidence"], strict=True))
         numbers = scores.accuracy, scores.ece, scores.nll, confidence - scores.accuracy
-        rows.append(Row(cell, draws, recipe.seed, statistics, left, *numbers))
+        rows.append(NetworkScores(cell, draws, recipe.seed, statistics, left, *numbers))
     return rows
 
 
@@ -144,14 +143,14 @@ def main() -> None:
     device = torch.cuda.get_device_name() if gpu else "CPU"
     print(f"{device}, torch {torch.__version__}")
     print(f"{'':80} {'left':>6} {'acc.':>6} {'ECE':>6} {'over':>6} {'nll':>6}")
-    rows: list[Row] = []
+    rows: list[NetworkScores] = []
     for cell, draws in itertools.product(arguments.cells.split(","), arguments.draws.split(",")):
-        numbered = (CELLS[cell].recipe(int(seed)) for seed in arguments.seeds.split(","))
+        numbered = (PAPER_RESULTS[cell].recipe(int(seed)) for seed in arguments.seeds.split(","))
         recipes = [updated(recipe, {"data_root": arguments.data_root}) for recipe in numbered]
         plan = plan_epoch if draws == "own" else planned(released_weights(recipes[0]))
         with mock.patch.object(balpoe.training.loop, "plan_epoch", plan), Interrupt() as interrupt:
             works = (measured(cell, draws, recipe, interrupt) for recipe in recipes)
-            for found in side_by_side(works, AT_ONCE if gpu else 1):
+            for found in side_by_side(works, TRAININGS_AT_ONCE if gpu else 1):
                 rows += found
                 print(*found, sep="\n", flush=True)
                 result = {"device": device, "torch": torch.__version__, "rows": [asdict(row) for row in rows]}

@@ -1,10 +1,10 @@
-"""Our augmentation against the released code's, picture by picture: how many values differ, and by how much.
+"""Our augmentation against the released code's, image by image: how many values differ, and by how much.
 
     python benchmarks/pillow_differences.py --data-root FOLDER [--out results/pillow_differences.json]
 
-The released code changes Pillow pictures with the operations written out here; ours are `balpoe.data`'s, of whole sets.
+The released code changes Pillow images with the operations written out here; ours are `balpoe.data`'s, of whole sets.
 Both get the same parameters: the levels at which the 25 sub-policies use an operation, in both directions where it has
-two. Pictures are every 27th of CIFAR-100-LT, ratio 100.
+two. Images are every 27th of CIFAR-100-LT, ratio 100.
 """
 
 import argparse
@@ -30,7 +30,7 @@ ANGLES = 31  # from -15 to 15 degrees
 
 
 @dataclass
-class Row:
+class OperationDifference:
     """One operation at one level, the direction in which it differs most."""
 
     operation: str
@@ -42,48 +42,48 @@ class Row:
     most: int
 
 
-def affine(picture: Image.Image, matrix: tuple[float, ...], how: Image.Resampling) -> Image.Image:
-    return picture.transform(picture.size, Image.Transform.AFFINE, matrix, how, fillcolor=GREY)
+def affine(image: Image.Image, matrix: tuple[float, ...], how: Image.Resampling) -> Image.Image:
+    return image.transform(image.size, Image.Transform.AFFINE, matrix, how, fillcolor=GREY)
 
 
 def enhanced(kind: Callable[[Image.Image], ImageEnhance._Enhance]) -> Callable[[Image.Image, float], Image.Image]:
-    return lambda picture, share: kind(picture).enhance(1 + 0.9 * share)
+    return lambda image, share: kind(image).enhance(1 + 0.9 * share)
 
 
 BICUBIC, NEAREST = Image.Resampling.BICUBIC, Image.Resampling.NEAREST
 RELEASED: dict[str, Callable[[Image.Image, float], Image.Image]] = {
-    "ShearX": lambda picture, share: affine(picture, (1, 0.3 * share, 0, 0, 1, 0), BICUBIC),
-    "ShearY": lambda picture, share: affine(picture, (1, 0, 0, 0.3 * share, 1, 0), BICUBIC),
-    "TranslateX": lambda picture, share: affine(picture, (1, 0, FURTHEST * 32 * share, 0, 1, 0), NEAREST),
-    "TranslateY": lambda picture, share: affine(picture, (1, 0, 0, 0, 1, FURTHEST * 32 * share), NEAREST),
-    "Rotate": lambda picture, share: picture.rotate(30 * share, NEAREST, fillcolor=GREY),
+    "ShearX": lambda image, share: affine(image, (1, 0.3 * share, 0, 0, 1, 0), BICUBIC),
+    "ShearY": lambda image, share: affine(image, (1, 0, 0, 0.3 * share, 1, 0), BICUBIC),
+    "TranslateX": lambda image, share: affine(image, (1, 0, FURTHEST * 32 * share, 0, 1, 0), NEAREST),
+    "TranslateY": lambda image, share: affine(image, (1, 0, 0, 0, 1, FURTHEST * 32 * share), NEAREST),
+    "Rotate": lambda image, share: image.rotate(30 * share, NEAREST, fillcolor=GREY),
     "Brightness": enhanced(ImageEnhance.Brightness),
     "Color": enhanced(ImageEnhance.Color),
     "Contrast": enhanced(ImageEnhance.Contrast),
     "Sharpness": enhanced(ImageEnhance.Sharpness),
-    "Posterize": lambda picture, share: ImageOps.posterize(picture, round(8 - 4 * share)),
-    "Solarize": lambda picture, share: ImageOps.solarize(picture, math.ceil(256 * (1 - share))),
-    "AutoContrast": lambda picture, share: ImageOps.autocontrast(picture),
-    "Equalize": lambda picture, share: ImageOps.equalize(picture),
-    "Invert": lambda picture, share: ImageOps.invert(picture),
+    "Posterize": lambda image, share: ImageOps.posterize(image, round(8 - 4 * share)),
+    "Solarize": lambda image, share: ImageOps.solarize(image, math.ceil(256 * (1 - share))),
+    "AutoContrast": lambda image, share: ImageOps.autocontrast(image),
+    "Equalize": lambda image, share: ImageOps.equalize(image),
+    "Invert": lambda image, share: ImageOps.invert(image),
 }
-"""Of a picture and how far an operation goes, from -1 to 1 where it has two directions."""
+"""Functions of an image and how far an operation goes, from -1 to 1 where it has two directions."""
 
 
 def pillow(images: Tensor, change: Callable[[Image.Image, float], Image.Image], amount: float) -> Tensor:
-    """Return the pictures, each changed by itself."""
-    pictures = [change(Image.fromarray(image), amount) for image in images.permute(0, 2, 3, 1).numpy()]
-    return torch.from_numpy(np.stack([np.asarray(picture) for picture in pictures])).permute(0, 3, 1, 2)
+    """Return the images, each changed by itself."""
+    changed = [change(Image.fromarray(image), amount) for image in images.permute(0, 2, 3, 1).numpy()]
+    return torch.from_numpy(np.stack([np.asarray(image) for image in changed])).permute(0, 3, 1, 2)
 
 
-def difference(operation: str, level: int, ours: Tensor, theirs: Tensor) -> Row:
+def difference(operation: str, level: int, ours: Tensor, theirs: Tensor) -> OperationDifference:
     gaps = (ours.int() - theirs.int()).abs()
     differ = gaps > 0
     by = float(gaps[differ].float().mean()) if bool(differ.any()) else 0.0
-    return Row(operation, level, float(differ.float().mean()), by, int(gaps.max()))
+    return OperationDifference(operation, level, float(differ.float().mean()), by, int(gaps.max()))
 
 
-def of_operation(name: str, level: int, images: Tensor) -> Row:
+def of_operation(name: str, level: int, images: Tensor) -> OperationDifference:
     """The direction that differs most; which of two directions is called positive is no difference."""
     rows = []
     for sign in (1, -1) if name in SIGNED else (1,):

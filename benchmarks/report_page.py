@@ -7,7 +7,6 @@ mapped predictions not counted), at its peak. A move is the explorer's own time 
 """
 
 import argparse
-import json
 import shutil
 import statistics
 import subprocess
@@ -20,6 +19,7 @@ import torch
 
 import balpoe
 from balpoe.data.long_tail import long_tailed_counts
+from balpoe.files import write_json
 
 MAKE = """
 import sys, threading, time
@@ -103,8 +103,7 @@ def main() -> None:
             f"{samples:8} {classes:8} {seconds:8.1f} {mebibytes:7.0f} {row['page_mb']:8.2f} {row['ms_a_move']:10.1f}",
             flush=True,
         )
-    arguments.out.parent.mkdir(parents=True, exist_ok=True)
-    arguments.out.write_text(json.dumps({"made": time.strftime("%Y-%m-%d"), "rows": rows}, indent=2) + "\n")
+    write_json(arguments.out, {"made": time.strftime("%Y-%m-%d"), "rows": rows})
     print(f"written to {arguments.out}")
 
 

@@ -3,13 +3,12 @@
     python benchmarks/streamed_training.py [--networks resnet50] [--pictures 12288] [--workers -1] [--small]
 
 Files of 500 x 375 are decoded and cropped to 224 pixels by worker processes; flip, colour jitter, normalisation and
-mixup are done in whole batches on the device. Three rates, pictures a second, in one run: *loading* alone, *steps*
+mixup are done in whole batches on the device. Three rates, images a second, in one run: *loading* alone, *steps*
 alone (one batch, again and again), and *both*, as in `balpoe.fit`. "both / slower" is 1 when the two overlap wholly.
-`--small` is a tiny network and few pictures on a CPU, to try the script itself.
+`--small` is a tiny network and few images on a CPU, to try the script itself.
 """
 
 import argparse
-import json
 import multiprocessing
 import os
 import shutil
@@ -19,7 +18,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 import torch
-from input_pipeline import MEAN, STD, picture
+from input_pipeline import MEAN, STD, made_image
 from lightning_fabric import Fabric
 from torch import nn
 
@@ -30,6 +29,7 @@ from balpoe.data.loading.epoch_plan import plan_epoch
 from balpoe.data.loading.image_files import PictureFiles
 from balpoe.data.loading.in_memory import Batch
 from balpoe.data.loading.streaming import batch_source
+from balpoe.files import write_json
 from balpoe.training.distributed import chosen_precision, launch
 from balpoe.training.optimizers import make_optimizer
 from balpoe.training.settings import FitSettings
@@ -39,11 +39,11 @@ CLASSES, DISTINCT = 1000, 512
 
 
 def write_one(path: str) -> None:
-    picture(500, 375, int(Path(path).stem)).save(path, quality=90)
+    made_image(500, 375, int(Path(path).stem)).save(path, quality=90)
 
 
-def write_pictures(folder: Path, count: int) -> list[str]:
-    """Every 512 pictures the same ones come again, as files of their own: decoding does not know."""
+def write_images(folder: Path, count: int) -> list[str]:
+    """Every 512 images the same ones come again, as files of their own: decoding does not know."""
     paths = [str(folder / f"{number}.jpg") for number in range(count)]
     with multiprocessing.get_context("spawn").Pool() as pool:
         pool.map(write_one, paths[:DISTINCT])
@@ -53,17 +53,17 @@ def write_pictures(folder: Path, count: int) -> list[str]:
 
 
 def rate(batches: Iterable[Batch], step: Step | None, device: str, skipped: int = 8) -> float:
-    """Pictures a second, after the first few batches."""
-    pictures, begun = 0, 0.0
+    """Images a second, after the first few batches."""
+    images, begun = 0, 0.0
     for number, batch in enumerate(batches):
         if number == skipped:
             _wait(device)
             begun = time.perf_counter()
         if step is not None:
             step(batch, 0.025, 0.0)
-        pictures += len(batch.targets) if number >= skipped else 0
+        images += len(batch.targets) if number >= skipped else 0
     _wait(device)
-    return pictures / (time.perf_counter() - begun)
+    return images / (time.perf_counter() - begun)
 
 
 def _wait(device: str) -> None:
@@ -109,10 +109,10 @@ def main() -> None:
         device, side, networks, kind = "cpu", 32, ["test_resnet"], "auto"
     rows = []
     with tempfile.TemporaryDirectory() as place:
-        paths = write_pictures(Path(place), arguments.pictures)
+        paths = write_images(Path(place), arguments.pictures)
         targets = [number % CLASSES for number in range(len(paths))]
         files = PictureFiles(paths, targets, list(map(str, range(CLASSES))), Preprocessing((3, side, side), MEAN, STD))
-        print(f"{'pictures a second':20} {'loading':>9} {'steps':>9} {'both':>9} {'both / slower':>14}", flush=True)
+        print(f"{'images a second':20} {'loading':>9} {'steps':>9} {'both':>9} {'both / slower':>14}", flush=True)
         for network in networks:
             found = measure(network, files, arguments.batch, arguments.workers, device, kind)
             rows.append({"network": network, "batch": arguments.batch, **found})
@@ -120,8 +120,7 @@ def main() -> None:
             print(f"{network:20} {rates} {found['both_over_slower']:14.2f}", flush=True)
     name = torch.cuda.get_device_name() if device == "cuda" else "CPU"
     record = {"device": name, "torch": torch.__version__, "cores": os.cpu_count(), "rows": rows}
-    arguments.out.parent.mkdir(parents=True, exist_ok=True)
-    arguments.out.write_text(json.dumps(record, indent=2) + "\n")
+    write_json(arguments.out, record)
     print(f"written to {arguments.out}")
 
 

@@ -9,11 +9,10 @@ The problems come with scikit-learn or are made by it; a long tail is cut from t
 same for all. A test sample of class y has the weight target(y) / share(y), so that each fold stands for a test set with
 the target prior: *uniform*, or *backward*, the training prior with its classes in reverse. Balanced accuracy is that
 under the uniform prior. A method "+ prior" has its probabilities moved from the prior it was fitted for to the target,
-which is told: every rival gets what BalPoE gets. Ranks are means over the problems, of all rows of the table.
+which it knows: every rival gets what BalPoE gets. Ranks are means over the problems, of all rows of the table.
 """
 
 import argparse
-import json
 import platform
 import time
 import warnings
@@ -34,6 +33,7 @@ from sklearn.preprocessing import StandardScaler
 from torch import nn
 
 import balpoe
+from balpoe.files import write_json
 
 FOLDS, BINS, FLOOR = 5, 15, 1e-12
 Arrays = tuple[np.ndarray, np.ndarray]
@@ -136,7 +136,7 @@ def logistic(**settings: Any) -> Any:
 
 
 METHODS: dict[str, Method] = {
-    "BalPoE": Method(lambda seed: balpoe.BalPoEClassifier(random_state=seed, device="cpu"), "told"),
+    "BalPoE": Method(lambda seed: balpoe.BalPoEClassifier(random_state=seed, device="cpu"), "adjusts"),
     "logistic regression": Method(lambda seed: logistic(), "train"),
     "logistic regression, balanced": Method(lambda seed: logistic(class_weight="balanced"), "uniform"),
     "gradient boosting": Method(lambda seed: HistGradientBoostingClassifier(random_state=seed), "train"),
@@ -173,7 +173,7 @@ def scores(probabilities: np.ndarray, y: np.ndarray, target: np.ndarray) -> dict
 
 
 def measure(name: str, method: Method, X: np.ndarray, y: np.ndarray, seed: int) -> list[dict[str, Any]]:
-    """Rows of the table: as it is, and told the prior; means over the folds."""
+    """Rows of the table: as it is, and adjusted to the prior; means over the folds."""
     found: dict[str, list[dict[str, float]]] = {}
     classes = int(y.max()) + 1
     for train, test in StratifiedKFold(FOLDS, shuffle=True, random_state=seed).split(X, y):
@@ -186,14 +186,14 @@ def measure(name: str, method: Method, X: np.ndarray, y: np.ndarray, seed: int) 
             fitted = time.perf_counter()
             plain, failed = model.predict_proba(X[test]), 0.0
         except ValueError:
-            if name != "RUSBoost":  # whose first weak classifier may be worse than chance: it knows nothing
+            if name != "RUSBoost":  # whose first weak classifier may be worse than random: it knows nothing
                 raise
             fitted, plain, failed = time.perf_counter(), np.full((len(test), classes), 1 / classes), 1.0
         times = {"fit_s": fitted - begun, "predict_s": time.perf_counter() - fitted, "failed": failed}
-        for row in (name,) if method.source == "told" else (name, f"{name} + prior"):
+        for row in (name,) if method.source == "adjusts" else (name, f"{name} + prior"):
             values: dict[str, float] = dict(times)
             for word, target in targets.items():
-                if method.source == "told":
+                if method.source == "adjusts":
                     probabilities = model.set_params(target_prior=target).predict_proba(X[test])
                 elif row == name:
                     probabilities = plain
@@ -219,7 +219,7 @@ def mean_ranks(rows: list[dict[str, Any]], key: str, best: Callable[..., Any] = 
     return {method: float(np.mean(values)) for method, values in ranks.items()}
 
 
-COLUMNS = {
+SCORE_COLUMNS = {
     "balanced accuracy": "uniform_accuracy", "NLL": "uniform_nll", "ECE": "uniform_ece",
     "accuracy, backward": "backward_accuracy", "NLL, backward": "backward_nll", "ECE, backward": "backward_ece",
     "fit s": "fit_s", "predict s": "predict_s",
@@ -232,7 +232,7 @@ def summary(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     table = []
     for method in ranks:
         own = [row for row in rows if row["method"] == method]
-        means = {key: float(np.mean([row[key] for row in own])) for key in COLUMNS.values()}
+        means = {key: float(np.mean([row[key] for row in own])) for key in SCORE_COLUMNS.values()}
         table.append({"method": method, "rank_nll": ranks[method], "rank_accuracy": places[method], **means})
     return sorted(table, key=lambda row: float(row["rank_nll"]))
 
@@ -247,7 +247,9 @@ def bar(table: list[dict[str, Any]]) -> str:
 
 def line(row: dict[str, Any]) -> str:
     percent = ("accuracy", "ece")
-    cells = (f"{100 * row[key]:8.1f}" if key.endswith(percent) else f"{row[key]:8.2f}" for key in COLUMNS.values())
+    cells = (
+        f"{100 * row[key]:8.1f}" if key.endswith(percent) else f"{row[key]:8.2f}" for key in SCORE_COLUMNS.values()
+    )
     return f"{row['method']:38} {row.get('rank_nll', 0):6.2f} {row.get('rank_accuracy', 0):6.2f} {' '.join(cells)}"
 
 
@@ -274,15 +276,14 @@ def main() -> None:
                 rows.append({"problem": problem, **row})
                 print(line(row) + (f" ({row['failed']:.0%} of the fits failed)" if row["failed"] else ""), flush=True)
     table = summary(rows)
-    print(f"{'':38} {'ranks: NLL':>6} {'bal.':>6} " + " ".join(COLUMNS))
+    print(f"{'':38} {'ranks: NLL':>6} {'bal.':>6} " + " ".join(SCORE_COLUMNS))
     for row in table:
         print(line(row))
     if "BalPoE" in methods:
         print(bar(table))
     record = {"made": time.strftime("%Y-%m-%d"), "machine": platform.machine(), "seed": arguments.seed,
               "rows": rows, "summary": table}  # fmt: skip
-    arguments.out.parent.mkdir(parents=True, exist_ok=True)
-    arguments.out.write_text(json.dumps(record, indent=2) + "\n")
+    write_json(arguments.out, record)
     print(f"written to {arguments.out}")
 
 

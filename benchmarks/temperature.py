@@ -6,7 +6,6 @@ Test scores as trained and at the temperature, `balpoe.at_temperature`, means ov
 """
 
 import argparse
-import json
 import tempfile
 from dataclasses import replace
 from pathlib import Path
@@ -17,6 +16,7 @@ from balpoe.data.registry import validation_data
 from balpoe.experiments.presets import preset
 from balpoe.experiments.recipe import updated
 from balpoe.experiments.run_folder import train_run
+from balpoe.files import write_json
 
 NAMES = ("balanced_accuracy", "ece", "nll")
 
@@ -49,8 +49,7 @@ def main() -> None:
         means = {name: fmean(each[name] for each in several) for name in several[0]}
         rows.append({"mixup_alpha": alpha, "seeds": arguments.seeds, **means})
         print(", ".join(f"{name} {value:.3g}" for name, value in rows[-1].items()), flush=True)
-        arguments.out.parent.mkdir(parents=True, exist_ok=True)
-        arguments.out.write_text(json.dumps({"rows": rows}, indent=2) + "\n")
+        write_json(arguments.out, {"rows": rows})
     print(f"written to {arguments.out}")
 
 

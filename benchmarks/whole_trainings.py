@@ -4,7 +4,7 @@
     python benchmarks/whole_trainings.py --trainings cifar100-lt:1 --epochs 1 --out results/cpu_training.json
 
 Each is a command of its own, NAME:SEEDS. *Seconds* are all of it: Python's start, reading the data, compiling and
-recording, the epochs, the evaluation. The first command is done twice, so that all find compiled kernels on disk; the
+capturing, the epochs, the evaluation. The first command is done twice, so that all find compiled kernels on disk; the
 first time, *cold*, is kept as well. `--trainings digits-lt:1,digits-lt:2` tries the script itself on a CPU, where
 `--epochs` measures some of the epochs that would take hours.
 """
@@ -27,7 +27,7 @@ from balpoe.files import write_json
 
 
 @dataclass
-class Row:
+class TrainingTime:
     """What one command took, and what came of it."""
 
     recipe: str
@@ -46,7 +46,7 @@ class Row:
         return f"{title:24} {self.seeds:5} {numbers}  {','.join(self.steps)}"
 
 
-def measure(training: str, data_root: str, epochs: int, cold: bool) -> Row:
+def measure(training: str, data_root: str, epochs: int, cold: bool) -> TrainingTime:
     """One command in an empty folder, with the recipe's own number of epochs where none is given."""
     name, _, number = training.partition(":")
     count = int(number or 1)
@@ -61,7 +61,7 @@ def measure(training: str, data_root: str, epochs: int, cold: bool) -> Row:
         longest = max(run.seconds() for run in runs)
         steps = sorted({kind for run in runs for kind in run.steps()})
         accuracy = fmean(run.evaluation()["accuracy"] for run in runs)
-        return Row(name, count, cold, seconds, len(runs[0].losses()), longest, steps, accuracy)
+        return TrainingTime(name, count, cold, seconds, len(runs[0].losses()), longest, steps, accuracy)
 
 
 def main() -> None:
@@ -76,7 +76,7 @@ def main() -> None:
     trainings = arguments.trainings.split(",")
     print(f"{device}, torch {torch.__version__}")
     print(f"{'':24} {'seeds':>5} {'seconds':>8} {'in epochs':>9} {'accuracy %':>10}")
-    rows: list[Row] = []
+    rows: list[TrainingTime] = []
     for number, training in enumerate([trainings[0], *trainings]):
         rows.append(measure(training, arguments.data_root, arguments.epochs, cold=number == 0))
         print(rows[-1], flush=True)

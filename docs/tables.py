@@ -1,7 +1,7 @@
 """make results: the tables and figures of results/ from its records, and the numbers of results.md and paper.md.
 
 In results.md a line `<!-- table NAME -->` stands above the table results/tables/NAME.md. In paper.md
-`<!-- FOLDER SCORE -->52.0 ± 0.5<!-- -->` is a score, such as accuracy, ece or shifted.0.told, of the records in
+`<!-- FOLDER SCORE -->52.0 ± 0.5<!-- -->` is a score, such as accuracy, ece or shifted.0.adjusted, of the records in
 results/FOLDER.
 """
 
@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from balpoe.files import write_text
-from balpoe.paper.expected import CELLS
+from balpoe.paper.expected import PAPER_RESULTS
 from balpoe.paper.reproduce import write_tables
-from balpoe.paper.tables import records
+from balpoe.paper.tables import measured_records
 from balpoe.report.console import mean_and_deviation
 
 ROOT = Path(__file__).parents[1]
@@ -34,9 +34,9 @@ def numbered(page: str, results: Path) -> str:
     """Return the page with each marked number as it is now, and with the number of seeds where some are missing."""
 
     def number(match: re.Match[str]) -> str:
-        cell = CELLS[match[1]]
-        found = records(cell, results)
-        part = "" if len(found) == cell.seeds else f" ({len(found)} of {cell.seeds} seeds)"
+        result = PAPER_RESULTS[match[1]]
+        found = measured_records(result, results)
+        part = "" if len(found) == result.seeds else f" ({len(found)} of {result.seeds} seeds)"
         values = [_within(record["evaluation"], match[2].split(".")) for record in found]
         text = mean_and_deviation(values, per_cent=True) + part if found else "not measured yet"
         return f"<!-- {match[1]} {match[2]} -->{text}<!-- -->"

@@ -36,7 +36,7 @@ class ExpertClassifier(nn.Module):
         return {"loss": balpoe.mixed_loss(self.loss, expert_logits, labels, mixed), "logits": expert_logits}
 
 
-def pictures(class_counts: Tensor) -> Any:
+def made_images(class_counts: Tensor) -> Any:
     """Return noise in the colour of its class, more or less: classes overlap, so that their numbers matter."""
     targets = torch.repeat_interleave(torch.arange(len(class_counts)), class_counts)
     colours = torch.tensor([[1.0, 1, 1], [1, -1, -1], [-1, 1, -1], [-1, -1, 1]])[targets]
@@ -46,7 +46,7 @@ def pictures(class_counts: Tensor) -> Any:
 
 
 def main() -> None:
-    """Train on few pictures of the last class, and measure on as many of each."""
+    """Train on few images of the last class, and measure on as many of each."""
     torch.manual_seed(0)
     config = ViTConfig(
         hidden_size=32, num_hidden_layers=2, num_attention_heads=2, intermediate_size=64, image_size=16, patch_size=8
@@ -57,9 +57,9 @@ def main() -> None:
             folder, num_train_epochs=8, learning_rate=2e-3, per_device_train_batch_size=32, save_strategy="no",
             report_to="none",
         )  # fmt: skip
-        trainer = Trainer(network, arguments, train_dataset=pictures(CLASS_COUNTS))
+        trainer = Trainer(network, arguments, train_dataset=made_images(CLASS_COUNTS))
         trainer.train()
-        answers = trainer.predict(pictures(torch.full((4,), 100)))
+        answers = trainer.predict(made_images(torch.full((4,), 100)))
     expert_logits, targets = map(torch.as_tensor, (answers.predictions, answers.label_ids))
     evaluation = balpoe.evaluate(balpoe.Predictions(expert_logits, targets, CLASS_COUNTS, LAMBDAS))
     print(f"balanced accuracy {evaluation.balanced_accuracy:.3f}, few-shot {evaluation.few:.3f}")

@@ -1,4 +1,4 @@
-"""Own pictures, as a library: a folder with a subfolder for each class, and any backbone of timm, fine-tuned.
+"""Own images, as a library: a folder with a subfolder for each class, and any backbone of timm, fine-tuned.
 
     python examples/own_pictures.py FOLDER
     python examples/own_pictures.py FOLDER --backbone vit_small_patch16_224 --weights FILE

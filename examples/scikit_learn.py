@@ -1,4 +1,4 @@
-"""The method in scikit-learn: a pipeline, cross-validated; then the prior of the place of use, set without a refit."""
+"""The method in scikit-learn: a pipeline, cross-validated; then the deployment prior, set without a refit."""
 
 import numpy as np
 from sklearn.datasets import load_wine

@@ -1,6 +1,6 @@
 """The method in a training loop of timm's parts: the lines marked BalPoE are all that it changes.
 
-Backbone and pictures are tiny and made up; take any model of timm, and a loader of `timm.data.create_loader`.
+Backbone and images are tiny and made up; take any model of timm, and a loader of `timm.data.create_loader`.
 """
 
 from typing import Any
@@ -18,13 +18,13 @@ CLASS_COUNTS = (200, 60, 20, 6)
 LAMBDAS = (1, 0, -1)  # BalPoE: one for each expert
 
 
-def pictures(class_counts: tuple[int, ...], seed: int) -> TensorDataset:
+def made_images(class_counts: tuple[int, ...], seed: int) -> TensorDataset:
     """Return noise in the colour of its class, more or less: classes overlap, so that their numbers matter."""
-    chance = torch.Generator().manual_seed(seed)
+    rng = torch.Generator().manual_seed(seed)
     targets = torch.repeat_interleave(torch.arange(len(class_counts)), torch.tensor(class_counts))
     colours = torch.tensor([[1.0, 1, 1], [1, -1, -1], [-1, 1, -1], [-1, -1, 1]])[targets]
-    shades = colours + 0.8 * torch.randn(len(targets), 3, generator=chance)
-    return TensorDataset(shades[:, :, None, None] + torch.randn(len(targets), 3, 32, 32, generator=chance), targets)
+    shades = colours + 0.8 * torch.randn(len(targets), 3, generator=rng)
+    return TensorDataset(shades[:, :, None, None] + torch.randn(len(targets), 3, 32, 32, generator=rng), targets)
 
 
 def train(network: nn.Module, loss: nn.Module, loader: DataLoader[tuple[Tensor, ...]]) -> None:
@@ -43,16 +43,16 @@ def train(network: nn.Module, loss: nn.Module, loader: DataLoader[tuple[Tensor, 
 
 
 def main() -> None:
-    """Train on few pictures of the last class, and measure on as many of each."""
+    """Train on few images of the last class, and measure on as many of each."""
     torch.manual_seed(0)
     backbone: Any = timm.create_model("test_resnet", num_classes=0)  # BalPoE: features, not classes
     head = balpoe.ExpertHead(backbone.head_hidden_size, len(CLASS_COUNTS), len(LAMBDAS))  # BalPoE
     network = nn.Sequential(backbone, head)
     loss = balpoe.BalPoELoss(CLASS_COUNTS, LAMBDAS)  # BalPoE: in place of cross-entropy
     # A shuffled loader, and no more: a balanced sampler, class weights or smoothed labels would change the prior.
-    train(network, loss, DataLoader(pictures(CLASS_COUNTS, seed=1), batch_size=32, shuffle=True))
+    train(network, loss, DataLoader(made_images(CLASS_COUNTS, seed=1), batch_size=32, shuffle=True))
 
-    images, targets = pictures((100, 100, 100, 100), seed=2).tensors
+    images, targets = made_images((100, 100, 100, 100), seed=2).tensors
     with torch.inference_mode():
         expert_logits = network.eval()(images)
     predictions = balpoe.Predictions(expert_logits, targets, torch.tensor(CLASS_COUNTS), torch.tensor(LAMBDAS))

@@ -12,10 +12,11 @@ from balpoe.data.registry import load_data
 from balpoe.experiments.presets import cifar100_lt, preset
 from balpoe.experiments.recipe import FIELDS, Recipe, updated
 from balpoe.networks.fused import launch as launches
-from balpoe.paper.expected import CELLS, ITEMS, OVERVIEW, SEARCH
-from balpoe.paper.not_reproduced import ELSEWHERE
-from balpoe.paper.reproduce import SECONDS_A_STEP, missing_cells, write_tables
-from balpoe.paper.tables import records as records_of
+from balpoe.old_names import current_names
+from balpoe.paper.expected import OVERVIEW, PAPER_RESULTS, PAPER_TABLES, SEARCH
+from balpoe.paper.not_reproduced import NOT_REPRODUCED
+from balpoe.paper.reproduce import SECONDS_A_STEP, missing_runs, write_tables
+from balpoe.paper.tables import measured_records
 from balpoe.report.console import mean_and_deviation
 from balpoe.training.concurrent import TRAININGS_AT_ONCE
 from scripts import script
@@ -24,7 +25,7 @@ ROOT = Path(__file__).parents[2]
 TEXT = (ROOT / "docs" / "results.md").read_text(encoding="utf-8")
 RESULTS = ROOT / "results" / "cifar100-lt"
 SCORES = ("accuracy", "many", "medium", "few", "ECE", "MCE")
-MEASURED = [cell for cell in CELLS.values() if records_of(cell, ROOT / "results")]
+MEASURED = [cell for cell in PAPER_RESULTS.values() if measured_records(cell, ROOT / "results")]
 
 
 def records(name, folder="cifar100-lt"):
@@ -129,7 +130,7 @@ def test_the_numbers_of_the_page_on_the_paper_are_made_from_the_records():
 
 
 def test_what_is_still_missing():
-    missing = missing_cells(["all"], ROOT / "results")
+    missing = missing_runs(["all"], ROOT / "results")
     minutes = sum(each.steps for each in missing) * SECONDS_A_STEP / TRAININGS_AT_ONCE / 60
     assert (f"{len(missing)} trainings, about {minutes:.0f} minutes on one H200" in TEXT) == bool(missing)
     assert ("`balpoe reproduce all` finds nothing to train" in TEXT) != bool(missing)
@@ -398,8 +399,8 @@ def test_what_the_page_on_performance_says_of_whole_trainings():
 
 def test_rows_of_rounding_are_what_they_say():
     """A record of before there were kinds of steps is an eager one; `auto` is bfloat16 on a GPU."""
-    for cell in ITEMS["rounding"].cells:
-        for record in records_of(cell, ROOT / "results"):
+    for cell in PAPER_TABLES["rounding"]:
+        for record in measured_records(cell, ROOT / "results"):
             step = record["recipe"].get("step", "eager")
             precision = record["recipe"]["precision"].replace("auto", "bf16-mixed")
             assert (precision, step) == (cell.changes["precision"], cell.changes["step"])
@@ -487,9 +488,9 @@ def test_the_last_batches_decide_the_confidence():
     def connection(*folders):
         left, over = [], []
         for folder in folders:
-            cell = CELLS[folder]
+            cell = PAPER_RESULTS[folder]
             xs = [benchmark.variance_left(benchmark.own_weights(cell.recipe(1 + seed))) for seed in range(cell.seeds)]
-            ys = [overconfidence(record["evaluation"]) for record in records_of(cell, ROOT / "results")]
+            ys = [overconfidence(record["evaluation"]) for record in measured_records(cell, ROOT / "results")]
             left += [x - fmean(xs) for x in xs]
             over += [y - fmean(ys) for y in ys]
         return len(left), f"{correlation(left, over):.2f}"
@@ -506,11 +507,11 @@ def test_the_last_batches_decide_the_confidence():
 
 def test_the_released_code_s_weights_of_mixup():
     benchmark = script("benchmarks/last_batches.py")
-    recipe = CELLS["cifar10-lt-100/balpoe"].recipe(1)
+    recipe = PAPER_RESULTS["cifar10-lt-100/balpoe"].recipe(1)
     weights = benchmark.released_weights(recipe)
     # As the released code drew them: the first of CIFAR-10-LT and of CIFAR-100-LT.
     assert [round(weight, 4) for weight in weights[:5]] == [0.5024, 0.6482, 0.6946, 0.2360, 0.3774]
-    others = benchmark.released_weights(CELLS["cifar100-lt/balpoe"].recipe(1))
+    others = benchmark.released_weights(PAPER_RESULTS["cifar100-lt/balpoe"].recipe(1))
     assert [round(weight, 4) for weight in others[:5]] == [0.0164, 0.9998, 0.9981, 0.0052, 0.9863]
     ours = [benchmark.variance_left(benchmark.own_weights(updated(recipe, {"seed": seed}))) for seed in range(1, 6)]
     assert (
@@ -617,9 +618,10 @@ def test_what_the_page_on_the_report_says():
 
 def test_what_the_page_on_priors_says():
     text = (ROOT / "docs" / "priors.md").read_text(encoding="utf-8")
-    for row in json.loads((ROOT / "results" / "place_of_use.json").read_text())["rows"]:
+    for saved in json.loads((ROOT / "results" / "place_of_use.json").read_text())["rows"]:
+        row = current_names("shifted", saved)
         used = "" if row["significant"] else " (not used)"
-        scores = f"{100 * row['not_told']:.1f} | {100 * row['estimated']:.1f} | {row['fit_p_value']:.3f}"
+        scores = f"{100 * row['as_trained']:.1f} | {100 * row['estimated']:.1f} | {row['fit_p_value']:.3f}"
         assert f"| {row['name']} | {row['samples']:,} | {row['lambda']:.2f}{used} | {scores} |" in text
 
 
@@ -643,7 +645,7 @@ def test_gpu_hours_rest_on_rates_that_were_measured():
     steps, files = (json.loads((ROOT / "results" / f"{name}.json").read_text())["rows"] for name in names)
     captured = [row for row in steps if (row["way"], row["batch"]) == ("captured", 64)]
     of_64 = {row["network"]: round(row["images_per_second"]) for row in captured}
-    for row in (*ELSEWHERE["imagenet-lt"], *ELSEWHERE["inaturalist"]):
+    for row in (*NOT_REPRODUCED["imagenet-lt"], *NOT_REPRODUCED["inaturalist"]):
         recipe = preset(row.command.split()[0])
         assert row.epochs == recipe.epochs
         if recipe.batch_size == 64:

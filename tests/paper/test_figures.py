@@ -7,18 +7,18 @@ from pathlib import Path
 import pytest
 
 from balpoe.paper import figures
-from balpoe.paper.expected import ITEMS
+from balpoe.paper.expected import PAPER_TABLES
 
 ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture
 def results(tmp_path):
-    """A record for every cell of the ablations, whose accuracy tells which cell it is."""
+    """A record for every result of the ablations, whose accuracy tells which it is."""
     record = json.loads((ROOT / "results" / "cifar100-lt" / "balpoe" / "seed-1.json").read_text())
-    for item in ("experts", "mean-lambda", "alpha", "cifar100-lt", "cifar10-lt-calibration"):
-        for number, cell in enumerate(ITEMS[item].cells):
-            path = tmp_path / cell.folder / "seed-1.json"
+    for table in ("experts", "mean-lambda", "alpha", "cifar100-lt", "cifar10-lt-calibration"):
+        for number, result in enumerate(PAPER_TABLES[table]):
+            path = tmp_path / result.folder / "seed-1.json"
             if path.exists():
                 continue
             record["evaluation"]["accuracy"] = number / 100
@@ -53,7 +53,7 @@ def test_average_predictions_lie_beside_their_priors(results, monkeypatch):
         assert divergence == pytest.approx(check["marginal_kl"], rel=1e-3)
 
 
-def test_curves_hold_the_cells_they_should(results, monkeypatch):
+def test_curves_hold_the_results_they_should(results, monkeypatch):
     drawn = []
     monkeypatch.setattr(figures, "plot_curves", lambda curves, axes, x, y, **_: drawn.append((x, y, curves)))
     figures.write_figures(results)
@@ -63,7 +63,7 @@ def test_curves_hold_the_cells_they_should(results, monkeypatch):
     error = by_label["mean of the lambdas", "error, %"]
     assert set(error) == {"alpha 0", "alpha 0.2", "alpha 0.4"}
     assert all(sorted(mean for mean, _ in points) == [-1, -0.5, -0.25, 0, 0.25, 0.5, 1] for points in error.values())
-    grid = [cell.recipe(1) for cell in ITEMS["mean-lambda"].cells]
+    grid = [result.recipe(1) for result in PAPER_TABLES["mean-lambda"]]
     number = next(n for n, r in enumerate(grid) if r.expert_lambdas[1] == 0.5 and r.mixup_alpha == 0.2)
     assert dict(error["alpha 0.2"])[0.5] == pytest.approx(100 - number)
     alphas = by_label["alpha", "accuracy, all, %"]["ensemble"]

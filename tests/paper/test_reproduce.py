@@ -1,4 +1,4 @@
-"""The queue of cells, on digits: what is missing is trained, recorded, and not trained again."""
+"""The queue of trainings, on digits: what is missing is trained, recorded, and not trained again."""
 
 import json
 
@@ -8,28 +8,25 @@ from balpoe import UserError
 from balpoe.cli.main import main
 from balpoe.experiments.presets import preset
 from balpoe.files import locked
-from balpoe.paper.expected import CELLS, ITEMS, Cell, Item
-from balpoe.paper.not_reproduced import ELSEWHERE
-from balpoe.paper.reproduce import Missing, missing_cells
+from balpoe.paper.expected import PAPER_RESULTS, PAPER_TABLES, PaperResult
+from balpoe.paper.not_reproduced import NOT_REPRODUCED
+from balpoe.paper.reproduce import MissingRun, missing_runs
 
 QUICK = {"epochs": 1, "width": (8,)}
-SMALL = Item(
-    "Digits",
-    (
-        Cell("digits/plain", "plain", "digits-lt", {**QUICK, "lambdas": (1,)}, 1),
-        Cell("digits/ours", "ours", "digits-lt", QUICK, 2),
-    ),
+SMALL = (
+    PaperResult("digits/plain", "plain", "digits-lt", {**QUICK, "lambdas": (1,)}, 1),
+    PaperResult("digits/ours", "ours", "digits-lt", QUICK, 2),
 )
 
 
 @pytest.fixture
-def items(monkeypatch, tmp_path):
+def tables(monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("balpoe.paper.reproduce.ITEMS", {"digits": SMALL})
+    monkeypatch.setattr("balpoe.paper.reproduce.PAPER_TABLES", {"digits": SMALL})
 
 
-def test_what_is_missing_is_trained_and_recorded(items, tmp_path, capsys):
-    order = [(each.cell.title, each.seed) for each in missing_cells(["digits"], tmp_path / "results")]
+def test_what_is_missing_is_trained_and_recorded(tables, tmp_path, capsys):
+    order = [(each.result.title, each.seed) for each in missing_runs(["digits"], tmp_path / "results")]
     assert order == [("plain", 1), ("ours", 1), ("ours", 2)]
     assert main(["reproduce", "digits"]) == 0
     out = capsys.readouterr().out
@@ -47,11 +44,11 @@ def test_what_is_missing_is_trained_and_recorded(items, tmp_path, capsys):
     assert "1 trainings are missing" in out
 
 
-def test_a_temperature_is_fitted_on_a_validation_set(items, tmp_path, monkeypatch):
+def test_a_temperature_is_fitted_on_a_validation_set(tables, tmp_path, monkeypatch):
     monkeypatch.setattr("balpoe.paper.reproduce.VALIDATED", {"digits/ours"})
     monkeypatch.setattr("balpoe.paper.reproduce.estimated_test_sets", lambda *_: [])  # tested elsewhere
-    longer = Item("Digits", (Cell("digits/ours", "ours", "digits-lt", {"epochs": 12, "mixup_alpha": 1.0}, 1),))
-    monkeypatch.setattr("balpoe.paper.reproduce.ITEMS", {"digits": longer})
+    longer = (PaperResult("digits/ours", "ours", "digits-lt", {"epochs": 12, "mixup_alpha": 1.0}, 1),)
+    monkeypatch.setattr("balpoe.paper.reproduce.PAPER_TABLES", {"digits": longer})
     assert main(["reproduce"]) == 0
     record = json.loads((tmp_path / "results" / "digits" / "ours" / "seed-1.json").read_text())
     assert record["calibrated"]["temperature"] < 1  # mixup of this strength makes too modest
@@ -59,10 +56,10 @@ def test_a_temperature_is_fitted_on_a_validation_set(items, tmp_path, monkeypatc
     assert record["calibrated"]["ece"] < record["evaluation"]["ece"]
 
 
-def test_a_run_of_an_earlier_version_of_the_cell_is_set_aside(items, tmp_path, monkeypatch, capsys):
+def test_a_run_of_an_earlier_version_of_the_result_is_set_aside(tables, tmp_path, monkeypatch, capsys):
     assert main(["reproduce"]) == 0
-    longer = Item("Digits", (Cell("digits/plain", "plain", "digits-lt", {**QUICK, "lambdas": (1,), "epochs": 2}, 1),))
-    monkeypatch.setattr("balpoe.paper.reproduce.ITEMS", {"digits": longer})
+    longer = (PaperResult("digits/plain", "plain", "digits-lt", {**QUICK, "lambdas": (1,), "epochs": 2}, 1),)
+    monkeypatch.setattr("balpoe.paper.reproduce.PAPER_TABLES", {"digits": longer})
     path = tmp_path / "results" / "digits" / "plain" / "seed-1.json"
     path.unlink()
     assert main(["reproduce"]) == 0
@@ -71,7 +68,7 @@ def test_a_run_of_an_earlier_version_of_the_cell_is_set_aside(items, tmp_path, m
 
 
 def test_what_was_begun_counts_less(tmp_path):
-    missing = Missing(Cell("digits/ours", "ours", "digits-lt", {"epochs": 8}, 1), 1)
+    missing = MissingRun(PaperResult("digits/ours", "ours", "digits-lt", {"epochs": 8}, 1), 1)
     assert missing.steps_left(tmp_path) == missing.steps
     folder = missing.folder(tmp_path)
     folder.mkdir(parents=True)
@@ -81,12 +78,12 @@ def test_what_was_begun_counts_less(tmp_path):
 
 def test_more_experts_take_longer():
     """As many steps of three experts as take as long: within what was measured alone and side by side."""
-    steps = [Missing(CELLS[f"experts/{n}"], 1).steps for n in (1, 2, 4, 7)]
+    steps = [MissingRun(PAPER_RESULTS[f"experts/{n}"], 1).steps for n in (1, 2, 4, 7)]
     assert steps == [20_400, 27_200, 40_800, 61_200]
-    assert Missing(CELLS["cifar100-lt-long/balpoe"], 1).steps == 34_000 == 400 * 85
+    assert MissingRun(PAPER_RESULTS["cifar100-lt-long/balpoe"], 1).steps == 34_000 == 400 * 85
 
 
-def test_two_processes_share_the_work(items, tmp_path, capsys):
+def test_two_processes_share_the_work(tables, tmp_path, capsys):
     """What another process is training is left to it, and what it has written meanwhile is not done again."""
     with locked(tmp_path / "runs" / "reproduce" / "digits" / "plain" / "seed-1"):
         assert main(["reproduce"]) == 0
@@ -95,7 +92,7 @@ def test_two_processes_share_the_work(items, tmp_path, capsys):
     assert "2 records written to results, 1 are still missing" in out
 
 
-def test_a_ctrl_c_is_not_the_end_of_the_time(items, monkeypatch, capsys):
+def test_a_ctrl_c_is_not_the_end_of_the_time(tables, monkeypatch, capsys):
     def stop(self, *_):
         raise KeyboardInterrupt
 
@@ -105,23 +102,23 @@ def test_a_ctrl_c_is_not_the_end_of_the_time(items, monkeypatch, capsys):
 
 
 @pytest.mark.parametrize("minutes", ["-1", "nan"])
-def test_minutes_that_are_none(items, minutes, capsys):
+def test_minutes_that_are_none(tables, minutes, capsys):
     assert main(["reproduce", "--minutes", minutes]) == 2
     assert "--minutes must be a number from 0" in capsys.readouterr().err
 
 
-def test_time_that_does_not_suffice(items, capsys):
+def test_time_that_does_not_suffice(tables, capsys):
     assert main(["reproduce", "digits", "--minutes", "0"]) == 0
     assert "0 records written to results, 3 are still missing" in capsys.readouterr().out
     assert main(["reproduce", "digits", "--minutes", "0.0001"]) == 0
     assert "0 records written to results, 3 are still missing" in capsys.readouterr().out
 
 
-def test_time_that_ends_in_the_middle_of_a_training(items, tmp_path, monkeypatch, capsys):
+def test_time_that_ends_in_the_middle_of_a_training(tables, tmp_path, monkeypatch, capsys):
     for name in ("SECONDS_ALONE", "SECONDS_A_STEP"):  # so that it is begun at all
         monkeypatch.setattr(f"balpoe.paper.reproduce.{name}", 1e-9)
-    endless = Item("Digits", (Cell("digits/ours", "ours", "digits-lt", {**QUICK, "epochs": 100_000}, 1),))
-    monkeypatch.setattr("balpoe.paper.reproduce.ITEMS", {"digits": endless})
+    endless = (PaperResult("digits/ours", "ours", "digits-lt", {**QUICK, "epochs": 100_000}, 1),)
+    monkeypatch.setattr("balpoe.paper.reproduce.PAPER_TABLES", {"digits": endless})
     history = tmp_path / "runs" / "reproduce" / "digits" / "ours" / "seed-1" / "history.jsonl"
 
     def go_on(done):
@@ -138,27 +135,27 @@ def test_time_that_ends_in_the_middle_of_a_training(items, tmp_path, monkeypatch
     assert go_on(go_on(0)) < 100_000
 
 
-def test_a_cell_of_two_items_is_trained_once(tmp_path, monkeypatch):
-    monkeypatch.setattr("balpoe.paper.reproduce.ITEMS", {"digits": SMALL, "again": Item("Again", SMALL.cells[:1])})
-    order = [(each.cell.title, each.seed) for each in missing_cells(["digits", "again"], tmp_path)]
+def test_a_result_of_two_tables_is_trained_once(tmp_path, monkeypatch):
+    monkeypatch.setattr("balpoe.paper.reproduce.PAPER_TABLES", {"digits": SMALL, "again": SMALL[:1]})
+    order = [(each.result.title, each.seed) for each in missing_runs(["digits", "again"], tmp_path)]
     assert order == [("plain", 1), ("ours", 1), ("ours", 2)]
 
 
-def test_an_unknown_item(items, tmp_path):
+def test_an_unknown_item(tables, tmp_path):
     with pytest.raises(UserError, match="unknown item 'digit'; did you mean 'digits'"):
-        missing_cells(["digit"], tmp_path)
+        missing_runs(["digit"], tmp_path)
 
 
-def test_every_cell_has_a_recipe_and_a_folder_of_its_own():
-    for cell in (cell for item in ITEMS.values() for cell in item.cells):  # some cells belong to several items
-        assert CELLS[cell.folder].recipe(1) == cell.recipe(1)
-    for cell in CELLS.values():
-        recipe = cell.recipe(1)
+def test_every_result_has_a_recipe_and_a_folder_of_its_own():
+    for result in (result for table in PAPER_TABLES.values() for result in table):  # some are in several tables
+        assert PAPER_RESULTS[result.folder].recipe(1) == result.recipe(1)
+    for result in PAPER_RESULTS.values():
+        recipe = result.recipe(1)
         assert recipe.seed == 1
-        assert main([*cell.command().split()[1:], "--data-root", "nowhere"]) == 2  # all flags are known
-        assert set(cell.paper) <= {"accuracy", "many", "medium", "few", "ece", "mce"}
-    for row in (row for rows in ELSEWHERE.values() for row in rows):
+        assert main([*result.command().split()[1:], "--data-root", "nowhere"]) == 2  # all flags are known
+        assert set(result.paper) <= {"accuracy", "many", "medium", "few", "ece", "mce"}
+    for row in (row for rows in NOT_REPRODUCED.values() for row in rows):
         assert main(["train", *row.command.split(), "--data-root", "nowhere"]) == 2
-    assert ITEMS["cifar100-lt"].cells[0].recipe(3).identity() == {
+    assert PAPER_TABLES["cifar100-lt"][0].recipe(3).identity() == {
         **preset("cifar100-lt").identity(), "lambdas": (1.0,), "num_experts": 1, "mixup_alpha": 0.0, "seed": 3,
     }  # fmt: skip

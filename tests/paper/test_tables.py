@@ -2,14 +2,15 @@
 
 import json
 
-from balpoe.paper.expected import Cell, Shifted
-from balpoe.paper.tables import differences_table, shifted_rows_table
+from balpoe.paper.expected import PaperResult, ShiftedAccuracies
+from balpoe.paper.tables import differences_table, shifted_overview_table
 
 SETS = ["forward-50", "uniform", "backward-50"]
 
 
-def record(accuracy, ece, not_told, told, estimated=None):
-    rows = [{"name": n, "not_told": a, "told": b} for n, a, b in zip(SETS, not_told, told, strict=True)]
+def record(accuracy, ece, as_trained, adjusted, estimated=None, names=("as_trained", "adjusted")):
+    pairs = zip(SETS, zip(as_trained, adjusted, strict=True), strict=True)
+    rows = [{"name": name, **dict(zip(names, pair, strict=True))} for name, pair in pairs]
     found = {"evaluation": {"accuracy": accuracy, "ece": ece, "shifted": rows}}
     if estimated:
         found["estimated"] = [{"name": n, "estimated": a} for n, a in zip(SETS, estimated, strict=True)]
@@ -25,33 +26,35 @@ def write(folder, *found):
 def test_differences_beyond_two_deviations(tmp_path):
     """The mean of 50 and 52 is 51, its deviation 1.41: 53.9 is beyond twice that, 53.8 is not."""
     paper = {"accuracy": (53.9, None), "ece": (53.8, None)}
-    cell = Cell("a/b", "ours", "cifar100-lt", {}, 3, paper, shifted=Shifted((48.1, 51.0, 10.0), (51.0, 99.0, 51.0)))
+    ours = PaperResult(
+        "a/b", "ours", "cifar100-lt", {}, 3, paper, shifted=ShiftedAccuracies((48.1, 51.0, 10.0), (51.0, 99.0, 51.0))
+    )
     halves = [0.50] * 3, [0.52] * 3
     write(tmp_path / "a" / "b", *(record(each[0], each[0], each, each) for each in halves))
-    wide = Cell("a/b", "paper unsure", "cifar100-lt", {}, 3, {"accuracy": (53.9, 1.5)})
-    one = Cell("a/c", "one seed", "cifar100-lt", {}, 1, {"accuracy": (99.0, None)})
+    wide = PaperResult("a/b", "paper unsure", "cifar100-lt", {}, 3, {"accuracy": (53.9, 1.5)})
+    one = PaperResult("a/c", "one seed", "cifar100-lt", {}, 1, {"accuracy": (99.0, None)})
     write(tmp_path / "a" / "c", record(0.5, 0.5, halves[0], halves[0]))
-    none = Cell("a/d", "no record", "cifar100-lt", {}, 1, {"accuracy": (99.0, None)})
-    assert differences_table([cell, wide, one, none], tmp_path).splitlines()[2:] == [
+    none = PaperResult("a/d", "no record", "cifar100-lt", {}, 1, {"accuracy": (99.0, None)})
+    assert differences_table([ours, wide, one, none], tmp_path).splitlines()[2:] == [
         "| a/b: accuracy | 51.0 ± 1.4 | 53.9 | -2.9 |",
-        "| a/b: forward-50, not told | 51.0 ± 1.4 | 48.1 | +2.9 |",
-        "| a/b: backward-50, not told | 51.0 ± 1.4 | 10.0 | +41.0 |",
+        "| a/b: forward-50, as trained | 51.0 ± 1.4 | 48.1 | +2.9 |",
+        "| a/b: backward-50, as trained | 51.0 ± 1.4 | 10.0 | +41.0 |",
         "| *of 7 numbers* |  |  |  |",
     ]
 
 
-def test_shifted_test_sets_of_several_cells(tmp_path):
-    two, one, none = (Cell(f"a/{name}", name, "cifar100-lt", {}, 2) for name in "bcd")
-    plain = record(0.5, 0.1, [0.6, 0.5, 0.4], [0.7, 0.5, 0.5])
+def test_shifted_test_sets_of_several_results(tmp_path):
+    two, one, none = (PaperResult(f"a/{name}", name, "cifar100-lt", {}, 2) for name in "bcd")
+    plain = record(0.5, 0.1, [0.6, 0.5, 0.4], [0.7, 0.5, 0.5], names=("not_told", "told"))  # of an earlier version
     write(tmp_path / "a" / "b", plain, record(0.5, 0.1, [0.62, 0.5, 0.4], [0.7, 0.5, 0.5], [0.71, 0.5, 0.59]))
     write(tmp_path / "a" / "c", plain)
-    assert shifted_rows_table({"none": none, "two": two, "one": one}, tmp_path).splitlines() == [
+    assert shifted_overview_table({"none": none, "two": two, "one": one}, tmp_path).splitlines() == [
         "|  | seeds | forward-50 | uniform | backward-50 | mean |",
         "| --- | --- | --- | --- | --- | --- |",
-        "| two, not told | 2 | 61.0 | 50.0 | 40.0 | 50.3 |",
-        "| two, told | 2 | 70.0 | 50.0 | 50.0 | 56.7 |",
+        "| two, as trained | 2 | 61.0 | 50.0 | 40.0 | 50.3 |",
+        "| two, adjusted | 2 | 70.0 | 50.0 | 50.0 | 56.7 |",
         "| two, estimated | 1 of 2 | 71.0 | 50.0 | 59.0 | 60.0 |",
-        "| one, not told | 1 of 2 | 60.0 | 50.0 | 40.0 | 50.0 |",
-        "| one, told | 1 of 2 | 70.0 | 50.0 | 50.0 | 56.7 |",
+        "| one, as trained | 1 of 2 | 60.0 | 50.0 | 40.0 | 50.0 |",
+        "| one, adjusted | 1 of 2 | 70.0 | 50.0 | 50.0 | 56.7 |",
     ]
-    assert shifted_rows_table({"none": none}, tmp_path) == "\n"
+    assert shifted_overview_table({"none": none}, tmp_path) == "\n"

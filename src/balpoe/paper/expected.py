@@ -1,8 +1,9 @@
-"""What the paper measured, cell by cell: the recipe of each, how many seeds, and the paper's numbers.
+"""What the paper measured: of each result the recipe, how many seeds, and the paper's numbers.
 
 Numbers are per cent, as printed, with their deviation where the paper prints one.
 """
 
+import itertools
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -10,56 +11,65 @@ from typing import Any
 from balpoe.experiments.presets import preset
 from balpoe.experiments.recipe import Recipe, updated
 
-__all__ = ["ALSO_SHIFTED", "CELLS", "ITEMS", "OVERVIEW", "PAPER", "Cell", "Item", "Number", "Shifted"]
+__all__ = [
+    "ALSO_SHIFTED",
+    "OVERVIEW",
+    "PAPER_RESULTS",
+    "PAPER_TABLES",
+    "TABLES_AND_FIGURES",
+    "Number",
+    "PaperResult",
+    "PaperTable",
+    "ShiftedAccuracies",
+]
 
 Number = tuple[float, float | None]
 
 
 @dataclass(frozen=True)
-class Cell:
+class PaperResult:
     """One row of a table: a recipe, trained with several seeds."""
 
     folder: str
-    """Of its records, below results/, such as cifar100-lt/balpoe."""
+    """Folder of its records, below results/, such as cifar100-lt/balpoe."""
     title: str
     preset: str
     changes: Mapping[str, Any] = field(default_factory=dict)
     seeds: int = 3
-    """Trained with the seeds 1 to so many."""
+    """Number of seeds; they are 1, 2, ..."""
     paper: Mapping[str, Number] = field(default_factory=dict)
     as_released: bool = False
-    shifted: "Shifted | None" = None
-    """The paper's accuracies on the eleven test distributions; given, the cell has a table of these."""
+    shifted: "ShiftedAccuracies | None" = None
+    """The paper's accuracies on the eleven test distributions; given, the result has a table of these."""
 
     def recipe(self, seed: int) -> Recipe:
-        """Return what to train."""
+        """Return the recipe to train."""
         return updated(preset(self.preset, self.as_released), {**self.changes, "seed": seed})
 
     def command(self) -> str:
         """Return the command line that trains it."""
-        flags = [f"--{name.replace('_', '-')} {_text(value)}" for name, value in self.changes.items()]
+        flags = [_flag(name, value) for name, value in self.changes.items()]
         released = ["--as-released"] if self.as_released else []
         return " ".join(["balpoe train", self.preset, *released, *flags])
 
 
 @dataclass(frozen=True)
-class Shifted:
+class ShiftedAccuracies:
     """Accuracies on the eleven test distributions, from forward-50 to backward-50."""
 
-    not_told: tuple[float, ...]
-    told: tuple[float, ...]
+    as_trained: tuple[float, ...]
+    adjusted: tuple[float, ...]
 
 
-@dataclass(frozen=True)
-class Item:
-    """A table of the paper, or what a figure is drawn from; some cells belong to several."""
-
-    title: str
-    cells: tuple[Cell, ...]
+PaperTable = tuple[PaperResult, ...]
+"""The rows of a table of the paper, or the points of a figure; some belong to several."""
 
 
-def _text(value: Any) -> str:
-    return ",".join(f"{part:g}" for part in value) if isinstance(value, tuple) else str(value)
+def _flag(name: str, value: Any) -> str:
+    if isinstance(value, Mapping):  # the method's settings
+        return " ".join(f"--set {key}={setting}" for key, setting in value.items())
+    text = ",".join(f"{part:g}" for part in value) if isinstance(value, tuple) else str(value)
+    return f"--{name.replace('_', '-')} {text}"
 
 
 def _scores(accuracy: Number, **others: Number) -> dict[str, Number]:
@@ -71,197 +81,172 @@ BALPOE_100 = _scores(
 )
 PLAIN_100 = _scores((38.8, 0.6), many=(67.6, 1.0), medium=(36.7, 1.2), few=(7.6, 0.6), ece=(32.0, 0.4), mce=(47.3, 1.8))
 
-STANDARD_100 = Item(
-    "CIFAR-100-LT, ratio 100, standard schedule",
-    (
-        Cell(
-            "cifar100-lt/cross-entropy", "cross-entropy", "cifar100-lt", {"lambdas": (1,), "mixup_alpha": 0.0}, 5,
-            PLAIN_100,
+STANDARD_100 = (
+    PaperResult(
+        "cifar100-lt/cross-entropy", "cross-entropy", "cifar100-lt", {"lambdas": (1,), "mixup_alpha": 0.0}, 5,
+        PLAIN_100,
+    ),
+    PaperResult(
+        "cifar100-lt/cross-entropy-mixup", "cross-entropy with mixup", "cifar100-lt", {"lambdas": (1,)}, 5,
+        _scores((40.8, 0.7), ece=(9.6, 0.8), mce=(15.9, 1.5)),
+    ),
+    PaperResult(
+        "cifar100-lt/cross-entropy-experts", "three cross-entropy experts, mixup", "cifar100-lt",
+        {"lambdas": (1, 1, 1)},
+    ),
+    PaperResult(
+        "cifar100-lt/logit-adjusted-no-mixup", "one logit-adjusted expert without mixup", "cifar100-lt",
+        {"lambdas": (0,), "mixup_alpha": 0.0}, 5,
+    ),
+    PaperResult(
+        "cifar100-lt/logit-adjusted", "one logit-adjusted expert with mixup", "cifar100-lt", {"lambdas": (0,)}, 5,
+        _scores((47.0, None)),
+    ),
+    PaperResult(
+        "cifar100-lt/balpoe-no-mixup", "BalPoE without mixup", "cifar100-lt", {"mixup_alpha": 0.0}, 5,
+        _scores((49.2, 0.5), ece=(17.6, 0.4), mce=(28.9, 0.9)),
+    ),
+    PaperResult(
+        "cifar100-lt/uniform", "uniform ensemble", "cifar100-lt", {"lambdas": (0, 0, 0)}, 3, _scores((52.0, None)),
+    ),
+    PaperResult(
+        "cifar100-lt/balpoe", "BalPoE", "cifar100-lt", {}, 5, BALPOE_100,
+        shifted=ShiftedAccuracies(
+            (65.1, 63.1, 60.8, 58.4, 54.8, 52.0, 48.6, 44.6, 41.8, 38.0, 36.1),
+            (70.3, 66.8, 62.7, 59.3, 54.8, 52.0, 49.2, 46.9, 46.2, 45.4, 46.1),
         ),
-        Cell(
-            "cifar100-lt/cross-entropy-mixup", "cross-entropy with mixup", "cifar100-lt", {"lambdas": (1,)}, 5,
-            _scores((40.8, 0.7), ece=(9.6, 0.8), mce=(15.9, 1.5)),
-        ),
-        Cell(
-            "cifar100-lt/cross-entropy-experts", "three cross-entropy experts, mixup", "cifar100-lt",
-            {"lambdas": (1, 1, 1)},
-        ),
-        Cell(
-            "cifar100-lt/logit-adjusted-no-mixup", "one logit-adjusted expert without mixup", "cifar100-lt",
-            {"lambdas": (0,), "mixup_alpha": 0.0}, 5,
-        ),
-        Cell(
-            "cifar100-lt/logit-adjusted", "one logit-adjusted expert with mixup", "cifar100-lt", {"lambdas": (0,)}, 5,
-            _scores((47.0, None)),
-        ),
-        Cell(
-            "cifar100-lt/balpoe-no-mixup", "BalPoE without mixup", "cifar100-lt", {"mixup_alpha": 0.0}, 5,
-            _scores((49.2, 0.5), ece=(17.6, 0.4), mce=(28.9, 0.9)),
-        ),
-        Cell(
-            "cifar100-lt/uniform", "uniform ensemble", "cifar100-lt", {"lambdas": (0, 0, 0)}, 3, _scores((52.0, None)),
-        ),
-        Cell(
-            "cifar100-lt/balpoe", "BalPoE", "cifar100-lt", {}, 5, BALPOE_100,
-            shifted=Shifted(
-                (65.1, 63.1, 60.8, 58.4, 54.8, 52.0, 48.6, 44.6, 41.8, 38.0, 36.1),
-                (70.3, 66.8, 62.7, 59.3, 54.8, 52.0, 49.2, 46.9, 46.2, 45.4, 46.1),
-            ),
-        ),
-        Cell(
-            "cifar100-lt/as-released", "BalPoE, every value of the released code", "cifar100-lt", {}, 3,
-            BALPOE_100, as_released=True,
-        ),
-        Cell(
-            "cifar100-lt/reduced-width", "BalPoE at the width of RIDE and SADE", "cifar100-lt", {"width": (16, 24, 48)},
-        ),
-        Cell(
-            "cifar100-lt/sade-loss", "SADE's loss, without its test-time part, with mixup", "cifar100-lt",
-            {"backward_tau": 2.0},
-        ),
-        Cell(
-            "cifar100-lt/sade-loss-no-mixup", "SADE's loss, without its test-time part, without mixup", "cifar100-lt",
-            {"backward_tau": 2.0, "mixup_alpha": 0.0},
-        ),
-        Cell(
-            "cifar100-lt/effective-prior", "BalPoE, prior from the effective number", "cifar100-lt",
-            {"prior_method": "effective"},
-        ),
+    ),
+    PaperResult(
+        "cifar100-lt/as-released", "BalPoE, every value of the released code", "cifar100-lt", {}, 3,
+        BALPOE_100, as_released=True,
+    ),
+    PaperResult(
+        "cifar100-lt/reduced-width", "BalPoE at the width of RIDE and SADE", "cifar100-lt", {"width": (16, 24, 48)},
+    ),
+    PaperResult(
+        "cifar100-lt/sade-loss", "SADE's loss, without its test-time part, with mixup", "cifar100-lt",
+        {"backward_tau": 2.0},
+    ),
+    PaperResult(
+        "cifar100-lt/sade-loss-no-mixup", "SADE's loss, without its test-time part, without mixup", "cifar100-lt",
+        {"backward_tau": 2.0, "mixup_alpha": 0.0},
+    ),
+    PaperResult(
+        "cifar100-lt/effective-prior", "BalPoE, prior from the effective number", "cifar100-lt",
+        {"prior_method": "effective"},
     ),
 )  # fmt: skip
 
 
-ROUNDING = Item(
-    "The same BalPoE: how it is computed",
-    (
-        Cell(
-            "cifar100-lt/balpoe-eager", "bfloat16, eager", "cifar100-lt",
-            {"precision": "bf16-mixed", "step": "eager"}, 5, BALPOE_100,
-        ),
-        Cell(
-            "cifar100-lt/float32", "float32, eager", "cifar100-lt", {"precision": "32-true", "step": "eager"}, 3,
-            BALPOE_100,
-        ),
-        Cell(
-            "cifar100-lt/balpoe-fused", "bfloat16, fused kernels", "cifar100-lt",
-            {"precision": "bf16-mixed", "step": "fused"}, 5, BALPOE_100,
-        ),
-        Cell(
-            "cifar100-lt/cross-entropy-fused", "cross-entropy, bfloat16, fused kernels", "cifar100-lt",
-            {"lambdas": (1,), "mixup_alpha": 0.0, "precision": "bf16-mixed", "step": "fused"}, 3, PLAIN_100,
-        ),
+ROUNDING = (
+    PaperResult(
+        "cifar100-lt/balpoe-eager", "bfloat16, eager", "cifar100-lt",
+        {"precision": "bf16-mixed", "step": "eager"}, 5, BALPOE_100,
+    ),
+    PaperResult(
+        "cifar100-lt/float32", "float32, eager", "cifar100-lt", {"precision": "32-true", "step": "eager"}, 3,
+        BALPOE_100,
+    ),
+    PaperResult(
+        "cifar100-lt/balpoe-fused", "bfloat16, fused kernels", "cifar100-lt",
+        {"precision": "bf16-mixed", "step": "fused"}, 5, BALPOE_100,
+    ),
+    PaperResult(
+        "cifar100-lt/cross-entropy-fused", "cross-entropy, bfloat16, fused kernels", "cifar100-lt",
+        {"lambdas": (1,), "mixup_alpha": 0.0, "precision": "bf16-mixed", "step": "fused"}, 3, PLAIN_100,
     ),
 )  # fmt: skip
 
 
-def _cifar100(ratio: int, plain: float, standard: float, strong: float, long: float, shifted: Shifted) -> Item:
+def _cifar100(
+    ratio: int, plain: float, standard: float, strong: float, long: float, shifted: ShiftedAccuracies
+) -> PaperTable:
     """Another ratio of CIFAR-100-LT, from the paper's accuracies."""
     name, change = f"cifar100-lt-{ratio}", {"imbalance_ratio": float(ratio)}
     without = {**change, "lambdas": (1,), "mixup_alpha": 0.0}
-    return Item(
-        f"CIFAR-100-LT, ratio {ratio}",
-        (
-            Cell(f"{name}/cross-entropy", "cross-entropy", "cifar100-lt", without, 3, _scores((plain, None))),
-            Cell(
-                f"{name}/logit-adjusted", "one logit-adjusted expert with mixup", "cifar100-lt",
-                {**change, "lambdas": (0,)},
-            ),
-            Cell(
-                f"{name}/balpoe", "BalPoE", "cifar100-lt", change, 3, _scores((standard, None)), shifted=shifted,
-            ),
-            Cell(
-                f"{name}/balpoe-strong", "BalPoE, stronger augmentation", "cifar100-lt-strong", change, 3,
-                _scores((strong, None)),
-            ),
-            Cell(
-                f"{name}/balpoe-long", "BalPoE, long schedule", "cifar100-lt-long", change, 3, _scores((long, None)),
-            ),
+    return (
+        PaperResult(f"{name}/cross-entropy", "cross-entropy", "cifar100-lt", without, 3, _scores((plain, None))),
+        PaperResult(
+            f"{name}/logit-adjusted", "one logit-adjusted expert with mixup", "cifar100-lt",
+            {**change, "lambdas": (0,)},
+        ),
+        PaperResult(
+            f"{name}/balpoe", "BalPoE", "cifar100-lt", change, 3, _scores((standard, None)), shifted=shifted,
+        ),
+        PaperResult(
+            f"{name}/balpoe-strong", "BalPoE, stronger augmentation", "cifar100-lt-strong", change, 3,
+            _scores((strong, None)),
+        ),
+        PaperResult(
+            f"{name}/balpoe-long", "BalPoE, long schedule", "cifar100-lt-long", change, 3, _scores((long, None)),
         ),
     )  # fmt: skip
 
 
-def _cifar10(ratio: int, plain: dict[str, Number], standard: dict[str, Number], long: dict[str, Number]) -> Item:
+def _cifar10(ratio: int, plain: dict[str, Number], standard: dict[str, Number], long: dict[str, Number]) -> PaperTable:
     """A ratio of CIFAR-10-LT, from the paper's numbers."""
     name, change = f"cifar10-lt-{ratio}", {"imbalance_ratio": float(ratio)}
     without = {**change, "lambdas": (1,), "mixup_alpha": 0.0}
-    return Item(
-        f"CIFAR-10-LT, ratio {ratio}",
-        (
-            Cell(f"{name}/cross-entropy", "cross-entropy", "cifar10-lt", without, 5, plain),
-            Cell(f"{name}/balpoe", "BalPoE", "cifar10-lt", change, 5, standard),
-            Cell(f"{name}/balpoe-long", "BalPoE, long schedule, AutoAugment", "cifar10-lt-long", change, 5, long),
-        ),
+    return (
+        PaperResult(f"{name}/cross-entropy", "cross-entropy", "cifar10-lt", without, 5, plain),
+        PaperResult(f"{name}/balpoe", "BalPoE", "cifar10-lt", change, 5, standard),
+        PaperResult(f"{name}/balpoe-long", "BalPoE, long schedule, AutoAugment", "cifar10-lt-long", change, 5, long),
     )
 
 
 PLAIN_10 = _scores((71.3, 0.9), ece=(19.1, 0.9), mce=(33.9, 2.0))
 BALPOE_10 = _scores((84.2, 0.3), ece=(6.3, 0.7), mce=(15.8, 4.7))
-RELEASED_10 = Cell(
+RELEASED_10 = PaperResult(
     "cifar10-lt-100/balpoe-long-as-released", "BalPoE, long schedule, as released (no AutoAugment)",
     "cifar10-lt-long", {}, 3, _scores((86.8, 0.2)), as_released=True,
 )  # fmt: skip
 CIFAR10_100 = _cifar10(100, PLAIN_10, BALPOE_10, _scores((86.8, 0.2)))
 
-STRONG_100 = Item(
-    "CIFAR-100-LT, ratio 100, stronger augmentation",
-    (Cell("cifar100-lt-strong/balpoe", "BalPoE", "cifar100-lt-strong", {}, 3, _scores((54.7, None))),),
-)
-LONG_100 = Item(
-    "CIFAR-100-LT, ratio 100, long schedule",
-    (
-        Cell(
-            "cifar100-lt-long/balpoe", "BalPoE", "cifar100-lt-long", {}, 5,
-            _scores((55.9, 0.4), many=(71.4, 0.6), medium=(58.0, 0.7), few=(35.4, 0.4)),
-        ),
+STRONG_100 = (PaperResult("cifar100-lt-strong/balpoe", "BalPoE", "cifar100-lt-strong", {}, 3, _scores((54.7, None))),)
+LONG_100 = (
+    PaperResult(
+        "cifar100-lt-long/balpoe", "BalPoE", "cifar100-lt-long", {}, 5,
+        _scores((55.9, 0.4), many=(71.4, 0.6), medium=(58.0, 0.7), few=(35.4, 0.4)),
     ),
 )  # fmt: skip
-BEST_100 = Item(
-    "CIFAR-100-LT, ratio 100, the recipe chosen on validation pictures",
-    (
-        Cell("cifar100-lt-best/balpoe", "BalPoE, cifar100-lt-best", "cifar100-lt-best", {}, 3),
-        Cell(
-            "cifar100-lt-best/last-weights", "the last weights, not their mean", "cifar100-lt-best",
-            {"averaged_end": 0.0}, 3,
-        ),
+BEST_100 = (
+    PaperResult("cifar100-lt-best/balpoe", "BalPoE, cifar100-lt-best", "cifar100-lt-best", {}, 3),
+    PaperResult(
+        "cifar100-lt-best/last-weights", "the last weights, not their mean", "cifar100-lt-best",
+        {"averaged_end": 0.0}, 3,
     ),
 )  # fmt: skip
-CALIBRATION_10 = Item(
-    "CIFAR-10-LT, ratio 100: calibration",
-    (
-        CIFAR10_100.cells[0],
-        Cell(
-            "cifar10-lt-100/cross-entropy-mixup", "cross-entropy with mixup", "cifar10-lt", {"lambdas": (1,)}, 5,
-            _scores((72.9, 0.7), ece=(3.7, 0.4), mce=(12.9, 4.9)),
-        ),
-        Cell(
-            "cifar10-lt-100/logit-adjusted-no-mixup", "one logit-adjusted expert without mixup", "cifar10-lt",
-            {"lambdas": (0,), "mixup_alpha": 0.0}, 1,
-        ),
-        Cell(
-            "cifar10-lt-100/balpoe-no-mixup", "BalPoE without mixup", "cifar10-lt", {"mixup_alpha": 0.0}, 5,
-            _scores((80.5, 0.3), ece=(11.0, 0.3), mce=(27.7, 2.7)),
-        ),
-        CIFAR10_100.cells[1],
+CALIBRATION_10 = (
+    CIFAR10_100[0],
+    PaperResult(
+        "cifar10-lt-100/cross-entropy-mixup", "cross-entropy with mixup", "cifar10-lt", {"lambdas": (1,)}, 5,
+        _scores((72.9, 0.7), ece=(3.7, 0.4), mce=(12.9, 4.9)),
     ),
+    PaperResult(
+        "cifar10-lt-100/logit-adjusted-no-mixup", "one logit-adjusted expert without mixup", "cifar10-lt",
+        {"lambdas": (0,), "mixup_alpha": 0.0}, 1,
+    ),
+    PaperResult(
+        "cifar10-lt-100/balpoe-no-mixup", "BalPoE without mixup", "cifar10-lt", {"mixup_alpha": 0.0}, 5,
+        _scores((80.5, 0.3), ece=(11.0, 0.3), mce=(27.7, 2.7)),
+    ),
+    CIFAR10_100[1],
 )  # fmt: skip
 
 
-def _alphas_of_cifar10() -> Item:
+def _alphas_of_cifar10() -> PaperTable:
     """Not in the paper, which has 0.8 for CIFAR-10 throughout: is that what makes our ensembles underconfident?"""
     rows: list[tuple[int, str, dict[str, Any], tuple[float, ...]]] = [
         (100, "cross-entropy", {"lambdas": (1,)}, (0.4,)),
         (100, "BalPoE", {}, (0.2, 0.4)),
         (10, "BalPoE", {"imbalance_ratio": 10.0}, (0.2, 0.4)),
     ]
-    return Item(
-        "CIFAR-10-LT: a smaller alpha of mixup",
-        tuple(
-            Cell(
-                f"cifar10-lt-alpha/{method.lower()}-{ratio}-{alpha:g}", f"ratio {ratio}, {method}, alpha {alpha:g}",
-                "cifar10-lt", {**changes, "mixup_alpha": alpha},
-            )
-            for ratio, method, changes, alphas in rows for alpha in alphas
-        ),
+    return tuple(
+        PaperResult(
+            f"cifar10-lt-alpha/{method.lower()}-{ratio}-{alpha:g}", f"ratio {ratio}, {method}, alpha {alpha:g}",
+            "cifar10-lt", {**changes, "mixup_alpha": alpha},
+        )
+        for ratio, method, changes, alphas in rows for alpha in alphas
     )  # fmt: skip
 
 
@@ -287,26 +272,23 @@ SEARCH: dict[str, dict[str, Any]] = {
 """Candidates for a recipe beyond the paper: changes to the long schedule with a cosine and CutMix half of the time."""
 
 
-def _search() -> Item:
-    """One seed each, measured on validation pictures: the test set has no part in the choice."""
+def _search() -> PaperTable:
+    """One seed each, measured on validation images: the test set has no part in the choice."""
     common = {"schedule": "cosine", "cutmix_probability": 0.5, "validation": 20}
-    return Item(
-        "Candidates, measured on 20 validation pictures a class",
-        tuple(
-            Cell(f"best-search/{name}", name, "cifar100-lt-long", {**common, **changes}, 1)
-            for name, changes in SEARCH.items()
-        ),
+    return tuple(
+        PaperResult(f"best-search/{name}", name, "cifar100-lt-long", {**common, **changes}, 1)
+        for name, changes in SEARCH.items()
     )
 
 
-def _ablations() -> Iterator[tuple[str, Item]]:
+def _ablations() -> Iterator[tuple[str, PaperTable]]:
     """One seed each, but for points of the main tables; the paper shows them as curves, almost without numbers."""
-    known = {cell.folder: cell for item in (STANDARD_100, LONG_100) for cell in item.cells}
+    known = {result.folder: result for result in (*STANDARD_100, *LONG_100)}
 
-    def point(folder: str, title: str, base: str, changes: dict[str, Any], paper: Mapping[str, Number]) -> Cell:
+    def point(folder: str, title: str, base: str, changes: dict[str, Any], paper: Mapping[str, Number]) -> PaperResult:
         if folder in known:
             return replace(known[folder], title=title, paper=paper, shifted=None)
-        return Cell(folder, title, base, changes, 1, paper)
+        return PaperResult(folder, title, base, changes, 1, paper)
 
     in_text = {7: _scores((57, None))}
     experts = [
@@ -314,46 +296,46 @@ def _ablations() -> Iterator[tuple[str, Item]]:
               {"num_experts": n}, in_text.get(n, {}))
         for n in range(1, 8)
     ]  # fmt: skip
-    yield "experts", Item("Number of experts, long schedule", tuple(experts))
+    yield "experts", tuple(experts)
     in_tables = {0.0: "cifar100-lt/balpoe-no-mixup", 0.4: "cifar100-lt/balpoe"}
     alphas = {
         alpha: point(in_tables.get(alpha, f"alpha/{alpha:g}"), f"alpha {alpha:g}", "cifar100-lt",
                      {"mixup_alpha": alpha}, {})
         for alpha in (0.0, 0.1, 0.2, 0.4, 0.6, 0.8, 1.0)
     }  # fmt: skip
-    yield "alpha", Item("Alpha of mixup", tuple(alphas.values()))
+    yield "alpha", tuple(alphas.values())
     means = [
         point(f"mean-lambda/{mean:g}-alpha-{alpha:g}", f"mean lambda {mean:g}, alpha {alpha:g}", "cifar100-lt",
               {"lambdas": (mean + 1, mean, mean - 1), "mixup_alpha": alpha}, {})
         if mean else replace(alphas[alpha], title=f"mean lambda 0, alpha {alpha:g}")
         for alpha in (0.0, 0.2, 0.4) for mean in (-1.0, -0.5, -0.25, 0.0, 0.25, 0.5, 1.0)
     ]  # fmt: skip
-    yield "mean-lambda", Item("All lambdas shifted", tuple(means))
+    yield "mean-lambda", tuple(means)
 
 
 # fmt: off
-ITEMS: dict[str, Item] = {
+PAPER_TABLES: dict[str, PaperTable] = {
     "cifar100-lt": STANDARD_100,
     "rounding": ROUNDING,
     "cifar100-lt-strong": STRONG_100,
     "cifar100-lt-long": LONG_100,
     "cifar100-lt-50": _cifar100(
         50, 43.9, 56.3, 58.7, 60.1,
-        Shifted(
+        ShiftedAccuracies(
             (66.5, 64.8, 62.8, 60.9, 58.3, 56.3, 53.8, 51.0, 48.9, 46.6, 45.3),
             (71.1, 68.3, 64.8, 61.8, 58.2, 56.3, 54.4, 53.4, 53.4, 53.8, 55.4),
         ),
     ),
     "cifar100-lt-10": _cifar100(
         10, 57.2, 65.1, 66.3, 68.1,
-        Shifted(
+        ShiftedAccuracies(
             (69.1, 68.2, 67.4, 66.8, 65.7, 65.1, 63.8, 63.0, 62.3, 61.8, 61.3),
             (74.9, 72.4, 70.0, 68.1, 66.0, 65.1, 64.1, 64.3, 65.0, 66.3, 67.8),
         ),
     ),
     "best-search": _search(),
     "cifar100-lt-best": BEST_100,
-    "cifar10-lt-100": replace(CIFAR10_100, cells=(*CIFAR10_100.cells, RELEASED_10)),
+    "cifar10-lt-100": (*CIFAR10_100, RELEASED_10),
     "cifar10-lt-calibration": CALIBRATION_10,
     "cifar10-lt-50": _cifar10(50, _scores((77.3, 0.4)), _scores((86.2, 0.2)), _scores((88.5, 0.2))),
     "cifar10-lt-10": _cifar10(10, _scores((87.2, 0.3)), _scores((90.2, 0.2)), _scores((91.9, 0.1))),
@@ -361,12 +343,12 @@ ITEMS: dict[str, Item] = {
     **dict(_ablations()),
 }
 # fmt: on
-"""In the order in which missing cells are trained."""
+"""By name, in the order in which what is missing is trained."""
 
-CELLS: dict[str, Cell] = {}
-"""By folder, each as the first of the items that have it calls it."""
-for _item in ITEMS.values():
-    CELLS.update({cell.folder: cell for cell in _item.cells if cell.folder not in CELLS})
+PAPER_RESULTS: dict[str, PaperResult] = {}
+"""By folder, each with the title that it has in the first of its tables."""
+for _result in itertools.chain.from_iterable(PAPER_TABLES.values()):
+    PAPER_RESULTS.setdefault(_result.folder, _result)
 
 _METHODS = {  # the folder on CIFAR-100-LT of ratio 100, and what it is called below those of the other data sets
     "cross-entropy": ("cifar100-lt/cross-entropy", "cross-entropy"),
@@ -378,24 +360,24 @@ _METHODS = {  # the folder on CIFAR-100-LT of ratio 100, and what it is called b
 }
 _OTHERS = ("cifar100-lt-50", "cifar100-lt-10", "cifar10-lt-100", "cifar10-lt-50", "cifar10-lt-10")
 
-OVERVIEW: dict[str, dict[str, Cell | None]] = {
-    title: {"cifar100-lt-100": CELLS[folder], **{data: CELLS.get(f"{data}/{name}") for data in _OTHERS}}
+OVERVIEW: dict[str, dict[str, PaperResult | None]] = {
+    title: {"cifar100-lt-100": PAPER_RESULTS[folder], **{data: PAPER_RESULTS.get(f"{data}/{name}") for data in _OTHERS}}
     for title, (folder, name) in _METHODS.items()
 }
-"""As the paper's Table 1 has it: methods, data sets, and the cell of both, where there is one."""
+"""As the paper's Table 1 has it: methods, data sets, and the result of both, where there is one."""
 
 ALSO_SHIFTED = {
-    "ratio 100, stronger augmentation": CELLS["cifar100-lt-strong/balpoe"],
-    "ratio 100, long schedule": CELLS["cifar100-lt-long/balpoe"],
-    "ratio 100, cifar100-lt-best": CELLS["cifar100-lt-best/balpoe"],
-    "ratio 50, stronger augmentation": CELLS["cifar100-lt-50/balpoe-strong"],
-    "ratio 50, long schedule": CELLS["cifar100-lt-50/balpoe-long"],
-    "ratio 10, stronger augmentation": CELLS["cifar100-lt-10/balpoe-strong"],
-    "ratio 10, long schedule": CELLS["cifar100-lt-10/balpoe-long"],
+    "ratio 100, stronger augmentation": PAPER_RESULTS["cifar100-lt-strong/balpoe"],
+    "ratio 100, long schedule": PAPER_RESULTS["cifar100-lt-long/balpoe"],
+    "ratio 100, cifar100-lt-best": PAPER_RESULTS["cifar100-lt-best/balpoe"],
+    "ratio 50, stronger augmentation": PAPER_RESULTS["cifar100-lt-50/balpoe-strong"],
+    "ratio 50, long schedule": PAPER_RESULTS["cifar100-lt-50/balpoe-long"],
+    "ratio 10, stronger augmentation": PAPER_RESULTS["cifar100-lt-10/balpoe-strong"],
+    "ratio 10, long schedule": PAPER_RESULTS["cifar100-lt-10/balpoe-long"],
 }
-"""Cells whose accuracies under the eleven test distributions the paper does not print; they share a table."""
+"""Results whose accuracies under the eleven test distributions the paper does not print; they share a table."""
 
-PAPER: dict[str, tuple[str, ...]] = {
+TABLES_AND_FIGURES: dict[str, tuple[str, ...]] = {
     "table1": (
         "cifar100-lt",
         "cifar100-lt-strong",
@@ -427,4 +409,4 @@ PAPER: dict[str, tuple[str, ...]] = {
     "figure7": ("cifar100-lt",),
     "figure8": ("cifar10-lt-calibration",),
 }
-"""The paper's tables and figures, and the items whose cells they need."""
+"""The paper's tables and figures, and the tables here with what they need."""

@@ -1,4 +1,4 @@
-"""The paper's figures from measured records, as pictures in results/figures/."""
+"""The paper's figures from measured records, as images in results/figures/."""
 
 import math
 import textwrap
@@ -12,13 +12,13 @@ from matplotlib.figure import Figure
 from balpoe.data.long_tail import long_tailed_counts
 from balpoe.files import write_file
 from balpoe.method.priors import class_prior, tempered_prior
-from balpoe.paper.expected import CELLS, ITEMS, Cell
-from balpoe.paper.tables import records
+from balpoe.paper.expected import PAPER_RESULTS, PAPER_TABLES, PaperResult
+from balpoe.paper.tables import measured_records
 from balpoe.report.plots import plot_boundaries, plot_cost, plot_curves, plot_marginal, plot_priors, plot_reliability
 
 __all__ = ["write_figures"]
 
-Measured = tuple[Cell, list[dict[str, Any]]]
+Measured = tuple[PaperResult, list[dict[str, Any]]]
 
 Diagrams = dict[str, float | None]
 DIAGRAMS: dict[str, Diagrams] = {
@@ -31,7 +31,7 @@ DIAGRAMS: dict[str, Diagrams] = {
         "balpoe": 6.3,
     },
 }  # fmt: skip
-"""Folders of results, and the cells in them, of the reliability diagrams (Figures 1 and 7, and 8), each with the ECE of
+"""Folders of results, and the rows in them, of the reliability diagrams (Figures 1 and 7, and 8), each with the ECE of
 the paper: what its text says of the diagram, else the mean of Tables 2 and 9."""
 COMPARED = (
     "cross-entropy", "cross-entropy-mixup", "cross-entropy-experts", "logit-adjusted-no-mixup", "logit-adjusted",
@@ -46,26 +46,26 @@ def write_figures(results: Path) -> None:
     """Draw what the records allow."""
     _save(_margins(), results / "figures" / "figure2.png")
     for folder, eces in DIAGRAMS.items():
-        if found := _with_records([CELLS[f"{folder}/{name}"] for name in eces], results):
+        if found := _with_records([PAPER_RESULTS[f"{folder}/{name}"] for name in eces], results):
             printed = {f"{folder}/{name}": ece for name, ece in eces.items()}
             _save(_reliability(found, printed), results / "figures" / f"reliability-{folder}.png")
-    if several := records(CELLS["cifar100-lt/balpoe"], results):
+    if several := measured_records(PAPER_RESULTS["cifar100-lt/balpoe"], results):
         _save(_marginals(several), results / "figures" / "marginals-cifar100-lt.png")
-    compared = [*(CELLS[f"cifar100-lt/{name}"] for name in COMPARED), CELLS["cifar100-lt-best/balpoe"]]
+    compared = [*(PAPER_RESULTS[f"cifar100-lt/{name}"] for name in COMPARED), PAPER_RESULTS["cifar100-lt-best/balpoe"]]
     if found := _with_records(compared, results):
         _save(_cost(found, _measured("experts", results)), results / "figures" / "cost-cifar100-lt.png")
     for name, draw in (("experts", _experts), ("mean-lambda", _mean_lambda), ("alpha", _alpha)):
         found = _measured(name, results)
-        if any(cell.folder.startswith(f"{name}/") for cell, _ in found):  # not the points of the main tables alone
+        if any(result.folder.startswith(f"{name}/") for result, _ in found):  # not the points of the main tables alone
             _save(draw(found), results / "figures" / f"{name}.png")
 
 
-def _measured(item: str, results: Path) -> list[Measured]:
-    return _with_records(ITEMS[item].cells, results)
+def _measured(table: str, results: Path) -> list[Measured]:
+    return _with_records(PAPER_TABLES[table], results)
 
 
-def _with_records(cells: Sequence[Cell], results: Path) -> list[Measured]:
-    found = [(cell, records(cell, results)) for cell in cells]
+def _with_records(rows: Sequence[PaperResult], results: Path) -> list[Measured]:
+    found = [(result, measured_records(result, results)) for result in rows]
     return [each for each in found if each[1]]
 
 
@@ -73,13 +73,13 @@ def _reliability(found: Sequence[Measured], printed: Diagrams) -> Figure:
     rows = math.ceil(len(found) / 5)
     columns = math.ceil(len(found) / rows)
     figure = Figure(figsize=(3 * columns, 0.4 + 3.5 * rows), layout="constrained")
-    for place, (cell, several) in enumerate(found, 1):
+    for place, (result, several) in enumerate(found, 1):
         axes = figure.add_subplot(rows, columns, place)
         evaluation = several[0]["evaluation"]
         plot_reliability(evaluation["reliability"], axes)
-        theirs = "" if printed[cell.folder] is None else f", paper {printed[cell.folder]} %"
+        theirs = "" if printed[result.folder] is None else f", paper {printed[result.folder]} %"
         ours = f"ECE {100 * evaluation['ece']:.1f} % (seed {several[0]['recipe']['seed']}){theirs}"
-        axes.set_title(f"{textwrap.fill(cell.title, 34)}\n{ours}", fontsize=9)
+        axes.set_title(f"{textwrap.fill(result.title, 34)}\n{ours}", fontsize=9)
     figure.legend(*axes.get_legend_handles_labels(), loc="outside lower center", ncols=2, frameon=False)
     return figure
 
@@ -88,10 +88,12 @@ def _cost(found: Sequence[Measured], experts: Sequence[Measured]) -> Figure:
     """Accuracy against cost of recipes, and of more and more experts (Figure 1 a)."""
     figure = Figure(figsize=(12, 4.8), layout="constrained")
     axes = figure.subplots(1, 2, sharey=True)
-    costs = (("parameters", "parameters, millions"), ("multiply_adds", "multiply-adds a picture, millions"))
+    costs = (("parameters", "parameters, millions"), ("multiply_adds", "multiply-adds an image, millions"))
     for place, (key, label) in zip(axes, costs, strict=True):
-        points = {cell.title: _cost_point(several, key) for cell, several in found}
-        plot_cost(points, place, label, {cell.title: cell.paper["accuracy"][0] for cell, _ in found if cell.paper})
+        points = {result.title: _cost_point(several, key) for result, several in found}
+        plot_cost(
+            points, place, label, {result.title: result.paper["accuracy"][0] for result, _ in found if result.paper}
+        )
         if len(experts) > 1:
             curve = sorted(_cost_point(several, key) for _, several in experts)
             place.plot(*zip(*curve, strict=True), "k.--", label="BalPoE, long schedule, more and more experts")
@@ -130,8 +132,8 @@ def _experts(found: Sequence[Measured]) -> Figure:
     """Accuracy against the number of experts, of all classes and of the shot groups (Figure 5)."""
     figure = Figure(figsize=(14, 3.6), layout="constrained")
     for axes, (name, label) in zip(figure.subplots(1, 4), GROUPS.items(), strict=True):
-        points = [(len(cell.recipe(1).expert_lambdas), 100 * _mean(several, name)) for cell, several in found]
-        paper = [(len(cell.recipe(1).expert_lambdas), value) for cell, value in _printed(found, name)]
+        points = [(len(result.recipe(1).expert_lambdas), 100 * _mean(several, name)) for result, several in found]
+        paper = [(len(result.recipe(1).expert_lambdas), value) for result, value in _printed(found, name)]
         plot_curves({label: points}, axes, "experts", f"accuracy, {label}, %", paper=paper)
     return figure
 
@@ -141,8 +143,8 @@ def _mean_lambda(found: Sequence[Measured]) -> Figure:
     figure = Figure(figsize=(10, 4), layout="constrained")
     for axes, (name, label) in zip(figure.subplots(1, 2), (("accuracy", "error"), ("ece", "ECE")), strict=True):
         curves: dict[str, list[tuple[float, float]]] = {}
-        for cell, several in found:
-            recipe, value = cell.recipe(1), _mean(several, name)
+        for result, several in found:
+            recipe, value = result.recipe(1), _mean(several, name)
             point = (fmean(recipe.expert_lambdas), 100 * (1 - value if name == "accuracy" else value))
             curves.setdefault(f"alpha {recipe.mixup_alpha:g}", []).append(point)
         paper = [(0.0, 100 - value if name == "accuracy" else value) for _, value in _printed(found, name)]
@@ -155,18 +157,18 @@ def _alpha(found: Sequence[Measured]) -> Figure:
     figure = Figure(figsize=(16, 4.1), layout="constrained")
     *groups, last = figure.subplots(1, 5)
     for axes, (name, label) in zip(groups, GROUPS.items(), strict=True):
-        curves = {"ensemble": [(cell.recipe(1).mixup_alpha, 100 * _mean(several, name)) for cell, several in found]}
+        curves = {"ensemble": [(result.recipe(1).mixup_alpha, 100 * _mean(several, name)) for result, several in found]}
         for expert, lambda_ in enumerate((1, 0, -1)):
             curves[f"lambda {lambda_}"] = [
-                (cell.recipe(1).mixup_alpha, 100 * fmean(r["evaluation"]["experts"][expert][name] for r in several))
-                for cell, several in found
+                (result.recipe(1).mixup_alpha, 100 * fmean(r["evaluation"]["experts"][expert][name] for r in several))
+                for result, several in found
             ]
-        paper = [(cell.recipe(1).mixup_alpha, value) for cell, value in _printed(found, name)]
+        paper = [(result.recipe(1).mixup_alpha, value) for result, value in _printed(found, name)]
         plot_curves(curves, axes, "alpha", f"accuracy, {label}, %", paper=paper, legend=False)
     divergences = {
         name: [
-            (cell.recipe(1).mixup_alpha, fmean(check["marginal_kl"] for check in checks))
-            for cell, several in found
+            (result.recipe(1).mixup_alpha, fmean(check["marginal_kl"] for check in checks))
+            for result, several in found
             if (checks := _checks(several, place))
         ]
         for place, name in enumerate(curves)
@@ -176,10 +178,10 @@ def _alpha(found: Sequence[Measured]) -> Figure:
     return figure
 
 
-def _printed(found: Sequence[Measured], name: str) -> list[tuple[Cell, float]]:
-    """Those of some cells for which the paper prints a number, and that."""
-    papers = [(cell, CELLS[cell.folder].paper) for cell, _ in found]
-    return [(cell, paper[name][0]) for cell, paper in papers if name in paper]
+def _printed(found: Sequence[Measured], name: str) -> list[tuple[PaperResult, float]]:
+    """Those of some rows for which the paper prints a number, and that."""
+    papers = [(result, PAPER_RESULTS[result.folder].paper) for result, _ in found]
+    return [(result, paper[name][0]) for result, paper in papers if name in paper]
 
 
 def _checks(several: Sequence[dict[str, Any]], place: int) -> list[dict[str, Any]]:

@@ -1,4 +1,4 @@
-"""balpoe reproduce: the paper's tables measured here; trains the cells that are missing, one record for each."""
+"""The paper's tables, measured here: trains what is missing, and writes a record for each training."""
 
 import functools
 import threading
@@ -22,84 +22,88 @@ from balpoe.experiments.recipe import updated
 from balpoe.experiments.run_folder import Run, train_run_by_step
 from balpoe.files import InUseError, read_text, write_json, write_text
 from balpoe.method.calibration import fit_scale, to_labels
-from balpoe.paper.expected import ALSO_SHIFTED, CELLS, ITEMS, OVERVIEW, PAPER, Cell
+from balpoe.paper.expected import ALSO_SHIFTED, OVERVIEW, PAPER_RESULTS, PAPER_TABLES, TABLES_AND_FIGURES, PaperResult
 from balpoe.paper.figures import write_figures
-from balpoe.paper.not_reproduced import ELSEWHERE
+from balpoe.paper.not_reproduced import NOT_REPRODUCED
 from balpoe.paper.tables import (
     differences_table,
-    elsewhere_table,
-    item_table,
+    measured_records,
+    not_reproduced_table,
     overview_table,
-    records,
-    shifted_records_table,
-    shifted_rows_table,
+    paper_table,
+    shifted_overview_table,
+    shifted_result_table,
 )
 from balpoe.report.console import console
 from balpoe.training.concurrent import TRAININGS_AT_ONCE, Work, can_share_a_gpu, side_by_side
 from balpoe.training.interrupts import Interrupt
 
-__all__ = ["Missing", "missing_cells", "reproduce", "write_tables"]
+__all__ = ["MissingRun", "missing_runs", "reproduce", "write_tables"]
 
-# Of three experts: one of five trainings that share an H200, and one alone (results/cifar_step.json).
+# A step of three experts, of one of five trainings that share an H200, and of one alone (results/cifar_step.json).
 SECONDS_A_STEP, SECONDS_ALONE = 0.0068, 0.0017
 SAMPLES = {("cifar100-lt", 100): 10_847, ("cifar100-lt", 50): 12_608, ("cifar100-lt", 10): 19_573,
            ("cifar10-lt", 100): 12_406, ("cifar10-lt", 50): 13_996, ("cifar10-lt", 10): 20_431}  # fmt: skip
 VALIDATED = {"cifar100-lt/balpoe", "cifar100-lt-best/balpoe", "cifar100-lt-best/last-weights"}
-"""Cells of which the validation set is predicted as well."""
+"""Folders of results of which the validation set is predicted as well."""
 
 
-class Missing(NamedTuple):
+class MissingRun(NamedTuple):
     """A training whose record is not there yet."""
 
-    cell: Cell
+    result: PaperResult
     seed: int
 
     @property
     def path(self) -> Path:
-        """Of the record, below results/."""
-        return Path(self.cell.folder) / f"seed-{self.seed}.json"
+        """Path of the record, below results/."""
+        return Path(self.result.folder) / f"seed-{self.seed}.json"
 
     @property
     def steps(self) -> int:
-        """Of the training, counted as the steps of three experts that take as long.
+        """Length of the training, in steps of three experts that take as long.
 
         Experts share a trunk, and launches: one takes 0.5 to 0.75 of the time of three, seven 1.7 to 2.
         """
-        recipe = self.cell.recipe(self.seed)
+        recipe = self.result.recipe(self.seed)
         samples = SAMPLES.get((recipe.dataset, int(recipe.imbalance_ratio)), 1000)
         return recipe.epochs * -(-samples // recipe.batch_size) * (2 + len(recipe.expert_lambdas)) // 5
 
     def folder(self, runs: Path) -> Path:
-        """Of the run."""
-        return runs / self.cell.folder / f"seed-{self.seed}"
+        """Return the folder of the run."""
+        return runs / self.result.folder / f"seed-{self.seed}"
 
     def steps_left(self, runs: Path) -> int:
-        """Of the training, when an earlier command has begun it."""
+        """Return how many of the steps are left, when an earlier command has begun it."""
         history = self.folder(runs) / "history.jsonl"
         done = len(read_text(history).splitlines()) if history.exists() else 0
-        epochs = self.cell.recipe(self.seed).epochs
+        epochs = self.result.recipe(self.seed).epochs
         return self.steps * max(0, epochs - done) // epochs
 
 
-def _items(names: Sequence[str]) -> list[str]:
-    """Items by name; a table or figure of the paper stands for the items it needs, nothing for all."""
-    known = {**{name: (name,) for name in (*ITEMS, *ELSEWHERE)}, **PAPER, "all": (*ITEMS, *ELSEWHERE)}
+def _table_names(names: Sequence[str]) -> list[str]:
+    """Names of tables here; a table or figure of the paper stands for those it needs, nothing for all."""
+    known = {
+        **{name: (name,) for name in (*PAPER_TABLES, *NOT_REPRODUCED)},
+        **TABLES_AND_FIGURES,
+        "all": (*PAPER_TABLES, *NOT_REPRODUCED),
+    }
     for name in names:
         if name not in known:
             raise unknown_name("item", name, known)
-    return list(dict.fromkeys(item for name in names or ("all",) for item in known[name]))
+    return list(dict.fromkeys(table for name in names or ("all",) for table in known[name]))
 
 
-def missing_cells(names: Sequence[str], results: Path) -> list[Missing]:
-    """Return what is to be trained for some items, in order: of each item the first seeds, then the second ones."""
+def missing_runs(names: Sequence[str], results: Path) -> list[MissingRun]:
+    """Return what is to be trained for some tables, in order: of each table the first seeds, then the second ones."""
     found = []
-    for name in _items(names):
-        if name in ELSEWHERE:
+    for name in _table_names(names):
+        if name in NOT_REPRODUCED:
             continue
-        cells = ITEMS[name].cells
-        for seed in range(1, max(cell.seeds for cell in cells) + 1):
-            found += [Missing(cell, seed) for cell in cells if seed <= cell.seeds]
-    missing = {each.path: each for each in found if not (results / each.path).exists()}  # items share some cells
+        table = PAPER_TABLES[name]
+        for seed in range(1, max(result.seeds for result in table) + 1):
+            found += [MissingRun(result, seed) for result in table if seed <= result.seeds]
+    missing = {each.path: each for each in found if not (results / each.path).exists()}  # tables share some results
     return list(missing.values())
 
 
@@ -108,7 +112,7 @@ def reproduce(names: Sequence[str], *, minutes: float | None, results: Path, run
     if minutes is not None and not 0 <= minutes < 1e6:
         raise UserError(f"--minutes must be a number from 0, but is {minutes:g}")
     out, started = console(), time.monotonic()
-    waiting = missing_cells(names, results)
+    waiting = missing_runs(names, results)
     _announce(names, waiting, results)
     if not waiting:
         write_tables(results)
@@ -128,25 +132,25 @@ def reproduce(names: Sequence[str], *, minutes: float | None, results: Path, run
             out.print("time is up: what is unfinished goes on with the same command")
         finally:
             write_tables(results)
-    left = len(missing_cells(names, results))
+    left = len(missing_runs(names, results))
     out.print(f"{len(waiting) - left} records written to {results}, {left} are still missing")
 
 
-def _announce(names: Sequence[str], waiting: Sequence[Missing], results: Path) -> None:
-    """Say what is missing of each item, what it takes, and what cannot be trained here."""
+def _announce(names: Sequence[str], waiting: Sequence[MissingRun], results: Path) -> None:
+    """Say what is missing of each table, what it takes, and what cannot be trained here."""
     out = console()
     cost = sum(each.steps for each in waiting) * SECONDS_A_STEP / TRAININGS_AT_ONCE / 60
     out.print(f"{len(waiting)} trainings are missing: about {cost:.0f} minutes on one H200")
-    for name in _items(names):
-        if lacking := missing_cells([name], results):
+    for name in _table_names(names):
+        if lacking := missing_runs([name], results):
             seeds: dict[str, list[str]] = {}
             for each in lacking:
-                seeds.setdefault(each.cell.title, []).append(str(each.seed))
+                seeds.setdefault(each.result.title, []).append(str(each.seed))
             parts = "; ".join(f"{title} (seeds {','.join(several)})" for title, several in seeds.items())
-            out.print(f"  {name}, on {lacking[0].cell.recipe(1).dataset}: {parts}")
-        for row in ELSEWHERE.get(name, ()):
+            out.print(f"  {name}, on {lacking[0].result.recipe(1).dataset}: {parts}")
+        for row in NOT_REPRODUCED.get(name, ()):
             hours = f"about {row.hours:.0f} GPU hours"
-            out.print(f"  {name}: {row.title} needs pictures that are not here, {hours}: balpoe train {row.command}")
+            out.print(f"  {name}: {row.title} needs images that are not here, {hours}: balpoe train {row.command}")
     if waiting and not _on_one_gpu(waiting):
         out.print("No GPU is used: these recipes are made for one, and take hours to days each on a CPU.")
 
@@ -164,8 +168,8 @@ def _timer(minutes: float | None, interrupt: Interrupt) -> Iterator[None]:
 
 
 def _while_they_fit(
-    waiting: Sequence[Missing],
-    measure: Callable[[Missing], Work[str]],
+    waiting: Sequence[MissingRun],
+    measure: Callable[[MissingRun], Work[str]],
     results: Path,
     runs: Path,
     deadline: float,
@@ -173,7 +177,7 @@ def _while_they_fit(
     """Give the trainings one after the other, each time the first that ends in time beside those under way."""
     begun: dict[Path, tuple[int, float]] = {}
 
-    def measured(each: Missing) -> Work[str]:
+    def measured(each: MissingRun) -> Work[str]:
         line = yield from measure(each)
         del begun[each.path]  # done, or left to another process
         return line
@@ -208,25 +212,25 @@ def _left_of(steps: int, begun: float, now: float) -> float:
 
 def write_tables(results: Path) -> None:
     """All that the records give: tables and figures."""
-    for name, item in ITEMS.items():
-        write_text(results / "tables" / f"{name}.md", item_table(item, results))
-        for cell in item.cells:
-            if cell.shifted and records(cell, results):
-                write_text(results / "tables" / f"{name}-shifted.md", shifted_records_table(cell, results))
+    for name, table in PAPER_TABLES.items():
+        write_text(results / "tables" / f"{name}.md", paper_table(table, results))
+        for result in table:
+            if result.shifted and measured_records(result, results):
+                write_text(results / "tables" / f"{name}-shifted.md", shifted_result_table(result, results))
     write_text(results / "tables" / "overview.md", overview_table(OVERVIEW, results))
-    write_text(results / "tables" / "also-shifted.md", shifted_rows_table(ALSO_SHIFTED, results))
-    write_text(results / "tables" / "differences.md", differences_table(CELLS.values(), results))
-    for name, rows in ELSEWHERE.items():
-        write_text(results / "tables" / f"{name}.md", elsewhere_table(rows))
+    write_text(results / "tables" / "also-shifted.md", shifted_overview_table(ALSO_SHIFTED, results))
+    write_text(results / "tables" / "differences.md", differences_table(PAPER_RESULTS.values(), results))
+    for name, rows in NOT_REPRODUCED.items():
+        write_text(results / "tables" / f"{name}.md", not_reproduced_table(rows))
     write_figures(results)
 
 
-def _measure(missing: Missing, results: Path, runs: Path, data_root: str, interrupt: Interrupt) -> "Work[str]":
-    """Train one cell with one seed; return a line about it."""
-    recipe = missing.cell.recipe(missing.seed)
+def _measure(missing: MissingRun, results: Path, runs: Path, data_root: str, interrupt: Interrupt) -> "Work[str]":
+    """Train one result with one seed; return a line about it."""
+    recipe = missing.result.recipe(missing.seed)
     recipe = updated(recipe, {"data_root": data_root, "checkpoint_seconds": 30.0})
     folder = missing.folder(runs)
-    # What an earlier version of the cell has left there is not this cell.
+    # What an earlier version of the result has left there is another recipe's.
     other = Run(folder).exists and Run(folder).recipe().identity() != recipe.identity()
     try:
         run = yield from train_run_by_step(recipe, folder, fresh=other, progress=False, interrupt=interrupt)
@@ -239,9 +243,9 @@ def _measure(missing: Missing, results: Path, runs: Path, data_root: str, interr
     )
 
 
-def _record(run: Run, missing: Missing, results: Path, data_root: str) -> None:
+def _record(run: Run, missing: MissingRun, results: Path, data_root: str) -> None:
     record = {**run.record(), "duplicates": _without_duplicates(run, data_root)}
-    if missing.cell.folder in VALIDATED:
+    if missing.result.folder in VALIDATED:
         validation = _predict_validation(run, data_root)
         record["estimated"] = [asdict(row) for row in estimated_test_sets(run.predictions(), validation)]
         record["calibrated"] = _calibrated(run.predictions(), validation)
@@ -265,15 +269,15 @@ def _calibrated(predictions: Predictions, validation: Predictions) -> dict[str, 
 
 
 def _without_duplicates(run: Run, data_root: str) -> dict[str, float]:
-    """How many training pictures equal a test picture, and the accuracy on the test set without these."""
+    """How many training images equal a test image, and the accuracy on the test set without these."""
     predictions = run.predictions()
     train, test = benchmark_data(updated(run.recipe(), {"data_root": data_root}))
-    seen = {picture.numpy().tobytes() for picture in train.images}
-    twice = torch.tensor([picture.numpy().tobytes() in seen for picture in test.images])
+    seen = {image.numpy().tobytes() for image in train.images}
+    twice = torch.tensor([image.numpy().tobytes() in seen for image in test.images])
     right = predictions.logits.argmax(dim=1) == predictions.targets
     return {"duplicates": int(twice.sum()), "accuracy_without": float(right[~twice].double().mean())}
 
 
-def _on_one_gpu(waiting: Sequence[Missing]) -> bool:
-    recipe = waiting[0].cell.recipe(1)
+def _on_one_gpu(waiting: Sequence[MissingRun]) -> bool:
+    recipe = waiting[0].result.recipe(1)
     return can_share_a_gpu(recipe.device, recipe.devices)

@@ -1,10 +1,11 @@
-"""The estimated prior on CIFAR-100, with the model of this repository: as it is, shifted, and with blurred pictures.
+"""The estimated prior on CIFAR-100, with the model of this repository: as it is, shifted, and with blurred images.
 
-python benchmarks/place_of_use.py --data-root FOLDER [--out results/place_of_use.json]
+    python benchmarks/deployment_prior.py --data-root FOLDER [--out results/place_of_use.json]
+
+The record keeps the name that it was first written under.
 """
 
 import argparse
-import json
 from pathlib import Path
 
 import torch
@@ -12,12 +13,13 @@ import torch
 import balpoe
 from balpoe.data.long_tail import long_tailed_indices, shifted_test_counts
 from balpoe.data.registry import validation_data
+from balpoe.files import write_json
 
 MODEL = Path(__file__).parents[1] / "models" / "cifar100-lt-100.safetensors"
 
 
 def blurred(data: balpoe.Dataset) -> balpoe.Dataset:
-    """Every fifth picture, each pixel the mean of its nine neighbours."""
+    """Every fifth image, each pixel the mean of its nine neighbours."""
     images = torch.nn.functional.pad(data.images[::5].float(), (1, 1, 1, 1), mode="replicate")
     images = torch.nn.functional.avg_pool2d(images, 3, 1).round().to(torch.uint8)
     return balpoe.Dataset(images, data.targets[::5], data.class_names, data.preprocessing)
@@ -41,7 +43,7 @@ def main() -> None:
     rows = []
     for name, predictions in sets.items():
         found = balpoe.estimate_target(predictions, validation)
-        not_told, estimated = (
+        as_trained, estimated = (
             balpoe.evaluate(each, num_resamples=0).accuracy for each in (predictions, found.adjusted(predictions))
         )
         row = {
@@ -50,12 +52,12 @@ def main() -> None:
             "lambda": found.shift.lambda_,
             "significant": found.shift.significant,
             "fit_p_value": found.fit_p_value,
-            "not_told": not_told,
+            "as_trained": as_trained,
             "estimated": estimated,
         }
         rows.append(row)
         print(row, flush=True)
-    arguments.out.write_text(json.dumps({"model": MODEL.name, "rows": rows}, indent=2) + "\n")
+    write_json(arguments.out, {"model": MODEL.name, "rows": rows})
 
 
 if __name__ == "__main__":
