@@ -193,7 +193,7 @@ def test_what_experts_cost_on_a_cpu():
 
 
 def test_what_estimation_gains():
-    """Not below *not told* by more than 0.3 points without a shift, above it on average, half of the oracle's gain."""
+    """Not below *as trained* by more than 0.3 points without a shift, above it on average, half of the oracle's gain."""
     measured = [record for record in records("balpoe") if "estimated" in record]
     assert len(measured) >= 2
     for record in measured:
@@ -221,7 +221,7 @@ def test_what_the_page_says_of_trials_for_the_best_recipe():
     assert f"likelihood ({last['nll']:.2f} to {mean['nll']:.2f})" in TEXT
     assert f"calibration (ECE {100 * last['ece']:.1f} to {100 * mean['ece']:.1f})" in TEXT
     accuracies = f"({100 * last['accuracy']:.1f} to {100 * mean['accuracy']:.1f}: "
-    assert f"{accuracies}{mean['gained']} pictures right that were not, {mean['lost']} the other way round" in TEXT
+    assert f"{accuracies}{mean['gained']} images right that were not, {mean['lost']} the other way round" in TEXT
     up = [scores for row in means[1:] for name, scores in row["weights"].items() if name != "last"]
     bounds = [pick(scores[name] for scores in up) for name in ("nll", "accuracy") for pick in (min, max)]
     low, high, worst, best = bounds
@@ -270,7 +270,7 @@ def test_what_the_page_says_of_the_choice():
     gains = " and ".join(f"{100 * (mean['accuracy'] - last['accuracy']):+.1f}" for last, mean in (short, long))
     assert f"little or nothing ({gains})" in TEXT
     fewer = round(2000 * (short[1]["accuracy"] - long[1]["accuracy"]))
-    assert f"({fewer} pictures fewer are right with them; likelihood and ECE are better)" in TEXT
+    assert f"({fewer} images fewer are right with them; likelihood and ECE are better)" in TEXT
     assert long[1]["nll"] < short[1]["nll"]
     assert long[1]["ece"] < short[1]["ece"]
 
@@ -393,7 +393,7 @@ def test_what_the_page_on_performance_says_of_whole_trainings():
     assert minutes < 5
     short = f"takes {one:.0f} s, with five seeds {five:.0f} s, and `cifar100-lt-best` {minutes} minutes and {seconds} s"
     assert short in text
-    steps = 200 * 85 * 5  # epochs, batches of 128 pictures, seeds
+    steps = 200 * 85 * 5  # epochs, batches of 128 images, seeds
     assert f"{1000 * rows[2]['epochs_seconds'] / steps:.2f} ms in the five seeds above" in text
 
 
@@ -431,7 +431,7 @@ def test_what_the_page_on_performance_says_of_a_cpu():
     text = (ROOT / "docs" / "performance.md").read_text(encoding="utf-8")
     row = json.loads((ROOT / "results" / "cpu_training.json").read_text())["rows"][-1]
     an_epoch = row["epochs_seconds"] / row["epochs"]
-    assert f"takes {an_epoch:.0f} s, {10_847 / an_epoch:.0f} pictures a second" in text
+    assert f"takes {an_epoch:.0f} s, {10_847 / an_epoch:.0f} images a second" in text
     assert f"its 200 epochs would take {200 * an_epoch / 3600:.0f} hours" in text
     assert (
         f"the whole command for one epoch, the prediction of the test set included, takes {row['seconds']:.0f} s"
@@ -571,7 +571,7 @@ def pillow_differences():
 def test_what_the_page_on_recipes_says_of_pillow():
     text = (ROOT / "docs" / "recipes.md").read_text(encoding="utf-8")
     saved, rows = pillow_differences()
-    assert f"with Pillow {saved['pillow'][:4]} on {saved['pictures']} pictures" in text
+    assert f"with Pillow {saved['pillow'][:4]} on {saved['pictures']} images" in text
 
     def shares(*names):
         found = [100 * row["differ"] for name in names for row in rows[name]]
