@@ -49,7 +49,7 @@ class Way(NamedTuple):
     name: str
     batch: int
     kind: str = "compiled"
-    """Of `balpoe.training.step`; "reference" for that of the released code."""
+    """Kind of step in `balpoe.training.step`, or "reference" for that of the released code."""
     inductor: dict[str, Any] = {}  # noqa: RUF012 (never changed)
     """Settings of the compiler that are not its own."""
 

@@ -49,7 +49,7 @@ class NetworkScores:
     seed: int
     statistics: str
     variance_left: float
-    """By the mixing of the last batches; of the other statistics, on average."""
+    """Share that the mixing of the last batches leaves; for the other statistics, its average."""
     accuracy: float
     ece: float
     nll: float

@@ -208,7 +208,7 @@ def measure(name: str, method: Method, X: np.ndarray, y: np.ndarray, seed: int) 
 
 
 def mean_ranks(rows: list[dict[str, Any]], key: str, best: Callable[..., Any] = min) -> dict[str, float]:
-    """Of each method, over the problems; equal values share the mean of their places."""
+    """Mean rank of each method over the problems; equal values share the mean of their places."""
     sign = 1 if best is min else -1
     ranks: dict[str, list[float]] = {}
     for problem in dict.fromkeys(row["problem"] for row in rows):

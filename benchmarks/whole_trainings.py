@@ -36,7 +36,7 @@ class TrainingTime:
     seconds: float
     epochs: int
     epochs_seconds: float
-    """Of the seed that took longest."""
+    """Seconds in epochs of the seed that took longest."""
     steps: list[str]
     accuracy: float
 

@@ -193,7 +193,7 @@ def test_what_experts_cost_on_a_cpu():
 
 
 def test_what_estimation_gains():
-    """Not below *as trained* by more than 0.3 points without a shift, above it on average, half of the oracle's gain."""
+    """Not below *as trained* by over 0.3 points without a shift, above it on average, half of the oracle's gain."""
     measured = [record for record in records("balpoe") if "estimated" in record]
     assert len(measured) >= 2
     for record in measured:

@@ -2,15 +2,7 @@
 
 import argparse
 
-from balpoe.cli.flags import (
-    Commands,
-    add_fields,
-    add_prior,
-    add_validation,
-    changed_fields,
-    check_validation,
-    given_shot_groups,
-)
+from balpoe.cli.flags import Commands, add_scoring, scoring_options
 from balpoe.errors import UserError
 
 __all__ = ["add_parser"]
@@ -29,23 +21,14 @@ def add_parser(commands: Commands) -> None:
         metavar="RUN",
         help="print the difference to this run: intervals for one seed, mean and deviation for several",
     )
-    add_prior(command, "estimate")
-    add_validation(command)
-    add_fields(command, ("shot_groups", "data_root"))
+    add_scoring(command)
     command.set_defaults(work=_evaluate)
 
 
 def _evaluate(arguments: argparse.Namespace) -> None:
-    check_validation(arguments)
+    options = scoring_options(arguments)
     if arguments.baseline is not None and arguments.prior is not None:
         raise UserError("--baseline compares logits as trained; leave out --prior, or evaluate each run with it")
     from balpoe.cli.evaluate_scores import evaluate
 
-    evaluate(
-        arguments.run,
-        baseline=arguments.baseline,
-        thresholds=given_shot_groups(arguments),
-        data_root=changed_fields(arguments).get("data_root", ""),
-        prior=arguments.prior,
-        validation=arguments.validation,
-    )
+    evaluate(arguments.run, baseline=arguments.baseline, **options)

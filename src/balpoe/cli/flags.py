@@ -17,11 +17,10 @@ __all__ = [
     "add_method_settings",
     "add_prior",
     "add_runs_root",
-    "add_validation",
+    "add_scoring",
     "changed_fields",
-    "check_validation",
-    "given_shot_groups",
     "join_negative_values",
+    "scoring_options",
 ]
 
 RECIPE_FLAGS = tuple(
@@ -47,15 +46,17 @@ def add_prior(command: argparse.ArgumentParser, *others: str) -> None:
     command.add_argument("--prior", metavar="PRIOR", help=f"deployment prior: {words}, or a .csv or .json file")
 
 
-def add_validation(command: argparse.ArgumentParser) -> None:
-    """Add --validation."""
+def add_scoring(command: argparse.ArgumentParser) -> None:
+    """Add what commands that print scores take: --prior, --validation, --shot-groups and --data-root."""
+    add_prior(command, "estimate")
     command.add_argument(
         "--validation", metavar="PATH", help="labelled predictions of the same model, for --prior estimate"
     )
+    add_fields(command, ("shot_groups", "data_root"))
 
 
-def check_validation(arguments: argparse.Namespace) -> None:
-    """Raise an error unless --prior estimate and --validation come together."""
+def scoring_options(arguments: argparse.Namespace) -> dict[str, Any]:
+    """Return the values of `add_scoring`'s flags; shot groups that are not given are None."""
     estimated = arguments.prior == "estimate"
     if estimated and arguments.validation is None:
         raise UserError(
@@ -63,6 +64,13 @@ def check_validation(arguments: argparse.Namespace) -> None:
         )
     if arguments.validation is not None and not estimated:
         raise UserError("--validation serves --prior estimate alone; give both, or leave it out")
+    given = changed_fields(arguments)
+    return {
+        "thresholds": updated(Recipe(), given).shot_groups if "shot_groups" in given else None,
+        "data_root": given.get("data_root", ""),
+        "prior": arguments.prior,
+        "validation": arguments.validation,
+    }
 
 
 def add_fields(command: argparse.ArgumentParser, names: Collection[str], *, grouped: bool = False) -> None:
@@ -125,15 +133,6 @@ def changed_fields(arguments: argparse.Namespace) -> dict[str, Any]:
     changes = {name: parse(name, value) if isinstance(value, str) else value for name, value in given.items()}
     settings = getattr(arguments, "method_settings", None)
     return changes if settings is None else {**changes, "method_settings": dict(settings)}
-
-
-def given_shot_groups(arguments: argparse.Namespace) -> tuple[int, int] | None:
-    """Return the thresholds of the shot groups, if they were given."""
-    given = changed_fields(arguments).get("shot_groups")
-    if given is None:
-        return None
-    few, many = updated(Recipe(), {"shot_groups": given}).shot_groups
-    return few, many
 
 
 def join_negative_values(arguments: list[str]) -> list[str]:

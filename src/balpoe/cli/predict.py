@@ -17,7 +17,7 @@ def add_parser(commands: Commands) -> None:
     command.add_argument(
         "images", nargs="+", metavar="IMAGES", help="images, folders, patterns, or a .csv with a column of paths"
     )
-    command.add_argument("--out", metavar="FILE", help="to write (default: standard output)")
+    command.add_argument("--out", metavar="FILE", help="file to write (default: standard output)")
     command.add_argument(
         "--format", choices=("csv", "jsonl"), help="a table, or a JSON object a line (default: as --out ends, or csv)"
     )

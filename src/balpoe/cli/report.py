@@ -3,15 +3,7 @@
 import argparse
 from pathlib import Path
 
-from balpoe.cli.flags import (
-    Commands,
-    add_fields,
-    add_prior,
-    add_validation,
-    changed_fields,
-    check_validation,
-    given_shot_groups,
-)
+from balpoe.cli.flags import Commands, add_scoring, scoring_options
 from balpoe.errors import UserError
 
 __all__ = ["add_parser"]
@@ -26,19 +18,17 @@ def add_parser(commands: Commands) -> None:
         metavar="RUN|PREDICTIONS",
         help="runs/NAME/seed-N, runs/NAME for all its seeds, or a file .npz of logits; the first is looked at closely",
     )
-    command.add_argument("--out", metavar="FILE", help="to write (default: report.html, or report.md)")
+    command.add_argument("--out", metavar="FILE", help="file to write (default: report.html, or report.md)")
     command.add_argument("--baseline", metavar="RUN", help="compare with this, test sample by test sample")
     command.add_argument(
         "--format", choices=("html", "md"), help="a page, or tables as Markdown (default: as --out ends)"
     )
-    add_prior(command, "estimate")
-    add_validation(command)
-    add_fields(command, ("shot_groups", "data_root"))
+    add_scoring(command)
     command.set_defaults(work=_report)
 
 
 def _report(arguments: argparse.Namespace) -> None:
-    check_validation(arguments)
+    options = scoring_options(arguments)
     ending = Path(arguments.out or "").suffix.removeprefix(".")
     if ending not in ("", "html", "htm", "md") or (arguments.format == "html" and ending == "md"):
         raise UserError(f"a report is HTML or Markdown, but --out is {arguments.out}; end it with .html or .md")
@@ -48,14 +38,7 @@ def _report(arguments: argparse.Namespace) -> None:
     from balpoe.report.write import write_report
 
     files = write_report(
-        arguments.runs_or_predictions,
-        out,
-        baseline=arguments.baseline,
-        thresholds=given_shot_groups(arguments),
-        markdown=kind == "md",
-        data_root=changed_fields(arguments).get("data_root", ""),
-        prior=arguments.prior,
-        validation=arguments.validation,
+        arguments.runs_or_predictions, out, baseline=arguments.baseline, markdown=kind == "md", **options
     )
     size = out.stat().st_size / 1e6
     console().print(f"{out}: {size:.1f} MB; open it in a browser" if len(files) > 1 else f"{out}: written")

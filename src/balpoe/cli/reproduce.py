@@ -17,7 +17,9 @@ def add_parser(commands: Commands) -> None:
         "tables", nargs="*", metavar="ITEM", help="such as table1, figure7, cifar100-lt-long, or all (default: all)"
     )
     command.add_argument("--minutes", type=float, metavar="X", help="stop in time (default: when all is done)")
-    command.add_argument("--results", default="results", metavar="FOLDER", help="of the records (default: results)")
+    command.add_argument(
+        "--results", default="results", metavar="FOLDER", help="folder of the records (default: results)"
+    )
     add_runs_root(command)
     add_fields(command, ("data_root",))
     command.set_defaults(work=_reproduce)

@@ -32,7 +32,7 @@ def add_parser(commands: Commands) -> None:
         help="train cross-entropy, too, to compare with (default: for own data)",
     )
     command.add_argument("--seeds", metavar="N,N,...", help="several seeds, one run each")
-    command.add_argument("--name", help="of the run; by default the recipe's, with what was changed")
+    command.add_argument("--name", help="name of the run; by default the recipe's, with what was changed")
     command.add_argument("--fresh", action="store_true", help="train anew; an earlier run is moved aside")
     command.add_argument("--as-released", action="store_true", help="start from every value of the released code")
     add_runs_root(command)

@@ -185,7 +185,7 @@ def _printed(found: Sequence[Measured], name: str) -> list[tuple[PaperResult, fl
 
 
 def _checks(several: Sequence[dict[str, Any]], place: int) -> list[dict[str, Any]]:
-    """Of the ensemble (0) or of an expert (from 1), in the records that have it: early ones lack the ensemble's."""
+    """Checks of the ensemble (0) or of an expert (from 1), where records have them: early ones lack the ensemble's."""
     checks = [[each["evaluation"]["check"], *each["evaluation"]["expert_checks"]][place] for each in several]
     return [check for check in checks if check]
 
