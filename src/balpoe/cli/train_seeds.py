@@ -17,7 +17,9 @@ from balpoe.training.interrupts import Interrupt
 
 __all__ = ["train"]
 
-CROSS_ENTROPY: dict[str, Any] = {"lambdas": (1.0,), "num_experts": 0, "mixup_alpha": 0.0, "backward_tau": 0.0}
+CROSS_ENTROPY: dict[str, Any] = {
+    "method": "balpoe", "method_settings": {}, "lambdas": (1.0,), "num_experts": 0, "mixup_alpha": 0.0,
+}  # fmt: skip
 
 
 def train(recipe: Recipe, seeds: list[int], **options: Any) -> list[Run]:

@@ -125,11 +125,11 @@ STANDARD_100 = (
     ),
     PaperResult(
         "cifar100-lt/sade-loss", "SADE's loss, without its test-time part, with mixup", "cifar100-lt",
-        {"backward_tau": 2.0},
+        {"method": "sade"},
     ),
     PaperResult(
         "cifar100-lt/sade-loss-no-mixup", "SADE's loss, without its test-time part, without mixup", "cifar100-lt",
-        {"backward_tau": 2.0, "mixup_alpha": 0.0},
+        {"method": "sade", "mixup_alpha": 0.0},
     ),
     PaperResult(
         "cifar100-lt/effective-prior", "BalPoE, prior from the effective number", "cifar100-lt",
@@ -213,7 +213,7 @@ BEST_100 = (
     PaperResult("cifar100-lt-best/balpoe", "BalPoE, cifar100-lt-best", "cifar100-lt-best", {}, 3),
     PaperResult(
         "cifar100-lt-best/last-weights", "the last weights, not their mean", "cifar100-lt-best",
-        {"averaged_end": 0.0}, 3,
+        {"weight_average_fraction": 0.0}, 3,
     ),
 )  # fmt: skip
 CALIBRATION_10 = (
@@ -266,8 +266,8 @@ SEARCH: dict[str, dict[str, Any]] = {
     "1600-epochs": {"epochs": 1600},
     "800-epochs-uniform": {"epochs": 800, "lambdas": (0, 0, 0)},
     "800-epochs-lower": {"epochs": 800, "lambdas": (0.75, -0.25, -1.25)},
-    "800-epochs-averaged": {"epochs": 800, "averaged_end": 0.4},
-    "1600-epochs-averaged": {"epochs": 1600, "averaged_end": 0.4},
+    "800-epochs-averaged": {"epochs": 800, "weight_average_fraction": 0.4},
+    "1600-epochs-averaged": {"epochs": 1600, "weight_average_fraction": 0.4},
 }
 """Candidates for a recipe beyond the paper: changes to the long schedule with a cosine and CutMix half of the time."""
 
