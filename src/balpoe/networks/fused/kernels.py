@@ -166,6 +166,30 @@ def norm_backward(
         tl.store(dy + place, value.to(dy.dtype.element_ty), mask=inside)
 
 
+@triton.jit
+def _taps(
+    dy, weight, part, expert, image, row, column, images, k, down, right, i,
+    OUT_H: tl.constexpr, OUT_W: tl.constexpr, STRIDE: tl.constexpr,
+    CI: tl.constexpr, CO: tl.constexpr, EXPERTS: tl.constexpr,
+):  # fmt: skip
+    """The two factors of a part of `input_gradient`: gradients of outputs, and the weights by which they saw inputs."""
+    if STRIDE == 1:  # output row r sees input row r + ky - 1
+        ky, kx = part % 9 // 3, part % 3
+        r, c = row + 1 - ky, column + 1 - kx
+        inside = ((image < images) & (r >= 0) & (r < OUT_H) & (c >= 0) & (c < OUT_W))[:, None]
+        source = ((((image * OUT_H + r) * OUT_W + c) * EXPERTS + expert) * CO)[:, None] + k[None, :]
+        b = tl.load(weight + (((expert * CO + k) * 3 + ky) * 3 + kx)[:, None] * CI + i[None, :])
+    else:  # output row row + u sees input rows 2 * (row + u) + ky - 1
+        u, v, o = part % 2, k // CO, k % CO
+        r, c = row + u, column[:, None] + v[None, :]
+        inside = ((image < images) & (r < OUT_H))[:, None] & (c < OUT_W)
+        source = (((image * OUT_H + r)[:, None] * OUT_W + c) * EXPERTS + expert) * CO + o[None, :]
+        ky, kx = down[None, :] + 1 - 2 * u, right[None, :] + 1 - 2 * v[:, None]
+        tap = weight + (((expert * CO + o)[:, None] * 3 + ky) * 3 + kx) * CI + i[None, :]
+        b = tl.load(tap, mask=(ky >= 0) & (kx >= 0), other=0.0)
+    return tl.load(dy + source, mask=inside, other=0.0), b
+
+
 @triton.jit(do_not_specialize=["images"])
 def input_gradient(
     dy, weight, residual, activation, y, stats, dz, sums, images,
@@ -195,21 +219,11 @@ def input_gradient(
         total = tl.zeros([BLOCK, STRIDE * STRIDE * CI], tl.float32)
         for part in range(experts * parts):
             expert = part // parts if SHARED else group
-            if STRIDE == 1:  # output row r sees input row r + ky - 1
-                ky, kx = part % 9 // 3, part % 3
-                r, c = row + 1 - ky, column + 1 - kx
-                inside = ((image < images) & (r >= 0) & (r < OUT_H) & (c >= 0) & (c < OUT_W))[:, None]
-                source = ((((image * OUT_H + r) * OUT_W + c) * EXPERTS + expert) * CO)[:, None] + k[None, :]
-                b = tl.load(weight + (((expert * CO + k) * 3 + ky) * 3 + kx)[:, None] * CI + i[None, :])
-            else:  # output row row + u sees input rows 2 * (row + u) + ky - 1
-                u, v, o = part % 2, k // CO, k % CO
-                r, c = row + u, column[:, None] + v[None, :]
-                inside = ((image < images) & (r < OUT_H))[:, None] & (c < OUT_W)
-                source = (((image * OUT_H + r)[:, None] * OUT_W + c) * EXPERTS + expert) * CO + o[None, :]
-                ky, kx = down[None, :] + 1 - 2 * u, right[None, :] + 1 - 2 * v[:, None]
-                tap = weight + (((expert * CO + o)[:, None] * 3 + ky) * 3 + kx) * CI + i[None, :]
-                b = tl.load(tap, mask=(ky >= 0) & (kx >= 0), other=0.0)
-            total = tl.dot(tl.load(dy + source, mask=inside, other=0.0), b, total, input_precision="ieee")
+            a, b = _taps(
+                dy, weight, part, expert, image, row, column, images, k, down, right, i,
+                OUT_H, OUT_W, STRIDE, CI, CO, EXPERTS,
+            )  # fmt: skip
+            total = tl.dot(a, b, total, input_precision="ieee")
         r, c = row[:, None] * STRIDE + down[None, :], column[:, None] * STRIDE + right[None, :]
         inside = (image < images)[:, None] & (r < H) & (c < W)
         if RESIDUAL:
