@@ -1,8 +1,10 @@
 """A shared trunk, one branch per expert, a cosine classifier: the shape of every network here.
 
-The experts of a layer share one parameter tensor. They can run as one grouped operation, which is
-faster on a GPU, or one by one, each with its part of the tensor, which is faster on a CPU.
-`ExpertNetwork` lets the device decide; both give the same numbers.
+The experts of a layer share one parameter tensor, expert after expert along the first axis. They can run as one
+grouped operation, which is faster on a GPU, or one by one, each with its part of the tensor, which is faster on a CPU.
+`ExpertNetwork` lets the device decide; both give the same numbers. Right behind the trunk all experts read the same
+input, and the grouped convolution is an ordinary one with more outputs. Experts made of timm's models (`cutting`) are
+copies that run one after the other.
 """
 
 import copy

@@ -1,4 +1,9 @@
-"""Images from files on their way to the device: decoded ahead, then varied, normalised and mixed there in batches."""
+"""Images from files on their way to the device: decoded ahead, then varied, normalised and mixed there in batches.
+
+Worker processes decode and crop, a batch at a time; everything else is done to whole batches on the device. What
+happens to an image is drawn for the whole set by its number, as for images in memory: both give the same batches, bit
+for bit.
+"""
 
 from collections.abc import Iterator, Sequence
 

@@ -1,4 +1,11 @@
-"""Own data: images or features at a path, looked through, split, and what there is to say about them."""
+"""Own data: images or features at a path, looked through, split, and what there is to say about them.
+
+`balpoe train FOLDER` is a recipe like any other, with `dataset = "own"` and the path in `data_root`. Its files are
+listed (`labelled_images`), and each is looked through once (`inspection`: whether it can be read, its digest, a hash of
+its looks; kept by path, size and time). Then they are split; copies and groups stay on one side. The checksum of it all
+is the recipe's `data_version`, so that changed files make another run. The digests also find the features of a frozen
+trunk again: only images that were added are computed.
+"""
 
 import hashlib
 import zlib
