@@ -26,9 +26,10 @@ def measure(alpha: float, seed: int) -> dict[str, float]:
     with tempfile.TemporaryDirectory() as folder:
         recipe = updated(preset("digits-lt"), {"mixup_alpha": alpha, "seed": seed})
         run = train_run(recipe, Path(folder) / "run", progress=False)
+        lambdas = recipe.expert_lambdas
         unseen, test = balpoe.load(run.folder).predictions(validation_data("digits-lt")), run.predictions()
-        temperature = balpoe.fit_temperature(unseen.expert_logits, unseen.targets, unseen.prior, unseen.lambdas)
-        logits = balpoe.at_temperature(test.expert_logits, temperature, test.prior, test.lambdas)
+        temperature = balpoe.fit_temperature(unseen.expert_logits, unseen.targets, unseen.train_prior, lambdas)
+        logits = balpoe.at_temperature(test.expert_logits, temperature, test.train_prior, lambdas)
         before, after = (balpoe.evaluate(each, num_resamples=0) for each in (test, replace(test, expert_logits=logits)))
     scores = {
         f"{name}_{when}": getattr(found, name)

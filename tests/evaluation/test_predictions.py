@@ -1,5 +1,7 @@
+import json
 import pickle
 import zipfile
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -16,6 +18,8 @@ from balpoe import (
     product_of_experts,
     tempered_prior,
 )
+from balpoe.evaluation.prior_estimate import estimate_target
+from balpoe.evaluation.shifted_tests import estimated_test_sets
 from gaussians import long_tail
 
 
@@ -49,7 +53,9 @@ def test_saved_and_loaded(predictions, tmp_path):
     assert torch.equal(back.class_counts, predictions.class_counts)
     assert torch.equal(back.lambdas, predictions.lambdas)
     assert back.class_names == predictions.class_names
-    assert (back.parameters, back.multiply_adds, back.train_prior) == (123, 456, None)
+    assert (back.parameters, back.multiply_adds) == (123, 456)
+    assert torch.equal(back.train_prior, predictions.train_prior)
+    assert torch.equal(back.source_prior, predictions.source_prior)
     assert isinstance(np.load(tmp_path / "expert_logits.npy", mmap_mode="r"), np.memmap)
     # Writing into the mapped tensor does not reach the file.
     back.expert_logits[0] = 99.0
@@ -256,3 +262,102 @@ def test_places_without_predictions(tmp_path):
     for path in (tmp_path, tmp_path / "nowhere", tmp_path / "some.npy"):
         with pytest.raises(UserError, match="there are no predictions in"):
             load_predictions(path)
+
+
+def without_posterior(predictions):
+    """The same logits, said to be no posterior."""
+    return Predictions(predictions.expert_logits, predictions.targets, predictions.class_counts)
+
+
+def test_logits_that_are_no_posterior_are_weighted_and_never_adjusted(predictions):
+    free = without_posterior(predictions)
+    assert (free.lambdas, free.source_prior, free.expert_priors) == (None, None, None)
+    torch.testing.assert_close(free.train_prior, torch.tensor([0.4, 0.3, 0.2, 0.1]))
+    found = evaluate(free, "forward-10", num_resamples=0)
+    as_trained = evaluate(predictions, "forward-10", told=False, num_resamples=0)
+    assert found.metrics == as_trained.metrics
+    assert [expert.metrics for expert in found.experts] == [expert.metrics for expert in as_trained.experts]
+    assert found.effective_samples == as_trained.effective_samples < 7
+    assert (found.check, found.expert_checks) == (None, ())
+    assert torch.equal(*free.answers([[0.97, 0.01, 0.01, 0.01]]))
+    assert "no posterior" in free.caveats[0]
+    assert predictions.caveats == []
+
+
+def test_a_source_prior_without_lambdas(predictions):
+    source = torch.tensor([0.7, 0.1, 0.1, 0.1])
+    given = Predictions(predictions.expert_logits, predictions.targets, predictions.class_counts, source_prior=source)
+    found = evaluate(given, [0.1, 0.2, 0.3, 0.4], num_resamples=0)
+    moved = predictions.logits.double() + (torch.tensor([0.1, 0.2, 0.3, 0.4]).double() / source).log()
+    right = (moved.argmax(dim=1) == predictions.targets).double()
+    weights = (
+        torch.tensor([0.1, 0.2, 0.3, 0.4]).double()[predictions.targets]
+        / torch.bincount(predictions.targets)[predictions.targets]
+    )
+    assert found.accuracy == pytest.approx(float((weights * right).sum() / weights.sum()))
+    assert (found.check, found.expert_checks) == (None, ())
+    with pytest.raises(UserError, match="source_prior is not the one that lambdas and train_prior give"):
+        replace(predictions, source_prior=source)
+
+
+@pytest.mark.parametrize("source", [None, (0.7, 0.1, 0.1, 0.1)])
+def test_predictions_without_lambdas_are_saved_and_loaded(predictions, source, tmp_path):
+    parts = predictions.expert_logits, predictions.targets, predictions.class_counts
+    Predictions(*parts, source_prior=source).save(tmp_path)
+    back = Predictions.load(tmp_path)
+    assert back.lambdas is None
+    assert back.source_prior is None if source is None else back.source_prior.tolist() == pytest.approx(source)
+
+
+def test_folders_of_earlier_versions_load(predictions, tmp_path):
+    """They have no source_prior, and None for a training prior that is the counts' own."""
+    predictions.save(tmp_path)
+    about = json.loads((tmp_path / "predictions.json").read_text())
+    del about["source_prior"]
+    about["train_prior"] = None
+    (tmp_path / "predictions.json").write_text(json.dumps(about))
+    back = Predictions.load(tmp_path)
+    assert torch.equal(back.source_prior, predictions.source_prior)
+    assert torch.equal(back.train_prior, predictions.train_prior)
+
+
+def test_an_archive_says_what_prior_its_logits_are_made_for(tmp_path):
+    path = tmp_path / "theirs.npz"
+    archive(path, source_prior=np.array([0.3, 0.7]))
+    assert load_predictions(path).source_prior.tolist() == [0.3, 0.7]
+    assert load_predictions(path).lambdas is None
+    archive(path, source_prior=np.array([]))
+    assert load_predictions(path).source_prior is None
+    archive(path, source_prior=np.array([]), lambdas=[1.0])
+    with pytest.raises(UserError, match=r"theirs\.npz: lambdas and source_prior both say"):
+        load_predictions(path)
+    archive(path, source_prior=np.array([0.3, 0.3]))
+    with pytest.raises(UserError, match=r"source_prior sums to 0\.6, not to 1"):
+        load_predictions(path)
+
+
+def test_predict_without_lambdas():
+    data = Dataset(torch.randn(6, 8), [0, 0, 0, 0, 1, 1])
+    network = expert_network("mlp", num_classes=2, num_experts=1, num_features=8)
+    assert predict(network, data, class_counts=data.class_counts).source_prior is None
+    found = predict(network, data, class_counts=data.class_counts, source_prior=[0.5, 0.5])
+    assert found.source_prior.tolist() == [0.5, 0.5]
+
+
+def test_no_prior_is_estimated_from_logits_that_are_no_posterior(predictions):
+    free = without_posterior(predictions)
+    others = Predictions(free.expert_logits + 1, free.targets, free.class_counts)
+    for estimate in (estimate_target, estimated_test_sets):
+        with pytest.raises(UserError, match="no prior can be estimated from logits that are no posterior"):
+            estimate(free, others)
+
+
+def test_answers_row_by_row(predictions, monkeypatch):
+    monkeypatch.setattr("balpoe.evaluation.predictions.BLOCK_VALUES", 30)
+    priors = [[0.7, 0.1, 0.1, 0.1], [0.0, 0.0, 0.5, 0.5]]
+    found = predictions.answers(priors)
+    assert found.shape == (3, 7)
+    for row in range(7):
+        probabilities = predictions.logits[row].double().softmax(dim=0)
+        for answers, prior in zip(found, [[0.25] * 4, *priors], strict=True):
+            assert int(answers[row]) == int((probabilities * torch.tensor(prior)).argmax())

@@ -3,11 +3,12 @@ import io
 import pytest
 from rich.console import Console
 
-from balpoe.report.console import COLUMNS, mean_and_deviation, print_scores
+from balpoe.evaluation.catalogue import METRICS
+from balpoe.report.console import mean_and_deviation, print_scores
 
 ROWS = {
-    "cross-entropy, 3 experts, mixup": [dict.fromkeys(COLUMNS, 0.123), dict.fromkeys(COLUMNS, 0.456)],
-    "BalPoE (1, 0, -1), mixup": [dict.fromkeys(COLUMNS, 0.789), dict.fromkeys(COLUMNS, 0.987)],
+    "cross-entropy, 3 experts, mixup": [dict.fromkeys(METRICS, 0.123), dict.fromkeys(METRICS, 0.456)],
+    "BalPoE (1, 0, -1), mixup": [dict.fromkeys(METRICS, 0.789), dict.fromkeys(METRICS, 0.987)],
 }
 
 

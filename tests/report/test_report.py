@@ -228,6 +228,23 @@ def test_anybody_s_classifier(tmp_path):
     assert f"{100 * after:.1f} % instead of {100 * before:.1f} %" in (tmp_path / "log.md").read_text(encoding="utf-8")
 
 
+def test_logits_that_are_no_posterior_are_said_to_be_so(tmp_path, capsys):
+    """In every place where something would be adjusted: tables, page and explorer; the experts' part is absent."""
+    predictions = make(600, 6)
+    free = Predictions(predictions.expert_logits, predictions.targets, predictions.class_counts)
+    sentence = "no posterior of a known label prior"
+    free.save(tmp_path / "free")
+    for arguments in ([], ["--prior", "forward-10"]):
+        assert main(["evaluate", str(tmp_path / "free"), *arguments]) == 0
+        assert sentence in " ".join(capsys.readouterr().out.split())
+    arguments = ["--prior", "forward-10", "--out", str(tmp_path / "free.html")]
+    assert main(["report", str(tmp_path / "free"), *arguments]) == 0
+    text = (tmp_path / "free.html").read_text(encoding="utf-8")
+    assert text.count(sentence) >= 4
+    assert "Are the experts what the theory needs?" not in text
+    assert '"source":null' in text
+
+
 def test_two_of_one_name_are_told_apart(tmp_path):
     """Each with its own numbers, and the difference between the two."""
     scores = []
@@ -242,7 +259,7 @@ def test_two_of_one_name_are_told_apart(tmp_path):
     text = (tmp_path / "r.md").read_text(encoding="utf-8")
     for folder, score in zip("ab", scores, strict=True):
         assert f"| {folder}/p.npz | {score:.1f} |" in text
-    assert f"all classes {scores[0] - scores[1]:+.1f} (" in text
+    assert f"accuracy {scores[0] - scores[1]:+.1f} (" in text
 
 
 def test_experts_with_one_lambda_and_a_class_without_test_samples(tmp_path, browser):

@@ -40,7 +40,7 @@ class Labelled(Protocol):
         """How many."""
 
     @property
-    def prior(self) -> Tensor:
+    def train_prior(self) -> Tensor:
         """The training prior."""
 
 
@@ -112,7 +112,7 @@ def _from_word(word: str, predictions: Labelled) -> Tensor:
     if word == "uniform":
         return torch.full((classes,), 1 / classes, dtype=torch.float64)
     if word == "train":
-        prior = predictions.prior.double()
+        prior = predictions.train_prior.double()
         return prior / prior.sum()
     if word == "estimate":
         raise UserError(

@@ -11,18 +11,13 @@ from torch import Tensor
 
 from balpoe.errors import UserError
 from balpoe.evaluation import deployment_prior as target_priors
+from balpoe.evaluation.catalogue import METRICS, Metric, OfBins, OfClasses, OfClasswiseBins, OfSamples, Outputs
 from balpoe.evaluation.metrics import (
     ClasswiseSums,
     accuracy_per_class,
-    brier_scores,
     calibration_bins,
     classwise_sums,
     expected_calibration_error,
-    maximum_calibration_error,
-    negative_log_likelihoods,
-    rarest_third,
-    shot_groups,
-    weighted_mean,
 )
 from balpoe.evaluation.predictions import Predictions
 from balpoe.method.ensemble import product_of_experts, shift_prior
@@ -36,28 +31,27 @@ SHOT_GROUPS = (20, 100)
 
 @dataclass(frozen=True)
 class Scores:
-    """The metrics of one predictor, as fractions; None where there is no sample to measure on."""
+    """The metrics of one predictor: `scores.accuracy`, and so on for each name of `catalogue.METRICS`."""
 
-    accuracy: float
-    """The share of right answers over all (weighted) samples."""
-    balanced_accuracy: float
-    """The mean of the per-class accuracies."""
-    many: float | None
-    medium: float | None
-    few: float | None
-    ece: float
-    mce: float
-    classwise_ece: float
-    nll: float | None
-    """In nats; None when a class that occurs was excluded, and the loss is infinite."""
-    brier: float
+    metrics: dict[str, float | None]
+    """Value of each metric, by name; None where there is no sample to measure on, or the value is infinite."""
     per_class: tuple[float | None, ...] = field(repr=False)
+    """Accuracy of each class; None for a class without samples."""
     per_class_interval: tuple[tuple[float, float] | None, ...] = field(repr=False)
-    """Wilson's, at 95 %."""
+    """Wilson's interval of each class, at 95 %."""
     reliability: dict[str, list[float]] = field(repr=False)
-    """The bins' share, confidence and accuracy; an empty bin has 0 in all three."""
-    rarest_third: float | None = None
-    """The mean accuracy of the third of the classes with the fewest training samples, whatever their numbers."""
+    """Share, confidence and accuracy of each bin; an empty bin has 0 in all three."""
+
+    def __getattr__(self, name: str) -> Any:
+        metrics = vars(self).get("metrics", {})  # empty while a copy is being made
+        if name not in metrics:
+            raise AttributeError(f"{type(self).__name__} has no attribute {name!r}")
+        return metrics[name]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return everything as plain numbers, for JSON: the metrics beside the rest."""
+        others = {name: value for name, value in vars(self).items() if name != "metrics"}
+        return {**self.metrics, **others}
 
 
 @dataclass(frozen=True)
@@ -77,6 +71,8 @@ class PriorCheck:
 @dataclass(frozen=True)
 class Evaluation(Scores):
     """The ensemble's scores, each expert's, and what they rest on.
+
+    Predictions without lambdas have no `check` and no `expert_checks`.
 
     >>> logits = torch.tensor([[[2.0, 0.0]], [[0.0, 1.0]], [[1.0, 0.0]]])
     >>> predictions = Predictions(logits, torch.tensor([0, 1, 1]), torch.tensor([90, 10]), torch.tensor([0.0]))
@@ -99,10 +95,12 @@ class Evaluation(Scores):
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything as plain numbers, for JSON."""
-        # What dataclasses.asdict returns, but for its visit to every number of every class.
-        experts, checks = ([dict(vars(each)) for each in parts] for parts in (self.experts, self.expert_checks))
-        check = None if self.check is None else dict(vars(self.check))
-        return {**vars(self), "experts": tuple(experts), "check": check, "expert_checks": tuple(checks)}
+        return {
+            **super().to_dict(),
+            "experts": tuple(expert.to_dict() for expert in self.experts),
+            "check": None if self.check is None else dict(vars(self.check)),
+            "expert_checks": tuple(dict(vars(each)) for each in self.expert_checks),
+        }
 
 
 def evaluate(
@@ -144,28 +142,18 @@ def evaluate(
     summaries = _summaries(predictions, target_prior if told else None, num_bins, weights)
     ensemble, *experts = summaries
     measure = _Measure(predictions, shot_groups, num_bins, weights)
-    scores = measure.scores(ensemble)
-    intervals = {}
-    if num_resamples:
-        statistic = functools.partial(measure.headline, ensemble)
-        low, high = bootstrap(statistic, predictions.targets, num_resamples=num_resamples, seed=seed).tolist()
-        intervals = {
-            name: (a, b)
-            for name, a, b in zip(HEADLINE, low, high, strict=True)
-            if getattr(scores, name) is not None and a == a
-        }
-        intervals |= measure.intervals_of_rare(ensemble)
+    intervals = measure.intervals(ensemble, num_resamples, seed) if num_resamples else {}
     effective = float(len(predictions)) if weights is None else float(weights.sum() ** 2 / weights.square().sum())
     as_trained = summaries if target_prior is None else _summaries(predictions, None, num_bins, None)
-    check, *expert_checks = _checks(predictions, as_trained, num_bins)
+    checks = _checks(predictions, as_trained, num_bins)
     return Evaluation(
-        **vars(scores),
+        **vars(measure.scores(ensemble)),
         samples=len(predictions),
         effective_samples=effective,
         intervals=intervals,
         experts=tuple(measure.scores(expert) for expert in experts),
-        check=check,
-        expert_checks=tuple(expert_checks),
+        check=checks[0] if checks else None,
+        expert_checks=tuple(checks[1:]),
         parameters=predictions.parameters,
         multiply_adds=predictions.multiply_adds,
     )
@@ -180,7 +168,7 @@ def compare(
     num_resamples: int = 1000,
     seed: int = 0,
 ) -> dict[str, tuple[float, float, float]]:
-    """Return, for each headline metric, the difference to a baseline on the same test samples, and its interval.
+    """Return, for each metric that has an interval, the difference to a baseline on the same samples, and its interval.
 
     The bootstrap is paired: both are measured on the same resamples.
 
@@ -197,12 +185,12 @@ def compare(
     measure = _Measure(predictions, shot_groups, num_bins, None)
 
     def difference(counts: Tensor) -> Tensor:
-        return measure.headline(ours, counts) - measure.headline(theirs, counts)
+        return measure.resampled(ours, counts) - measure.resampled(theirs, counts)
 
     value = difference(measure.once).squeeze(0).tolist()
     low, high = bootstrap(difference, predictions.targets, num_resamples=num_resamples, seed=seed).tolist()
     rows = zip(value, low, high, strict=True)
-    return {name: row for name, row in zip(HEADLINE, rows, strict=True) if math.isfinite(row[0])}
+    return {name: row for name, row in zip(_resampled_metrics(), rows, strict=True) if math.isfinite(row[0])}
 
 
 @dataclass(frozen=True)
@@ -211,15 +199,16 @@ class _Summary:
 
     correct: Tensor
     confidence: Tensor
-    nll: Tensor
-    brier: Tensor
+    values: dict[str, Tensor]
+    """The number of each sample, (samples,), for each metric made from such."""
     classwise: ClasswiseSums
     marginal: Tensor
     own_marginal: Tensor
     """The same, of samples weighted to the prior that the predictor is made for."""
 
 
-HEADLINE = ("accuracy", "balanced_accuracy", "many", "medium", "few", "rarest_third", "ece", "mce", "nll", "brier")
+def _resampled_metrics() -> dict[str, Metric]:
+    return {name: metric for name, metric in METRICS.items() if metric.resampled}
 
 
 class _Measure:
@@ -228,7 +217,7 @@ class _Measure:
     def __init__(
         self, predictions: Predictions, thresholds: tuple[int, int], num_bins: int, weights: Tensor | None
     ) -> None:
-        self.num_bins, self.weights = num_bins, weights
+        self.num_bins, self.weights, self.targets = num_bins, weights, predictions.targets
         self.totals = torch.bincount(predictions.targets, minlength=predictions.num_classes)
         # Only classes with samples: where there are very many classes, the others would cost most.
         self.present, self.row_of = torch.unique(predictions.targets, return_inverse=True)
@@ -236,34 +225,43 @@ class _Measure:
         self.once = everything[None]
         # Not a class that the target prior excludes.
         self.counted = torch.bincount(self.row_of, everything if weights is None else weights) > 0
-        groups = {
-            "balanced_accuracy": torch.ones_like(self.totals, dtype=torch.bool),
-            **shot_groups(predictions.class_counts, thresholds),
-            "rarest_third": rarest_third(predictions.class_counts),
+        self.groups = {
+            name: metric.of.members(predictions.class_counts, thresholds)[self.present] & self.counted
+            for name, metric in METRICS.items()
+            if isinstance(metric.of, OfClasses)
         }
-        self.groups = {name: group[self.present] & self.counted for name, group in groups.items()}
         self.members = torch.stack(list(self.groups.values()), dim=1).double()
 
-    def headline(self, summary: _Summary, counts: Tensor) -> Tensor:
-        """The metrics named in HEADLINE, (rows, metrics), where samples count so often, (rows, samples).
+    def resampled(self, summary: _Summary, counts: Tensor) -> Tensor:
+        """The metrics that have intervals, (rows, metrics), where samples count so often, (rows, samples).
 
         Each class that has samples counts at least once in each row. NaN where there is none to measure.
         """
         weights = counts if self.weights is None else counts * self.weights
         means = self._per_class(summary.correct, counts) @ self.members / self.members.sum(dim=0)
+        of_classes = dict(zip(self.groups, means.unbind(dim=1), strict=True))
         bins = calibration_bins(summary.confidence, summary.correct, self.num_bins, weights)
-        values = [
-            weighted_mean(summary.correct, weights),
-            *means.unbind(dim=1),
-            expected_calibration_error(bins),
-            maximum_calibration_error(bins),
-            weighted_mean(summary.nll, weights),
-            weighted_mean(summary.brier, weights),
-        ]
+        values = []
+        for name, metric in _resampled_metrics().items():
+            if isinstance(metric.of, OfSamples):
+                values.append(metric.of.summary(summary.values[name], weights))
+            else:
+                values.append(metric.of.value(bins) if isinstance(metric.of, OfBins) else of_classes[name])
         return torch.stack(values, dim=1)
 
-    def intervals_of_rare(self, summary: _Summary) -> dict[str, tuple[float, float]]:
-        """Of means over classes of which some have too few samples to be resampled."""
+    def intervals(self, summary: _Summary, num_resamples: int, seed: int) -> dict[str, tuple[float, float]]:
+        """95 % intervals of the metrics, those left out that have no value."""
+        statistic = functools.partial(self.resampled, summary)
+        bounds = bootstrap(statistic, self.targets, num_resamples=num_resamples, seed=seed).T.tolist()
+        found = {
+            name: (low, high)
+            for name, value, (low, high) in zip(_resampled_metrics(), statistic(self.once)[0], bounds, strict=True)
+            if bool(value.isfinite()) and low == low
+        }
+        return found | self._intervals_of_rare(summary)
+
+    def _intervals_of_rare(self, summary: _Summary) -> dict[str, tuple[float, float]]:
+        """Intervals of means over classes of which some have too few samples to be resampled."""
         totals, hits = self.totals[self.present], torch.bincount(self.row_of, summary.correct.double())
         found = {}
         for name, chosen in self.groups.items():
@@ -275,12 +273,15 @@ class _Measure:
         """Accuracy of each class with samples, (rows, classes with samples)."""
         return accuracy_per_class(correct, self.row_of, len(self.present), counts)
 
+    def _metrics(self, summary: _Summary) -> dict[str, float | None]:
+        found = dict(zip(_resampled_metrics(), self.resampled(summary, self.once)[0].tolist(), strict=True))
+        classwise = summary.classwise.bins(self.num_bins)
+        for name, metric in METRICS.items():
+            if isinstance(metric.of, OfClasswiseBins):
+                found[name] = float(metric.of.value(classwise))
+        return {name: found[name] if math.isfinite(found[name]) else None for name in METRICS}
+
     def scores(self, summary: _Summary) -> Scores:
-        headline = self.headline(summary, self.once).squeeze(0)
-        values: dict[str, Any] = {
-            name: value if torch.isfinite(torch.tensor(value)) else None
-            for name, value in zip(HEADLINE, headline.tolist(), strict=True)
-        }
         per_class = torch.full_like(self.totals, torch.nan, dtype=torch.float64)
         measured = self._per_class(summary.correct, self.once).squeeze(0)
         per_class[self.present] = measured.masked_fill(~self.counted, torch.nan)
@@ -288,8 +289,7 @@ class _Measure:
         bins = calibration_bins(summary.confidence, summary.correct, self.num_bins, self.weights)
         parts = (("share", bins.share), ("confidence", bins.confidence), ("accuracy", bins.accuracy))
         return Scores(
-            **values,
-            classwise_ece=float(expected_calibration_error(summary.classwise.bins(self.num_bins)).mean()),
+            self._metrics(summary),
             per_class=tuple(None if value != value else value for value in per_class.tolist()),
             per_class_interval=tuple(None if low != low else (low, high) for low, high in wilson),
             reliability={name: part.nan_to_num(0.0).tolist() for name, part in parts},
@@ -324,8 +324,7 @@ def _block_summaries(
 ) -> list[_Summary]:
     tables, targets = _tables(predictions, rows), predictions.targets[rows]
     if target_prior is not None:
-        sources = _own_priors(predictions)
-        tables = [shift_prior(table, target_prior, source) for table, source in zip(tables, sources, strict=True)]
+        tables = _adjusted(predictions, tables, target_prior)
     used = None if weights is None else weights[rows]
     pairs = zip(tables, own_weights, strict=True)
     found = [_summary(table, targets, num_bins, used, own[rows]) for table, own in pairs]
@@ -345,8 +344,18 @@ def _tables(predictions: Predictions, rows: slice) -> list[Tensor]:
     return [product_of_experts(expert_logits), *expert_logits.unbind(dim=1)]
 
 
+def _adjusted(predictions: Predictions, tables: list[Tensor], target_prior: Any) -> list[Tensor]:
+    """The same logits moved to a prior; without lambdas each expert is taken to be made for the ensemble's prior."""
+    if predictions.source_prior is None:
+        return tables
+    sources = _own_priors(predictions) or [predictions.source_prior] * len(tables)
+    return [shift_prior(table, target_prior, source) for table, source in zip(tables, sources, strict=True)]
+
+
 def _own_priors(predictions: Predictions) -> list[Tensor]:
-    """The prior that the ensemble, and then each expert, is made for."""
+    """The prior that the ensemble, and then each expert, is made for; none without lambdas."""
+    if predictions.source_prior is None or predictions.expert_priors is None:
+        return []
     return [predictions.source_prior.double(), *predictions.expert_priors.double()]
 
 
@@ -354,11 +363,12 @@ def _summary(logits: Tensor, targets: Tensor, num_bins: int, weights: Tensor | N
     log_probabilities = logits.log_softmax(dim=1)
     probabilities = log_probabilities.exp()
     confidence, answer = probabilities.max(dim=1)
+    correct = answer == targets
+    outputs = Outputs(log_probabilities, probabilities, targets, confidence, correct)
     return _Summary(
-        answer == targets,
+        correct,
         confidence,
-        negative_log_likelihoods(log_probabilities, targets),
-        brier_scores(probabilities, targets),
+        {name: metric.of.value(outputs) for name, metric in METRICS.items() if isinstance(metric.of, OfSamples)},
         classwise_sums(probabilities, targets, num_bins, weights),
         probabilities.sum(dim=0),
         own @ probabilities,
@@ -369,8 +379,7 @@ def _joined(first: _Summary, second: _Summary) -> _Summary:
     return _Summary(
         torch.cat([first.correct, second.correct]),
         torch.cat([first.confidence, second.confidence]),
-        torch.cat([first.nll, second.nll]),
-        torch.cat([first.brier, second.brier]),
+        {name: torch.cat([value, second.values[name]]) for name, value in first.values.items()},
         first.classwise.joined(second.classwise),
         first.marginal + second.marginal,
         first.own_marginal + second.own_marginal,
@@ -389,16 +398,18 @@ def _weights(predictions: Predictions, target_prior: Any) -> Tensor:
 
 
 def _own_weights(predictions: Predictions) -> list[Tensor]:
-    """Weights of the samples to the prior of the ensemble, then of each expert; all zero if a class has no sample."""
+    """Weights of the samples to the prior of the ensemble, then of each expert; zero where they cannot be had."""
     priors = _own_priors(predictions)
-    if int(torch.bincount(predictions.targets, minlength=predictions.num_classes).min()) == 0:
-        return [torch.zeros(len(predictions), dtype=torch.float64)] * len(priors)
+    if not priors or int(torch.bincount(predictions.targets, minlength=predictions.num_classes).min()) == 0:
+        return [torch.zeros(len(predictions), dtype=torch.float64)] * (1 + predictions.num_experts)
     return [_weights(predictions, prior) for prior in priors]
 
 
 def _checks(predictions: Predictions, as_trained: list[_Summary], num_bins: int) -> list[PriorCheck]:
     """The paper's Figure 3 for ensemble and experts, and the same weighted to the prior that each was made for."""
     priors = _own_priors(predictions)
+    if not priors:
+        return []
     marginals = [summary.marginal / len(predictions) for summary in as_trained]
     if int(torch.bincount(predictions.targets, minlength=predictions.num_classes).min()) == 0:
         pairs = zip(marginals, priors, strict=True)

@@ -14,7 +14,7 @@ from balpoe.data.loading.image_files import Samples, raw_blocks
 from balpoe.data.npz import read_archive
 from balpoe.errors import UserError
 from balpoe.files import read_json, write_file, write_json
-from balpoe.method.ensemble import product_of_experts, source_prior
+from balpoe.method.ensemble import checked_source, product_of_experts, shift_prior, source_prior
 from balpoe.method.priors import Lambdas, checked_lambdas, checked_prior, class_prior, tempered_prior
 from balpoe.networks.experts import multiply_adds, num_parameters
 
@@ -23,7 +23,21 @@ __all__ = ["Predictions", "forward_in_blocks", "load_predictions", "logits_of", 
 HALF_PRECISION_ABOVE = 256 * 2**20  # bytes; beyond that the logits are saved as float16
 BLOCK_VALUES = 2**21  # logits looked at together when a large table is read row by row
 # What a .npz may hold; the last two are known in order to be refused.
-ARRAYS = ("logits", "log_probabilities", "targets", "class_counts", "class_names", "lambdas", "probabilities", "probs")
+ARRAYS = (
+    "logits",
+    "log_probabilities",
+    "targets",
+    "class_counts",
+    "class_names",
+    "lambdas",
+    "source_prior",
+    "probabilities",
+    "probs",
+)
+NO_POSTERIOR = (
+    "These logits are no posterior of a known label prior: they are never adjusted, and another prior only weights the "
+    "test samples."
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,14 +45,17 @@ class Predictions:
     """Expert logits and labels of a test set, with what it takes to understand them.
 
     Args:
-        expert_logits: (samples, experts, classes).
-        targets: (samples,).
-        class_counts: Of the training set, (classes,).
-        lambdas: The experts' own, (experts,) or (experts, classes).
-        class_names: One per class; by default the numbers.
-        train_prior: What the loss was given; by default the class counts' share.
-        parameters: Of the network.
-        multiply_adds: Of one sample.
+        expert_logits: Output of the network, (samples, experts, classes).
+        targets: Labels, (samples,).
+        class_counts: Number of training samples of each class, (classes,).
+        lambdas: Lambdas of the loss, (experts,) or (experts, classes); None for experts without any.
+        class_names: One name per class; by default the numbers.
+        train_prior: Prior that the loss was given; by default the shares of the class counts.
+        parameters: Number of parameters of the network.
+        multiply_adds: Cost of one sample.
+        source_prior: Prior under which `logits` are posteriors, (classes,). It follows from the lambdas where there are
+            any: uniform for lambdas that average to 0. None without lambdas: the logits are no posterior, and nothing
+            is adjusted.
 
     >>> predictions = Predictions(torch.zeros(5, 3, 2), torch.tensor([0, 0, 0, 0, 1]), [90, 10], [1, 0, -1])
     >>> len(predictions), predictions.logits.shape, predictions.source_prior
@@ -48,39 +65,49 @@ class Predictions:
     expert_logits: Tensor
     targets: Tensor
     class_counts: Tensor
-    lambdas: Tensor
+    lambdas: Tensor | None = None
     class_names: tuple[str, ...] = ()
-    train_prior: Tensor | None = None
+    train_prior: Tensor = None  # type: ignore[assignment]  # completed below
     parameters: int | None = None
     multiply_adds: int | None = None
+    source_prior: Tensor | None = None
 
     def __post_init__(self) -> None:
         put = object.__setattr__  # frozen for users, completed here once
         put(self, "class_counts", torch.as_tensor(self.class_counts))
-        put(self, "lambdas", torch.atleast_1d(checked_lambdas(self.lambdas)))
         put(self, "class_names", tuple(self.class_names) or tuple(map(str, range(len(self.class_counts)))))
+        if self.lambdas is not None:
+            put(self, "lambdas", torch.atleast_1d(checked_lambdas(self.lambdas)))
+        self._check_samples()
+        self._check_classes()
+        put(self, "targets", self.targets.long())
+        put(self, "train_prior", self._completed_train_prior())
+        put(self, "source_prior", self._completed_source_prior())
+
+    def _check_samples(self) -> None:
         if self.targets.ndim != 1 or self.class_counts.ndim != 1:
             raise UserError(
                 f"targets and class_counts must be one row of whole numbers each, but have the shapes "
                 f"{tuple(self.targets.shape)} and {tuple(self.class_counts.shape)}"
             )
-        if not all(isinstance(name, str) for name in self.class_names):
-            raise UserError("class_names must be texts, one for each class")
-        if not all(size is None or isinstance(size, int) for size in (self.parameters, self.multiply_adds)):
-            raise UserError("parameters and multiply_adds must be whole numbers, or None")
         if self.expert_logits.ndim != 3 or len(self.expert_logits) != len(self.targets):
             raise UserError(
                 f"expert_logits must have shape (samples, experts, classes) for {len(self.targets)} targets, "
                 f"but have {tuple(self.expert_logits.shape)}"
             )
-        experts, classes = self.expert_logits.shape[1:]
-        if len(self.lambdas) != experts:
-            raise UserError(f"lambdas describes {len(self.lambdas)} experts but the predictions have {experts}")
-        if self.targets.ndim != 1 or self.targets.is_floating_point() or self.targets.dtype == torch.bool:
+        if self.lambdas is not None and len(self.lambdas) != self.num_experts:
+            raise UserError(
+                f"lambdas describes {len(self.lambdas)} experts but the predictions have {self.num_experts}"
+            )
+        if self.targets.is_floating_point() or self.targets.dtype == torch.bool:
             raise UserError(f"targets must be one row of whole numbers, but are {self.targets.dtype}")
-        put(self, "targets", self.targets.long())
-        if self.train_prior is not None:
-            checked_prior(self.train_prior, classes, "train_prior")
+        if not all(size is None or isinstance(size, int) for size in (self.parameters, self.multiply_adds)):
+            raise UserError("parameters and multiply_adds must be whole numbers, or None")
+
+    def _check_classes(self) -> None:
+        if not all(isinstance(name, str) for name in self.class_names):
+            raise UserError("class_names must be texts, one for each class")
+        classes = self.num_classes
         if len(self.targets) and not 0 <= int(self.targets.min()) <= int(self.targets.max()) < classes:
             wrong = int(((self.targets < 0) | (self.targets >= classes)).nonzero()[0])
             raise UserError(
@@ -92,6 +119,22 @@ class Predictions:
                 f"the predictions have {classes} classes, but class_counts {len(self.class_counts)} "
                 f"and class_names {len(self.class_names)}"
             )
+
+    def _completed_train_prior(self) -> Tensor:
+        given: Any = self.train_prior
+        if given is None:
+            return class_prior(self.class_counts)
+        checked_prior(given, self.num_classes, "train_prior")
+        return torch.as_tensor(given)
+
+    def _completed_source_prior(self) -> Tensor | None:
+        given = None if self.source_prior is None else checked_source(self.source_prior, self.num_classes)
+        if self.lambdas is None:
+            return None if self.source_prior is None else torch.as_tensor(self.source_prior)
+        derived = source_prior(self.train_prior, self.lambdas)
+        if given is not None and not torch.allclose(given, derived.double(), rtol=1e-3, atol=1e-6):
+            raise UserError("source_prior is not the one that lambdas and train_prior give; leave out one of the two")
+        return derived
 
     def __len__(self) -> int:
         return len(self.targets)
@@ -112,19 +155,35 @@ class Predictions:
         return product_of_experts(self.expert_logits)
 
     @property
-    def source_prior(self) -> Tensor:
-        """The prior under which `logits` are posteriors: uniform for lambdas that average to 0."""
-        return source_prior(self.prior, self.lambdas)
+    def expert_priors(self) -> Tensor | None:
+        """The prior that each expert was trained for, (experts, classes); None without lambdas."""
+        return None if self.lambdas is None else tempered_prior(self.train_prior, self.lambdas)
 
     @property
-    def expert_priors(self) -> Tensor:
-        """The prior that each expert was trained for, (experts, classes)."""
-        return tempered_prior(self.prior, self.lambdas)
+    def caveats(self) -> list[str]:
+        """What every table and page says of these predictions, if anything."""
+        return [NO_POSTERIOR] if self.source_prior is None else []
 
-    @property
-    def prior(self) -> Tensor:
-        """The training prior that the lambdas bend: `train_prior`, or else the class counts' share."""
-        return class_prior(self.class_counts) if self.train_prior is None else self.train_prior
+    def adjusted(self, logits: Tensor, target_prior: Any) -> Tensor:
+        """Return logits of this ensemble moved to another label prior; as they are if they are no posterior."""
+        return logits if self.source_prior is None else shift_prior(logits, target_prior, self.source_prior)
+
+    def answers(self, priors: Iterable[Any] = ()) -> Tensor:
+        """Return the answer to each sample, (1 + priors, samples): as trained, then adjusted to each prior.
+
+        >>> predictions = Predictions(torch.zeros(1, 1, 2), torch.tensor([0]), [90, 10], [0])
+        >>> predictions.answers([[0.2, 0.8], [0.7, 0.3]])
+        tensor([[0],
+                [1],
+                [0]])
+        """
+        nothing = torch.zeros(self.num_classes)
+        moves = [nothing, *(self.adjusted(nothing, prior) for prior in priors)]
+        found = []
+        for rows in self.blocks():
+            logits = product_of_experts(self.expert_logits[rows])
+            found.append(torch.stack([(logits + move).argmax(dim=1) for move in moves]))
+        return torch.cat(found, dim=1)
 
     def subset(self, indices: Tensor) -> "Predictions":
         """Return the predictions of some samples."""
@@ -149,8 +208,9 @@ class Predictions:
             {
                 "class_names": self.class_names,
                 "class_counts": self.class_counts.tolist(),
-                "lambdas": self.lambdas.tolist(),
-                "train_prior": None if self.train_prior is None else self.train_prior.tolist(),
+                "lambdas": _listed(self.lambdas),
+                "train_prior": _listed(self.train_prior),
+                "source_prior": _listed(self.source_prior),
                 "parameters": self.parameters,
                 "multiply_adds": self.multiply_adds,
             },
@@ -166,11 +226,12 @@ class Predictions:
                 _load_array(folder / "expert_logits.npy", mapped=True),
                 _load_array(folder / "targets.npy"),
                 torch.tensor(about["class_counts"]),
-                torch.tensor(about["lambdas"]),
+                _tensor(about["lambdas"]),
                 tuple(about["class_names"]),
-                None if about["train_prior"] is None else torch.tensor(about["train_prior"]),
+                _tensor(about["train_prior"]),  # type: ignore[arg-type]  # None in files of earlier versions
                 about["parameters"],
                 about["multiply_adds"],
+                _tensor(about.get("source_prior")),
             )
         except UserError:
             raise
@@ -185,7 +246,8 @@ def load_predictions(path: str | Path) -> Predictions:
         path: The folder of a run, a folder of `Predictions.save`, or a .npz with the arrays
             `logits` or `log_probabilities`, (samples, classes) or (samples, experts, classes);
             `targets`, (samples,); `class_counts` of the training set, (classes,); and, if wanted, `class_names` (text)
-            and `lambdas`, (experts,), by default 1 for each: trained with plain cross-entropy.
+            and either `lambdas`, (experts,), or `source_prior`, (classes,), the prior that the logits are made for,
+            empty for logits that are no posterior. With neither, each lambda is 1: trained with plain cross-entropy.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -213,8 +275,9 @@ def predict(
     test: Samples,
     *,
     class_counts: Any,
-    lambdas: Lambdas,
+    lambdas: Lambdas | None = None,
     train_prior: Any = None,
+    source_prior: Any = None,
     batch_size: int = 500,
     workers: int = -1,
 ) -> Predictions:
@@ -223,11 +286,13 @@ def predict(
     Args:
         network: From normalised samples to expert logits.
         test: Raw samples with their preprocessing, in memory or in files.
-        class_counts: Of the training set: they define the shot groups and the priors.
-        lambdas: Those of the loss.
-        train_prior: What the loss was given when that was not the counts themselves.
-        batch_size: Has no effect on the result but for rounding.
-        workers: Processes that decode picture files; -1: as the machine allows.
+        class_counts: Number of training samples of each class: they define the shot groups and the priors.
+        lambdas: Lambdas of the loss, if it has any.
+        train_prior: Prior that the loss was given, if not the shares of the counts.
+        source_prior: Prior that the ensemble's logits are made for, where no lambdas say it; None: they are no
+            posterior.
+        batch_size: Number of samples of a forward pass; no effect on the result but for rounding.
+        workers: Number of processes that decode image files; -1: as the machine allows.
 
     >>> import balpoe
     >>> data = balpoe.Dataset(torch.randn(6, 8), [0, 0, 0, 0, 1, 1])
@@ -240,11 +305,12 @@ def predict(
         logits_of(network, test, batch_size=batch_size, workers=workers),
         test.targets,
         torch.as_tensor(class_counts),
-        checked_lambdas(lambdas),
+        None if lambdas is None else checked_lambdas(lambdas),
         test.class_names,
-        None if train_prior is None else torch.as_tensor(train_prior),
+        train_prior,
         num_parameters(network),
         multiply_adds(network, example),
+        source_prior,
     )
 
 
@@ -252,10 +318,10 @@ def logits_of(network: nn.Module, test: Samples, *, batch_size: int = 500, worke
     """Return a network's expert logits of a test set, (samples, experts, classes), on the CPU.
 
     Args:
-        network: As for `predict`.
-        test: As for `predict`.
-        batch_size: As for `predict`.
-        workers: As for `predict`.
+        network: Network, as `predict` takes it.
+        test: Samples, as `predict` takes them.
+        batch_size: Number of samples of a forward pass.
+        workers: Number of processes that decode image files; -1: as the machine allows.
     """
     if batch_size < 1:
         raise UserError(f"batch_size must be at least 1, but is {batch_size}")
@@ -284,12 +350,22 @@ def _from_arrays(arrays: dict[str, np.ndarray]) -> Predictions:
     names = arrays.get("class_names", np.array([], dtype=str))
     if names.dtype.kind != "U" or names.ndim != 1:
         raise UserError("class_names must be one row of text; save numpy.array(names)")
-    lambdas = _whole_or_float(arrays, "lambdas") if "lambdas" in arrays else torch.ones(logits.shape[1])
     counts = _whole_or_float(arrays, "class_counts")
     if counts.ndim != 1 or counts.is_floating_point():
         raise UserError("class_counts must be one row of whole numbers; save the training samples of each class")
-    class_prior(counts)  # a class without samples is told now
-    return Predictions(logits, _whole_or_float(arrays, "targets"), counts, lambdas, tuple(names.tolist()))
+    lambdas, source = _lambdas_or_source(arrays, logits.shape[1])
+    targets = _whole_or_float(arrays, "targets")
+    return Predictions(logits, targets, counts, lambdas, tuple(names.tolist()), source_prior=source)
+
+
+def _lambdas_or_source(arrays: dict[str, np.ndarray], experts: int) -> tuple[Tensor | None, Tensor | None]:
+    """What a file says about the prior of its logits; both are None where they are no posterior."""
+    if "source_prior" not in arrays:
+        return _whole_or_float(arrays, "lambdas") if "lambdas" in arrays else torch.ones(experts), None
+    if "lambdas" in arrays:
+        raise UserError("lambdas and source_prior both say what prior the logits are made for; save one of them")
+    source = _whole_or_float(arrays, "source_prior")
+    return None, source if source.numel() else None
 
 
 def _expert_logits(arrays: dict[str, np.ndarray]) -> Tensor:
@@ -326,6 +402,14 @@ def _whole_or_float(arrays: dict[str, np.ndarray], name: str) -> Tensor:
     if array.dtype.kind not in "fiu":
         raise UserError(f"{name} must be numbers, but is text")
     return torch.from_numpy(array if array.dtype.kind == "f" else array.astype(np.int64))
+
+
+def _listed(tensor: Tensor | None) -> Any:
+    return None if tensor is None else tensor.tolist()
+
+
+def _tensor(values: Any) -> Tensor | None:
+    return None if values is None else torch.tensor(values)
 
 
 def _device(network: nn.Module) -> torch.device:

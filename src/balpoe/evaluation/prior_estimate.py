@@ -18,7 +18,7 @@ from balpoe.method.intervals import stratified_resample
 from balpoe.method.label_shift import PriorEstimate, estimate_prior, on_curve
 from balpoe.method.priors import tempered_prior
 
-__all__ = ["TargetEstimate", "estimate_target"]
+__all__ = ["TargetEstimate", "estimate_target", "posterior_source"]
 
 CHANGE_LEVEL = 0.01
 MOST_UNSEEN = 0.03
@@ -54,7 +54,9 @@ class TargetEstimate:
     def adjusted(self, predictions: Predictions) -> Predictions:
         """Return the ensemble, calibrated and moved to the estimate where that is significant, as one expert."""
         logits, prior = self.shift.adjust(predictions.logits), self.shift.prior
-        return replace(predictions, expert_logits=logits[:, None], lambdas=torch.ones(1), train_prior=prior)
+        return replace(
+            predictions, expert_logits=logits[:, None], lambdas=torch.ones(1), train_prior=prior, source_prior=prior
+        )
 
 
 def estimate_target(predictions: Predictions, validation: Predictions, *, seed: int = 0) -> TargetEstimate:
@@ -72,9 +74,9 @@ def estimate_target(predictions: Predictions, validation: Predictions, *, seed: 
     balpoe.errors.UserError: validation are the predictions themselves; predict other labelled samples for it
     """
     _check_validation(predictions, validation)
-    logits, source = predictions.logits, predictions.source_prior
-    family = "tempered" if on_curve(predictions.prior, source) else "free"
-    train = predictions.prior if family == "tempered" else None
+    logits, source = predictions.logits, posterior_source(predictions)
+    family = "tempered" if on_curve(predictions.train_prior, source) else "free"
+    train = predictions.train_prior if family == "tempered" else None
     found = estimate_prior(
         logits, source_prior=source, validation=validation, family=family, train_prior=train, seed=seed
     )
@@ -85,11 +87,21 @@ def estimate_target(predictions: Predictions, validation: Predictions, *, seed: 
     ours, theirs = _looks(logits), _looks(validation.logits)
     generator = torch.Generator().manual_seed(seed)
     best = 0.0
-    for prior in _candidates(found, logits, predictions.prior.double()):
+    for prior in _candidates(found, logits, predictions.train_prior.double()):
         best = max(best, _fit_p_value(ours, theirs, validation.targets, prior, generator))
         if best >= CHANGE_LEVEL:
             break
     return TargetEstimate(found, best, unseen)
+
+
+def posterior_source(predictions: Predictions) -> Tensor:
+    """Return the prior that the logits are made for, or say that no prior can be estimated from them."""
+    if predictions.source_prior is None:
+        raise UserError(
+            "no prior can be estimated from logits that are no posterior; give a prior instead, or logits of a method "
+            "that makes them for a known prior"
+        )
+    return predictions.source_prior
 
 
 def _candidates(found: PriorEstimate, logits: Tensor, train: Tensor) -> Iterator[Tensor]:
@@ -107,9 +119,10 @@ def _candidates(found: PriorEstimate, logits: Tensor, train: Tensor) -> Iterator
 
 
 def _check_validation(predictions: Predictions, validation: Predictions) -> None:
-    for name in ("class_names", "class_counts", "lambdas"):
+    for name in ("class_names", "class_counts", "lambdas", "source_prior"):
         ours, theirs = getattr(predictions, name), getattr(validation, name)
-        if (ours != theirs) if isinstance(ours, tuple) else not torch.equal(ours, theirs):
+        both = isinstance(ours, Tensor) and isinstance(theirs, Tensor)
+        if not (torch.equal(ours, theirs.to(ours)) if both else ours is theirs or ours == theirs):
             raise UserError(f"validation has other {name} than the predictions; predict both with one model")
     if torch.equal(predictions.expert_logits, validation.expert_logits):
         raise UserError("validation are the predictions themselves; predict other labelled samples for it")

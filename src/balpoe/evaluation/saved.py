@@ -3,11 +3,14 @@
 from collections.abc import Callable
 from typing import Any
 
+from balpoe.evaluation.catalogue import METRICS
+
 __all__ = ["is_evaluation"]
 
-SCORES = ("accuracy", "balanced_accuracy", "ece", "mce", "classwise_ece", "brier")
-PERHAPS = ("many", "medium", "few", "nll")  # None where there is nothing to measure
-LATER = ("rarest_third",)  # not in the evaluations of earlier versions
+# What the evaluations of the first version had; a metric that came later may be missing from a file.
+FIRST = (
+    "accuracy", "balanced_accuracy", "many", "medium", "few", "ece", "mce", "classwise_ece", "nll", "brier",
+)  # fmt: skip
 LARGEST = 1e15
 
 
@@ -22,8 +25,7 @@ def is_evaluation(value: Any, experts: int) -> bool:
     classes = len(value["per_class"])
     return (
         _list_of(value.get("experts"), lambda each: _is_scores(each) and len(each["per_class"]) == classes, experts)
-        and _list_of(value.get("expert_checks"), lambda each: _is_check(each, classes), experts)
-        and _is_check(value.get("check"), classes)
+        and _are_checks(value.get("check", ""), value.get("expert_checks"), classes, experts)
         and _is_intervals(value.get("intervals"))
         and _list_of(value.get("shifted"), _is_shifted)
         and len(value["shifted"]) > 0
@@ -36,13 +38,16 @@ def is_evaluation(value: Any, experts: int) -> bool:
 def _is_scores(value: Any) -> bool:
     return (
         isinstance(value, dict)
-        and all(_is_number(value.get(name)) for name in SCORES)
-        and all(_is_number_or_none(value.get(name, "")) for name in PERHAPS)
-        and all(_is_number_or_none(value.get(name)) for name in LATER)
+        and all(name in value for name in FIRST)
+        and all(_is_metric(name, value[name]) for name in METRICS if name in value)
         and _list_of(value.get("per_class"), _is_number_or_none)
         and _list_of(value.get("per_class_interval"), _is_pair_or_none, len(value["per_class"]))
         and _is_bins(value.get("reliability"))
     )
+
+
+def _is_metric(name: str, value: Any) -> bool:
+    return _is_number_or_none(value) if METRICS[name].optional else _is_number(value)
 
 
 def _is_bins(value: Any) -> bool:
@@ -50,6 +55,12 @@ def _is_bins(value: Any) -> bool:
         return False
     bins = len(value["share"])
     return bins > 0 and all(_list_of(value.get(name), _is_number, bins) for name in ("share", "confidence", "accuracy"))
+
+
+def _are_checks(check: Any, of_experts: Any, classes: int, experts: int) -> bool:
+    if check is None and of_experts == []:  # of predictions without lambdas
+        return True
+    return _is_check(check, classes) and _list_of(of_experts, lambda each: _is_check(each, classes), experts)
 
 
 def _is_check(value: Any, classes: int) -> bool:
@@ -62,8 +73,7 @@ def _is_check(value: Any, classes: int) -> bool:
 
 
 def _is_intervals(value: Any) -> bool:
-    known = {*SCORES, *PERHAPS, *LATER}
-    return isinstance(value, dict) and all(name in known and _list_of(value[name], _is_number, 2) for name in value)
+    return isinstance(value, dict) and all(name in METRICS and _list_of(value[name], _is_number, 2) for name in value)
 
 
 def _is_shifted(value: Any) -> bool:

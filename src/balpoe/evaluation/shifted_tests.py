@@ -10,7 +10,7 @@ from torch import Tensor
 from balpoe.data.long_tail import long_tailed_indices, shifted_test_counts
 from balpoe.evaluation.evaluate import evaluate
 from balpoe.evaluation.predictions import Predictions
-from balpoe.method.ensemble import product_of_experts, shift_prior
+from balpoe.evaluation.prior_estimate import posterior_source
 from balpoe.method.label_shift import estimate_prior
 from balpoe.method.priors import class_counts, class_prior
 
@@ -60,7 +60,7 @@ def shifted_test_sets(
     sets = list(_test_sets(predictions, ratios, seed))
     counts = (class_counts(predictions.targets[rows], predictions.num_classes) for _, _, rows in sets)
     priors = [count / count.sum() for count in counts]
-    answers = _answers(predictions, priors)
+    answers = predictions.answers(priors)
     results = []
     for (name, ratio, rows), answer in zip(sets, answers[1:], strict=True):
         right = [float((each[rows] == predictions.targets[rows]).double().mean()) for each in (answers[0], answer)]
@@ -83,7 +83,7 @@ def estimated_test_sets(
     for name, _, rows in _test_sets(predictions, ratios, seed):
         subset = predictions.subset(rows)
         found = estimate_prior(
-            subset.logits, source_prior=predictions.source_prior, validation=validation,
+            subset.logits, source_prior=posterior_source(predictions), validation=validation,
             family="tempered", train_prior=class_prior(predictions.class_counts),
         )  # fmt: skip
         right = float((found.adjust(subset.logits).argmax(dim=1) == subset.targets).double().mean())
@@ -106,14 +106,3 @@ def _test_sets(predictions: Predictions, ratios: Sequence[float], seed: int) -> 
         else:
             kept = shifted_test_counts(predictions.class_counts, counts, ratio, direction)
             yield f"{direction}-{ratio:g}", ratio, long_tailed_indices(predictions.targets, kept, seed)
-
-
-def _answers(predictions: Predictions, priors: Sequence[Tensor]) -> Tensor:
-    """What is answered to each sample, (1 + priors, samples): as trained, then told of each prior; block by block."""
-    nothing = torch.zeros(predictions.num_classes)
-    moves = [nothing, *(shift_prior(nothing, prior, predictions.source_prior) for prior in priors)]
-    blocks = []
-    for rows in predictions.blocks():
-        logits = product_of_experts(predictions.expert_logits[rows])
-        blocks.append(torch.stack([(logits + move).argmax(dim=1) for move in moves]))
-    return torch.cat(blocks, dim=1)

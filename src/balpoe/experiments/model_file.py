@@ -59,11 +59,6 @@ class Model:
         """How many classes there are."""
         return len(self.class_names)
 
-    @property
-    def prior(self) -> Tensor:
-        """The training prior, under the name that predictions have for it."""
-        return self.train_prior
-
     def predict(self, images: Any, target_prior: Any = None) -> Tensor:
         """Return the probability of each class, (samples, classes), for raw samples.
 

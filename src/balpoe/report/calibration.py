@@ -12,7 +12,7 @@ from balpoe.report.console import mean_and_deviation
 from balpoe.report.inputs import Subject
 from balpoe.report.plots import plot_marginal, plot_reliability
 from balpoe.report.render import Figure, Part, Table
-from balpoe.report.text import lambda_names, score_text, seed_name
+from balpoe.report.text import lambda_names, seed_name, seeds_score
 
 __all__ = ["chance_error", "experts_part", "reliability_part"]
 
@@ -29,8 +29,8 @@ def reliability_part(subject: Subject) -> Part:
     direction = "more confident than it is right" if gap > 0 else "less confident than it is right"
     text = (
         "When it says 80 %, is it right in 80 % of the cases? On average confidence and accuracy differ by "
-        f"{score_text(subject, 'ece')} points (ECE), at worst by {score_text(subject, 'mce')} (MCE, in one of 15 bins)"
-        + (f"; on the whole it is {direction}." if abs(gap) >= 0.005 else ".")
+        f"{seeds_score(subject, 'ece')} points (ECE), at worst by {seeds_score(subject, 'mce')} (MCE, in one of 15 "
+        "bins)" + (f"; on the whole it is {direction}." if abs(gap) >= 0.005 else ".")
     )
 
     def draw(figure: Any) -> None:
@@ -93,9 +93,10 @@ def _chance_errors(subject: Subject) -> list[float | None]:
     """The ECE that each expert would have by chance if it were calibrated; None if a class has no sample."""
     predictions = subject.predictions[0]
     counts = class_counts(predictions.targets, predictions.num_classes).double()
-    if float(counts.min()) == 0:
+    priors = predictions.expert_priors
+    if priors is None or float(counts.min()) == 0:
         return [None] * predictions.num_experts
-    sizes = (1 / (prior.double().square() / counts).sum() for prior in predictions.expert_priors)
+    sizes = (1 / (prior.double().square() / counts).sum() for prior in priors)
     experts = subject.evaluations[0]["experts"]
     return [chance_error(each["reliability"], float(size)) for each, size in zip(experts, sizes, strict=True)]
 
@@ -169,6 +170,7 @@ def _marginals_figure(
     subject: Subject, names: Sequence[str], checks: Sequence[Sequence[Mapping[str, Any]]], words: str
 ) -> Figure:
     predictions = subject.predictions[0]
+    assert predictions.expert_priors is not None  # or else there would be no checks
     order = torch.argsort(predictions.class_counts, descending=True, stable=True)
     priors = predictions.expert_priors[:, order].tolist()
     marginals = torch.tensor([seeds[0]["marginal"] for seeds in checks])[:, order].tolist()

@@ -91,4 +91,4 @@ def shifted_part(subject: Subject) -> Part:
         "shifted", lambda figure: plot_shifted(names, curves, figure.subplots()), (8, 3.4), text,
         Table(["test set", "samples", "prior not told %", "prior told %"], rows),
     )  # fmt: skip
-    return Part("Where other classes are common", [text], [figure])
+    return Part("Where other classes are common", [text, *subject.predictions[0].caveats], [figure])

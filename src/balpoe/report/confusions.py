@@ -12,7 +12,6 @@ from balpoe.data.registry import load_data
 from balpoe.errors import UserError
 from balpoe.evaluation.predictions import Predictions
 from balpoe.experiments.recipe import updated
-from balpoe.method.ensemble import product_of_experts
 from balpoe.report.inputs import Subject
 from balpoe.report.render import Block, Fragment, Part, Table
 from balpoe.report.text import group_masks
@@ -35,7 +34,7 @@ def confused_pairs(predictions: Predictions, rare: Tensor, most: int = 10) -> li
     >>> [(true, answer, rows.tolist()) for true, answer, rows in confused_pairs(wrong, torch.arange(3) > 0)]
     [(1, 2, [1, 2])]
     """
-    answers = torch.cat([_logits(predictions, rows).argmax(dim=1) for rows in predictions.blocks()])
+    answers = predictions.answers()[0]
     wrong = ((answers != predictions.targets) & rare[predictions.targets]).nonzero().flatten()
     keys = predictions.targets[wrong] * predictions.num_classes + answers[wrong]
     pairs, counts = keys.unique(return_counts=True)
@@ -97,7 +96,3 @@ def _pictures(subject: Subject, pairs: Sequence[tuple[int, int, Tensor]], data_r
         )
         items.append(f"<li>{images}<br><bdi>{names}</bdi></li>")
     return [Fragment(f'<ul class="pictures">{"".join(items)}</ul>')]
-
-
-def _logits(predictions: Predictions, rows: slice) -> Tensor:
-    return product_of_experts(predictions.expert_logits[rows].float())

@@ -10,22 +10,18 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-__all__ = ["console", "counts_table", "mean_and_deviation", "print_scores", "program", "shifted_table"]
+from balpoe.evaluation.catalogue import METRICS
 
-COLUMNS = {
-    "accuracy": "accuracy",
-    "balanced_accuracy": "balanced",
-    "many": "many",
-    "medium": "medium",
-    "few": "few",
-    "rarest_third": "rarest third",
-    "ece": "ECE",
-    "mce": "MCE",
-    "nll": "NLL",
-    "brier": "Brier",
-}
-IN_PER_CENT = frozenset({"accuracy", "balanced_accuracy", "many", "medium", "few", "rarest_third", "ece", "mce"})
-OF_A_TABLE = tuple(name for name in COLUMNS if name != "rarest_third")  # which is wide enough without
+__all__ = [
+    "console",
+    "counts_table",
+    "mean_and_deviation",
+    "print_scores",
+    "program",
+    "score_table",
+    "score_text",
+    "shifted_table",
+]
 
 
 def console() -> Console:
@@ -45,7 +41,7 @@ def program() -> str:
 def print_scores(
     out: Console,
     rows: Mapping[str, Sequence[Mapping[str, Any]]],
-    columns: Sequence[str] = OF_A_TABLE,
+    columns: Sequence[str] = (),
     title: str | None = None,
     extra: Mapping[str, Mapping[str, str]] | None = None,
 ) -> None:
@@ -54,20 +50,19 @@ def print_scores(
     Args:
         out: Where to.
         rows: From the row's name to its evaluations (as dictionaries), one per seed.
-        columns: Names of scores.
+        columns: Names of the metrics; by default those that the catalogue has in tables.
         title: Over the table.
         extra: Further columns: from their heading to the text of each row.
     """
-    headings = [COLUMNS[column] + (" %" if column in IN_PER_CENT else "") for column in columns]
+    headings, scores = score_table(rows, columns)
     table = Table(title=title, title_justify="left")
-    for heading in ("", *headings, *(extra or {})):
+    for heading in (*headings, *(extra or {})):
         table.add_column(heading, justify="right" if heading else "left", no_wrap=True)
     cells = {}
-    for name, evaluations in rows.items():
-        cells[name] = [mean_and_deviation([e[c] for e in evaluations], c in IN_PER_CENT) for c in columns]
-        cells[name] += [texts[name] for texts in (extra or {}).values()]
+    for name, *texts in scores:
+        cells[name] = [*texts, *(further[name] for further in (extra or {}).values())]
         table.add_row(name, *cells[name])
-    headings += extra or {}
+    headings = [*headings[1:], *(extra or {})]
     widths = [max(map(len, column)) for column in zip(headings, *cells.values(), strict=True)]
     if max(map(len, rows)) + sum(widths) + 3 * (len(widths) + 1) + 1 <= out.width:
         out.print(table)
@@ -75,6 +70,20 @@ def print_scores(
     gap = 2 if sum(widths) + 2 * len(widths) <= out.width else 1
     for line in _narrow(headings, cells, [width + gap for width in widths], out.width, title):
         out.print(line)
+
+
+def score_table(
+    rows: Mapping[str, Sequence[Mapping[str, Any]]], columns: Sequence[str] = ()
+) -> tuple[list[str], list[list[str]]]:
+    """Return headings and rows of scores, from names to the evaluations of each seed."""
+    columns = columns or [name for name, metric in METRICS.items() if metric.in_tables]
+    headings = ["", *(METRICS[name].heading for name in columns)]
+    return headings, [[label, *(score_text(several, name) for name in columns)] for label, several in rows.items()]
+
+
+def score_text(evaluations: Sequence[Mapping[str, Any]], name: str) -> str:
+    """Return mean and deviation of a metric over the seeds; "-" where a file of an earlier version lacks it."""
+    return mean_and_deviation([each.get(name) for each in evaluations], METRICS[name].per_cent)
 
 
 def _narrow(

@@ -73,7 +73,7 @@ def _told(seeds: Sequence[Predictions], prior: str, groups: tuple[int, int]) -> 
     }
     effective = fmean(scores["effective_samples"] for scores in rows["told"])
     sentence = f"Effective sample size: under these weights {len(seeds[0]):,} samples are worth {effective:,.0f}."
-    return PlaceScores(f", weighted to the prior {prior}", rows, [sentence])
+    return PlaceScores(f", weighted to the prior {prior}", rows, [sentence, *seeds[0].caveats])
 
 
 def _estimated(

@@ -6,10 +6,11 @@ from statistics import fmean
 
 import torch
 
+from balpoe.evaluation.catalogue import METRICS
 from balpoe.evaluation.evaluate import compare, evaluate
 from balpoe.experiments.recipe import recipe_toml
 from balpoe.method.priors import class_counts
-from balpoe.report.console import COLUMNS, mean_and_deviation
+from balpoe.report.console import mean_and_deviation, score_table
 from balpoe.report.deployment import scores_at_place
 from balpoe.report.explorer.pack import explorer
 from balpoe.report.inputs import Subject
@@ -22,9 +23,8 @@ from balpoe.report.text import (
     per_cent,
     points,
     range_text,
-    score_table,
-    score_text,
     seed_name,
+    seeds_score,
 )
 
 __all__ = [
@@ -39,10 +39,7 @@ __all__ = [
 ]
 
 GROUPS = ("accuracy", "many", "medium", "few")
-BETWEEN = {
-    "accuracy": "all classes", "many": "many-shot", "medium": "medium-shot", "few": "few-shot",
-    "rarest_third": "the rarest third of the classes", "ece": "ECE",
-}  # fmt: skip
+COMPARED = ("accuracy", "many", "medium", "few", "rarest_third", "ece")  # in the sentence about a baseline
 
 
 def what_part(subject: Subject) -> Part:
@@ -88,15 +85,15 @@ def result_part(subject: Subject, beside: Sequence[Subject], baseline: Subject |
     bounds = first["intervals"].get("accuracy")
     interval = f" (95 % interval{seed} {range_text(*bounds)})" if bounds else ""
     sentences = [
-        f"{score_text(subject, 'accuracy')} % of the test samples are recognised{interval}; the mean over the classes "
-        f"is {score_text(subject, 'balanced_accuracy')} %.",
+        f"{seeds_score(subject, 'accuracy')} % of the test samples are recognised{interval}; the mean over the classes "
+        f"is {seeds_score(subject, 'balanced_accuracy')} %.",
         *([] if baseline is None else [_difference(subject, baseline)]),
         *_posthoc(subject),
         *_other_groups(subject, beside),
     ]
     headings, rows = score_table({each.name: each.evaluations for each in (subject, *beside)})
     caption = "Mean and deviation over the seeds." if any(len(s.evaluations) > 1 for s in (subject, *beside)) else ""
-    intervals = [[COLUMNS[name], interval_text(name, *bounds)] for name, bounds in first["intervals"].items()]
+    intervals = [[METRICS[name].title, interval_text(name, *bounds)] for name, bounds in first["intervals"].items()]
     blocks = [Table(headings, rows, caption)]
     if intervals:
         blocks.append(Table(["", "95 % interval"], intervals, f"Over the test samples{seed}."))
@@ -108,9 +105,9 @@ def _difference(subject: Subject, baseline: Subject) -> str:
     pairs = list(zip(subject.predictions, baseline.predictions, strict=False))
     found = [compare(ours, theirs, shot_groups=subject.shot_groups) for ours, theirs in pairs]
     same = _same_counts(subject, baseline)
-    names = {key: label for key, label in BETWEEN.items() if key in found[0] and (same or key in ("accuracy", "ece"))}
+    names = {key: METRICS[key].label for key in COMPARED if key in found[0] and (same or key in ("accuracy", "ece"))}
     start = (
-        f"{baseline.name} has {score_text(baseline, 'accuracy')} %. The difference in points, on the same test samples"
+        f"{baseline.name} has {seeds_score(baseline, 'accuracy')} %. The difference in points, on the same test samples"
     )
     if len(pairs) == 1:
         parts = [f"{label} {points(*found[0][key])}" for key, label in names.items()]
@@ -137,19 +134,21 @@ def _posthoc(subject: Subject) -> list[str]:
     """What moving the logits to the uniform prior would give, for a classifier that is made for another one."""
     predictions = subject.predictions[0]
     prior = predictions.source_prior
+    if prior is None:
+        return predictions.caveats
     if float(prior.max() - prior.min()) < 1e-6:
         return []
     tested = class_counts(predictions.targets, predictions.num_classes) > 0
     uniform = tested / tested.sum()
     moved = [evaluate(each, uniform, shot_groups=subject.shot_groups, num_resamples=0) for each in subject.predictions]
-    trained = torch.allclose(prior, predictions.prior.to(prior), atol=1e-6)
+    trained = torch.allclose(prior, predictions.train_prior.to(prior), atol=1e-6)
     made = "the class frequencies of the training set" if trained else "other class frequencies than equal ones"
     rest = "" if bool(tested.all()) else ", over the classes that have a test sample,"
     parts = [f"balanced accuracy {mean_and_deviation([each.balanced_accuracy for each in moved], per_cent=True)} %"]
-    parts[0] += f" instead of {score_text(subject, 'balanced_accuracy')} %"
+    parts[0] += f" instead of {seeds_score(subject, 'balanced_accuracy')} %"
     if moved[0].few is not None:
         few = mean_and_deviation([each.few for each in moved], per_cent=True)
-        parts.append(f"few-shot classes {few} instead of {score_text(subject, 'few')} %")
+        parts.append(f"few-shot classes {few} instead of {seeds_score(subject, 'few')} %")
     return [
         f"It is made for {made}. Moved to equal ones after the fact{rest} by logit adjustment, without retraining (the "
         f"explorer below does it), it has: {', '.join(parts)}."

@@ -1,14 +1,13 @@
 """The numbers of a report, as text."""
 
-from collections.abc import Mapping, Sequence
 from statistics import fmean
-from typing import Any
 
 from torch import Tensor
 
+from balpoe.evaluation.catalogue import METRICS
 from balpoe.evaluation.metrics import shot_groups
 from balpoe.method.lambdas import expert_names
-from balpoe.report.console import COLUMNS, IN_PER_CENT, OF_A_TABLE, mean_and_deviation
+from balpoe.report.console import score_text
 from balpoe.report.inputs import Subject
 
 __all__ = [
@@ -20,9 +19,8 @@ __all__ = [
     "per_class",
     "points",
     "range_text",
-    "score_table",
-    "score_text",
     "seed_name",
+    "seeds_score",
 ]
 
 
@@ -33,9 +31,10 @@ def group_masks(subject: Subject) -> dict[str, Tensor]:
 
 def lambda_names(subject: Subject) -> list[str]:
     """Return a name for each expert."""
-    lambdas = subject.predictions[0].lambdas
-    if lambdas.ndim > 1:
-        return [f"expert {number + 1}" for number in range(len(lambdas))]
+    predictions = subject.predictions[0]
+    lambdas = predictions.lambdas
+    if lambdas is None or lambdas.ndim > 1:
+        return [f"expert {number + 1}" for number in range(predictions.num_experts)]
     return [name.removeprefix("expert, ") for name in expert_names(lambdas.tolist())]
 
 
@@ -57,18 +56,9 @@ def mean_score(subject: Subject, name: str) -> float | None:
     return fmean(present) if len(present) == len(values) else None
 
 
-def score_text(subject: Subject, name: str) -> str:
+def seeds_score(subject: Subject, name: str) -> str:
     """Return mean and deviation of a score over the seeds."""
-    return mean_and_deviation([evaluation[name] for evaluation in subject.evaluations], name in IN_PER_CENT)
-
-
-def score_table(rows: Mapping[str, Sequence[Mapping[str, Any]]]) -> tuple[list[str], list[list[str]]]:
-    """Return headings and rows of all scores, from names to the evaluations of each seed."""
-    headings = ["", *(COLUMNS[name] + (" %" if name in IN_PER_CENT else "") for name in OF_A_TABLE)]
-    return headings, [
-        [label, *(mean_and_deviation([each[name] for each in several], name in IN_PER_CENT) for name in OF_A_TABLE)]
-        for label, several in rows.items()
-    ]
+    return score_text(subject.evaluations, name)
 
 
 def per_cent(value: float | None) -> str:
@@ -83,7 +73,7 @@ def range_text(low: float, high: float) -> str:
 
 def interval_text(name: str, low: float, high: float) -> str:
     """Return the interval of a score as text."""
-    return range_text(low, high) if name in IN_PER_CENT else f"{low:.3f} to {high:.3f}"
+    return f"{METRICS[name].shown(low)} to {METRICS[name].shown(high)}"
 
 
 def points(value: float, low: float, high: float) -> str:

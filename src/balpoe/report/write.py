@@ -104,7 +104,7 @@ def report_parts(
         groups_part(subject, beside),
         classes_part(subject, baseline),
         reliability_part(subject),
-        experts_part(subject),
+        *([] if subject.evaluations[0]["check"] is None else [experts_part(subject)]),
         confusions_part(subject, data_root),
         shifted_part(subject),
         explorer_part(subject),

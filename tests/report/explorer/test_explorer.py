@@ -19,7 +19,7 @@ from balpoe.evaluation.predictions import Predictions
 from balpoe.report.explorer.pack import MEASURED, explorer, explorer_assets
 from made_predictions import HOSTILE, make
 
-METRICS = ("accuracy", "many", "medium", "few", "balanced", "ece", "mce")
+METRICS = ("accuracy", "balanced_accuracy", "many", "medium", "few", "ece", "mce")
 
 
 def page_of(*explorers):
@@ -34,8 +34,7 @@ def page_of(*explorers):
 
 
 def expected(evaluation):
-    values = {name: getattr(evaluation, name) for name in METRICS if name != "balanced"}
-    return values | {"balanced": evaluation.balanced_accuracy}
+    return {name: getattr(evaluation, name) for name in METRICS}
 
 
 class Opened:

@@ -5,7 +5,7 @@
 
   // How many times as frequent the first class is as the last one: about equal steps on a log scale.
   const RATIOS = [1, 1.25, 1.6, 2, 2.5, 3.2, 4, 5, 6.5, 8, 10, 13, 16, 20, 25, 32, 40, 50, 65, 80, 100];
-  const METRICS = ["accuracy", "many", "medium", "few", "balanced", "ece", "mce"];
+  const METRICS = { /* from the catalogue of metrics, when a page is made: name: { perCent, value: function } */ };
   const MOST_CHANGES = 10;
   const FEWEST = 5;
   const NUMBER = /^[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?$/i;
@@ -27,7 +27,7 @@
     for (let code = 0; code <= raw.levels; code++) levels[code] = Math.exp(-raw.deepest * (code / raw.levels) ** 2);
     const data = {
       classes, levels, names: raw.names, counts: raw.counts, tested: raw.tested, bins: raw.bins, kept: raw.kept,
-      train: unpack(raw.train, Float64Array), source: unpack(raw.source, Float64Array),
+      train: unpack(raw.train, Float64Array), source: raw.source === null ? null : unpack(raw.source, Float64Array),
       targets: unpack(raw.targets, Wide), codes: unpack(raw.codes, raw.levels > 255 ? Uint16Array : Uint8Array),
       labels: raw.labels === undefined ? null : unpack(raw.labels, Wide),
       rest: raw.rest === undefined ? null : unpack(raw.rest, Float32Array),
@@ -159,47 +159,53 @@
     return values.length ? values.reduce((a, b) => a + b, 0) / values.length : NaN;
   }
 
-  // All metrics as fractions under a prior; NaN where there is nothing to measure.
-  function measure(data, prediction, prior) {
+  // Without values that are NaN, those of classes that are not there.
+  function weightedMean(values, weights) {
+    let sum = 0;
+    let total = 0;
+    values.forEach((value, place) => {
+      if (Number.isNaN(value)) return;
+      sum += weights[place] * value;
+      total += weights[place];
+    });
+    return sum / total;
+  }
+
+  // All metrics under a prior; NaN where there is nothing to measure. What METRICS compute from is what is known here:
+  // of classes perClass, prior and members; of samples correct, confidence and weights; and the bins.
+  function measure(data, { correct, confidence }, prior) {
     const hits = new Float64Array(data.classes);
-    data.targets.forEach((label, row) => { hits[label] += prediction.correct[row]; });
+    data.targets.forEach((label, row) => { hits[label] += correct[row]; });
     const perClass = hits.map((hit, label) => (prior[label] > 0 ? hit / data.held[label] : NaN));
-    const members = { many: [], medium: [], few: [], balanced: [] };
-    let accuracy = 0;
-    let covered = 0;
+    const members = { all: [], many: [], medium: [], few: [] };
     perClass.forEach((value, label) => {
       if (Number.isNaN(value)) return;
-      accuracy += prior[label] * value;
-      covered += prior[label];
-      members.balanced.push(value);
+      members.all.push(value);
       members[data.group[label]].push(value);
     });
-    const bins = reliability(data, prediction, prior);
-    const gaps = bins.map((bin) => (bin.share > 0 ? Math.abs(bin.accuracy - bin.confidence) : 0));
-    return {
-      accuracy: accuracy / covered, many: mean(members.many), medium: mean(members.medium), few: mean(members.few),
-      balanced: mean(members.balanced), ece: gaps.reduce((total, gap, place) => total + gap * bins[place].share, 0),
-      mce: Math.max(...gaps), perClass, bins,
-    };
+    const weights = Float64Array.from(data.targets, (label) => prior[label] / data.held[label]);
+    const bins = reliability(data.bins, correct, confidence, weights);
+    const known = { perClass, prior, members, correct, confidence, weights, bins };
+    const values = Object.entries(METRICS).map(([name, metric]) => [name, metric.value(known)]);
+    return { ...Object.fromEntries(values), perClass, bins };
   }
 
   // Right-closed bins of confidence, each sample with the weight that makes the test set stand for the prior.
-  function reliability(data, prediction, prior) {
-    const bins = Array.from({ length: data.bins }, () => ({ mass: 0, confidence: 0, accuracy: 0, share: 0 }));
+  function reliability(number, correct, confidence, weights) {
+    const bins = Array.from({ length: number }, () => ({ mass: 0, confidence: 0, accuracy: 0, share: 0, gap: 0 }));
     let total = 0;
-    data.targets.forEach((label, row) => {
-      const weight = prior[label] / data.held[label];
-      const confidence = prediction.confidence[row];
-      const bin = bins[Math.min(data.bins - 1, Math.max(0, Math.ceil(confidence * data.bins) - 1))];
+    weights.forEach((weight, row) => {
+      const bin = bins[Math.min(number - 1, Math.max(0, Math.ceil(confidence[row] * number) - 1))];
       bin.mass += weight;
-      bin.confidence += weight * confidence;
-      bin.accuracy += weight * prediction.correct[row];
+      bin.confidence += weight * confidence[row];
+      bin.accuracy += weight * correct[row];
       total += weight;
     });
     for (const bin of bins.filter(({ mass }) => mass > 0)) {
       bin.share = bin.mass / total;
       bin.confidence /= bin.mass;
       bin.accuracy /= bin.mass;
+      bin.gap = Math.abs(bin.accuracy - bin.confidence);
     }
     return bins;
   }
@@ -213,13 +219,17 @@
 
   function percent(value) { return Number.isFinite(value) ? (100 * value).toFixed(1) : "-"; }
 
-  // The difference of two numbers as they are shown, in points.
-  function change(after, before) { return Number(percent(after)) - Number(percent(before)); }
+  function shown(value, perCent) {
+    return perCent ? percent(value) : Number.isFinite(value) ? value.toFixed(3) : "-";
+  }
 
-  function signed(points) {
-    if (!Number.isFinite(points)) return "-";
-    const text = Math.abs(points).toFixed(1);
-    return text === "0.0" ? text : `${points < 0 ? "\u2212" : "+"}${text}`;
+  // The difference of two numbers as they are shown.
+  function change(after, before, perCent = true) { return Number(shown(after, perCent)) - Number(shown(before, perCent)); }
+
+  function signed(difference, perCent) {
+    if (!Number.isFinite(difference)) return "-";
+    const text = Math.abs(difference).toFixed(perCent ? 1 : 3);
+    return Number(text) === 0 ? text : `${difference < 0 ? "\u2212" : "+"}${text}`;
   }
 
   function element(tag, text, attributes = {}) {
@@ -305,8 +315,8 @@
     function show() {
       const prior = current.values;
       const missing = data.names.filter((_, label) => prior[label] > 0 && data.tested[label] === 0);
-      const ratio = prior.map((share, label) => share / data.source[label]);
-      const nothing = Object.fromEntries([...METRICS.map((name) => [name, NaN]), ["bins", []]]);
+      const ratio = prior.map((share, label) => (data.source ? share / data.source[label] : 1)); // null: no posterior
+      const nothing = Object.fromEntries([...Object.keys(METRICS).map((name) => [name, NaN]), ["bins", []]]);
       const told = missing.length ? nothing : measure(data, predict(data, ratio), prior);
       const notTold = missing.length ? nothing : measure(data, asTrained, prior);
       part(".explorer-prior").textContent = current.words[0].toUpperCase() + current.words.slice(1);
@@ -332,9 +342,10 @@
     }
 
     function showTable(told, notTold) {
-      for (const name of METRICS) {
+      for (const [name, { perCent }] of Object.entries(METRICS)) {
         const cells = part(`[data-metric="${name}"]`).querySelectorAll("td");
-        [percent(notTold[name]), percent(told[name]), signed(change(told[name], notTold[name]))].forEach((text, place) => {
+        const difference = signed(change(told[name], notTold[name], perCent), perCent);
+        [shown(notTold[name], perCent), shown(told[name], perCent), difference].forEach((text, place) => {
           cells[place].textContent = text;
         });
       }

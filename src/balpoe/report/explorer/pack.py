@@ -5,8 +5,10 @@ Small tables are held whole; of large ones the most probable classes of a strati
 """
 
 import base64
+import html
 import json
 import math
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib import resources
@@ -17,10 +19,11 @@ import torch
 from torch import Tensor
 
 from balpoe.errors import UserError
+from balpoe.evaluation.catalogue import METRICS
 from balpoe.evaluation.deployment_prior import target_prior
 from balpoe.evaluation.metrics import shot_groups as checked_groups
 from balpoe.evaluation.predictions import Predictions
-from balpoe.method.ensemble import checked_source, product_of_experts, shift_prior
+from balpoe.method.ensemble import checked_source, product_of_experts
 
 __all__ = ["Explorer", "asset", "explorer", "explorer_assets"]
 
@@ -30,6 +33,7 @@ MOST_ROWS = 5_000
 MOST_CLASSES = 20
 DEEPEST = 20.0  # nats below the most probable class: exp(-20) is nothing for all but absurd priors
 COARSE, FINE = 2**8 - 1, 2**16 - 1
+KNOWN = "{ perClass, prior, members, correct, confidence, weights, bins }"  # to a metric's expression, in `measure`
 MEASURED = ("train", *(f"{side}-{ratio}" for side in ("forward", "backward") for ratio in (100, 50, 10)), "uniform")
 
 
@@ -66,14 +70,15 @@ def explorer(predictions: Predictions, *, shot_groups: tuple[int, int] = (20, 10
     checked_groups(predictions.class_counts, shot_groups)
     approximate = len(predictions) * predictions.num_classes > MOST_VALUES
     priors = _measured_priors(predictions)
-    packed, hits = _read(predictions, priors, approximate)
-    error = _largest_difference(packed, predictions, priors, hits)
+    packed = _read(predictions, approximate)
+    error = _largest_difference(packed, predictions, priors)
     template = Template(asset("explorer.html"))
-    html = template.substitute(
-        note=_note(packed, len(predictions), error, approximate),
+    page = template.substitute(
+        rows=_metric_rows(),
+        note=" ".join([*predictions.caveats, _note(packed, len(predictions), error, approximate)]),
         data=_script_json(_data(packed, predictions, shot_groups, num_bins)),
     )
-    return Explorer(html, approximate, error, len(packed.targets))
+    return Explorer(page, approximate, error, len(packed.targets))
 
 
 def asset(name: str) -> str:
@@ -83,7 +88,13 @@ def asset(name: str) -> str:
 
 def explorer_assets() -> tuple[str, str]:
     """Return the style sheet and the script of all explorers of a page."""
-    return asset("explorer.css"), asset("explorer.js")
+    functions = "".join(
+        f"\n    {name}: {{ perCent: {str(metric.per_cent).lower()}, value: ({KNOWN}) => {metric.explorer} }},"
+        for name, metric in METRICS.items()
+        if metric.explorer is not None
+    )
+    script = re.sub(r"(?<=const METRICS = \{) .* (?=\};)", lambda _: f"{functions}\n  ", asset("explorer.js"), count=1)
+    return asset("explorer.css"), script
 
 
 @dataclass(frozen=True)
@@ -103,32 +114,23 @@ class _Packed:
     """The largest code."""
 
 
-def _read(predictions: Predictions, priors: Sequence[Tensor], approximate: bool) -> tuple[_Packed, Tensor]:
-    """Pack the predictions, and count the exact right answers per class, not told and told of each prior.
-
-    Returns:
-        The packed predictions and hits of shape (1 + priors, classes).
-    """
+def _read(predictions: Predictions, approximate: bool) -> _Packed:
+    """Pack the predictions, block by block."""
     classes = predictions.num_classes
-    nothing = torch.zeros(classes, dtype=torch.float64)
-    moves = [nothing, *(shift_prior(nothing, prior, predictions.source_prior) for prior in priors)]
     chosen = torch.ones(len(predictions), dtype=torch.bool)
     if approximate:
         chosen = _stratified(predictions.targets, _ranks(predictions), MOST_ROWS)
     levels = FINE if len(predictions) * classes <= FINE_VALUES else COARSE
-    hits = torch.zeros(1 + len(priors), classes, dtype=torch.float64)
     parts, spread = [], torch.zeros(classes, dtype=torch.float64)
     for rows in predictions.blocks():
-        logits, targets = product_of_experts(predictions.expert_logits[rows].double()), predictions.targets[rows]
+        logits = product_of_experts(predictions.expert_logits[rows].double())
         depth = logits.amax(dim=1, keepdim=True) - logits
         if bool(depth.isnan().any()):
             row = rows.start + int(depth.isnan().any(dim=1).nonzero()[0])
             raise UserError(f"the logits of sample {row} are not numbers; check the network that gave them")
-        for place, move in enumerate(moves):
-            hits[place] += torch.bincount(targets[(logits + move).argmax(dim=1) == targets], minlength=classes)
         parts.append(_packed(depth[chosen[rows]], levels, approximate, spread))
     codes, labels, rest = zip(*parts, strict=True)
-    packed = _Packed(
+    return _Packed(
         torch.cat(codes),
         torch.cat(labels) if approximate else None,
         torch.cat(rest),
@@ -136,7 +138,6 @@ def _read(predictions: Predictions, priors: Sequence[Tensor], approximate: bool)
         predictions.targets[chosen],
         levels,
     )
-    return packed, hits
 
 
 def _packed(depth: Tensor, levels: int, approximate: bool, spread: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -155,14 +156,17 @@ def _codes(depth: Tensor, levels: int) -> Tensor:
     return codes.to(torch.uint8 if levels == COARSE else torch.int32)
 
 
-def _largest_difference(packed: _Packed, predictions: Predictions, priors: Sequence[Tensor], hits: Tensor) -> float:
+def _largest_difference(packed: _Packed, predictions: Predictions, priors: Sequence[Tensor]) -> float:
     """The largest difference between the accuracies of the page and the exact ones, in points."""
-    exact = hits / _tested(predictions)
-    source = checked_source(predictions.source_prior, predictions.num_classes)
-    not_told = _page_accuracy(packed, torch.ones_like(source))
+    targets, classes = predictions.targets, predictions.num_classes
+    right = [targets[answers == targets] for answers in predictions.answers(priors)]
+    exact = torch.stack([torch.bincount(labels, minlength=classes) for labels in right]) / _tested(predictions).double()
+    source, unchanged = _source(predictions), torch.ones(classes, dtype=torch.float64)
+    as_trained = _page_accuracy(packed, unchanged)
     differences = [0.0]
     for place, prior in enumerate(priors, start=1):
-        for page, true in ((not_told, exact[0]), (_page_accuracy(packed, prior / source), exact[place])):
+        adjusted = _page_accuracy(packed, unchanged if source is None else prior / source)
+        for page, true in ((as_trained, exact[0]), (adjusted, exact[place])):
             there = ~page.isnan()
             seen = (prior[there] @ page[there]) / prior[there].sum()
             differences.append(abs(float(seen - prior @ true.nan_to_num(0.0))))
@@ -193,6 +197,12 @@ def _measured_priors(predictions: Predictions) -> list[Tensor]:
     tested = _tested(predictions) > 0
     priors = [target_prior(word, predictions) * tested for word in MEASURED]
     return [prior / prior.sum() for prior in priors]
+
+
+def _source(predictions: Predictions) -> Tensor | None:
+    """The prior of the logits, checked; None if they are no posterior, and nothing is adjusted."""
+    source = predictions.source_prior
+    return None if source is None else checked_source(source, predictions.num_classes)
 
 
 def _ranks(predictions: Predictions) -> Tensor:
@@ -239,7 +249,7 @@ def _data(packed: _Packed, predictions: Predictions, shot_groups: tuple[int, int
         "levels": packed.levels,
         "kept": packed.codes.shape[1],
         "train": _base64(target_prior("train", predictions), np.float64),
-        "source": _base64(checked_source(predictions.source_prior, predictions.num_classes), np.float64),
+        "source": None if (source := _source(predictions)) is None else _base64(source, np.float64),
         "targets": _base64(packed.targets, wide),
         "codes": _base64(packed.codes, np.uint8 if packed.levels == COARSE else np.uint16),
     }
@@ -252,6 +262,18 @@ def _data(packed: _Packed, predictions: Predictions, shot_groups: tuple[int, int
 
 def _base64(values: Tensor, dtype: type) -> str:
     return base64.b64encode(values.numpy().astype(np.dtype(dtype).newbyteorder("<")).tobytes()).decode()
+
+
+def _metric_rows() -> str:
+    """The rows of the table of metrics, to be filled in by the page."""
+    rows = []
+    for name, metric in METRICS.items():
+        if metric.explorer is not None:
+            label = html.escape(metric.label[0].upper() + metric.label[1:])
+            note = html.escape(metric.meaning + (", lower is better" if metric.lower_is_better else ""))
+            head = f'<th scope="row">{label}<small>{note}</small></th>'
+            rows.append(f'<tr data-metric="{name}">{head}{3 * "<td></td>"}</tr>')
+    return "\n".join(rows)
 
 
 def _script_json(value: object) -> str:
