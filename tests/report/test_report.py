@@ -6,6 +6,7 @@ import os
 import re
 import shutil
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -22,7 +23,7 @@ from balpoe.experiments.presets import preset
 from balpoe.experiments.recipe import updated
 from balpoe.experiments.run_folder import train_run
 from balpoe.report.calibration import CALIBRATED, TOO_FEW, experts_part
-from balpoe.report.confusions import confused_pairs
+from balpoe.report.confusions import confused_pairs, confusions_part
 from balpoe.report.inputs import Subject, read_subjects
 from balpoe.report.render import Figure, Part, Table, html_page, markdown_page
 from balpoe.report.write import report_parts
@@ -355,6 +356,15 @@ def test_confused_pairs_against_a_loop(seed):
     assert [len(rows) for _, _, rows in found] == sorted(counted.values(), reverse=True)
     for true, answer, rows in found:
         assert all(targets[row] == true and answers[row] == answer for row in rows.tolist())
+
+
+def test_without_few_shot_classes_the_rarest_third_of_the_score_is_looked_at():
+    """Four of ten classes, as in the metric of that name."""
+    predictions = make(1000, 10)
+    predictions = replace(predictions, class_counts=predictions.class_counts + 20)  # at least 25 each
+    part = confusions_part(Subject("many", (predictions,), (), (20, 100)), "")
+    assert "the rarest third of the classes" in part.sentences[0]
+    assert {row[0] for row in part.blocks[0].rows} == {"6", "7", "8", "9"}
 
 
 def test_a_long_table_is_cut_and_says_so():

@@ -78,10 +78,10 @@ def shot_groups(class_counts: Tensor, thresholds: tuple[int, int] = (20, 100)) -
 
 
 def rarest_third(class_counts: Tensor) -> Tensor:
-    """Return which classes are the third with the fewest training samples, whatever their numbers.
+    """Return which classes are the third with the fewest training samples, whatever their numbers; rounded up.
 
-    >>> rarest_third(torch.tensor([9, 8, 7, 1000, 1, 6])).tolist()
-    [False, False, False, False, True, True]
+    >>> rarest_third(torch.tensor([9, 8, 7, 1000, 1, 6, 5])).tolist()
+    [False, False, False, False, True, True, True]
     """
     rarest = class_counts.argsort(stable=True)[: -(-len(class_counts) // 3)]
     return torch.zeros(len(class_counts), dtype=torch.bool).index_fill(0, rarest, True)

@@ -10,6 +10,7 @@ from torch import Tensor
 from balpoe.data.png import png
 from balpoe.data.registry import load_data
 from balpoe.errors import UserError
+from balpoe.evaluation.metrics import rarest_third
 from balpoe.evaluation.predictions import Predictions
 from balpoe.experiments.recipe import updated
 from balpoe.report.inputs import Subject
@@ -49,9 +50,7 @@ def confusions_part(subject: Subject, data_root: str) -> Part:
     few = group_masks(subject)["few"]
     who = "few-shot classes"
     if not bool(few.any()):
-        order = torch.argsort(predictions.class_counts, stable=True)
-        few = torch.zeros_like(few).index_fill(0, order[: max(1, len(order) // 3)], True)
-        who = "the rarest third of the classes"
+        few, who = rarest_third(predictions.class_counts), "the rarest third of the classes"
     pairs = confused_pairs(predictions, few)
     if not pairs:
         return Part("What rare classes are taken for", [f"No test sample of {who} is mistaken."])
