@@ -55,7 +55,7 @@ def test_an_entry_is_in_scores_json_intervals_and_differences(added):
     prior = [0.5, 0.3, 0.05, 0.05, 0.05, 0.05]
     weights = torch.tensor(prior)[added.targets].double()
     expected = float((weights * (confidence - right)).sum() / weights.sum())
-    assert evaluate(added, prior, told=False, num_resamples=0).margin == pytest.approx(expected)
+    assert evaluate(added, prior, adjust=False, num_resamples=0).margin == pytest.approx(expected)
 
 
 def test_a_file_from_before_the_metric_is_still_read(added):

@@ -1,4 +1,4 @@
-"""Priors of the place of use: the words against their formulas, the files against every way to get them wrong."""
+"""Deployment priors: the words against their formulas, the files against every way to get them wrong."""
 
 import json
 import math

@@ -103,7 +103,7 @@ def test_a_target_prior_moves_the_logits_and_weights_the_samples(predictions):
     assert evaluation.effective_samples == pytest.approx(sum(weights) ** 2 / sum(w * w for w in weights))
 
 
-def test_told_the_test_set_s_own_prior_nothing_is_weighted(predictions):
+def test_adjusted_to_the_test_set_s_own_prior_nothing_is_weighted(predictions):
     counts = torch.bincount(predictions.targets).double()
     evaluation = evaluate(predictions, counts / counts.sum(), num_resamples=0)
     assert evaluation.effective_samples == pytest.approx(60)
@@ -284,17 +284,25 @@ def test_a_class_that_the_target_prior_excludes_has_no_part_in_any_mean():
     assert whole.per_class[2:] == (None, None)
 
 
-def test_not_told_weights_the_samples_and_leaves_the_logits(predictions):
+def test_as_trained_weights_the_samples_and_leaves_the_logits(predictions):
     target = [0.1, 0.2, 0.3, 0.4]
-    evaluation = evaluate(predictions, target, told=False, num_resamples=0)
+    evaluation = evaluate(predictions, target, adjust=False, num_resamples=0)
     targets = predictions.targets.tolist()
     weights = [target[t] / targets.count(t) for t in targets]
     check(evaluation, naive(predictions.expert_logits.double().mean(dim=1), targets, weights))
     for expert in range(3):
         check(evaluation.experts[expert], naive(predictions.expert_logits[:, expert].double(), targets, weights))
-    told = evaluate(predictions, target, num_resamples=0)
-    assert evaluation.effective_samples == told.effective_samples
-    assert evaluation.check == told.check
+    adjusted = evaluate(predictions, target, num_resamples=0)
+    assert evaluation.effective_samples == adjusted.effective_samples
+    assert evaluation.check == adjusted.check
+
+
+def test_the_old_name_of_adjust_is_read(predictions):
+    assert evaluate(predictions, "train", told=False, num_resamples=0) == evaluate(
+        predictions, "train", adjust=False, num_resamples=0
+    )
+    with pytest.raises(UserError, match="told is the old name of adjust"):
+        evaluate(predictions, "train", told=False, adjust=False)
 
 
 def test_words_and_names_are_the_priors_they_stand_for(predictions):
@@ -330,7 +338,7 @@ def test_what_is_not_finite_is_refused():
 
 
 def test_weighted_and_subsampled_accuracy_agree_for_a_cross_entropy_model():
-    """Posteriors of the training prior, told a backward one: weights against a test set cut to that prior."""
+    """Posteriors of the training prior, adjusted to a backward one: weights against a test set cut to that prior."""
     problem, train = Gaussians(classes=6, separation=0.7), long_tail(6, 20)
     counts = (10_000 * train).round().long()
     labels = torch.arange(30_000) % 6
@@ -344,5 +352,5 @@ def test_weighted_and_subsampled_accuracy_agree_for_a_cross_entropy_model():
     direct = float((answers == cut.targets).double().mean())  # nothing weighted
     deviation = math.sqrt(direct * (1 - direct) / len(cut))
     assert weighted.accuracy == pytest.approx(direct, abs=3 * deviation)
-    assert weighted.accuracy > evaluate(predictions, "backward-20", told=False, num_resamples=0).accuracy + 0.02
+    assert weighted.accuracy > evaluate(predictions, "backward-20", adjust=False, num_resamples=0).accuracy + 0.02
     assert weighted.ece < 0.02  # exact posteriors, rightly moved, are calibrated

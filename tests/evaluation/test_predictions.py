@@ -274,7 +274,7 @@ def test_logits_that_are_no_posterior_are_weighted_and_never_adjusted(prediction
     assert (free.lambdas, free.source_prior, free.expert_priors) == (None, None, None)
     torch.testing.assert_close(free.train_prior, torch.tensor([0.4, 0.3, 0.2, 0.1]))
     found = evaluate(free, "forward-10", num_resamples=0)
-    as_trained = evaluate(predictions, "forward-10", told=False, num_resamples=0)
+    as_trained = evaluate(predictions, "forward-10", adjust=False, num_resamples=0)
     assert found.metrics == as_trained.metrics
     assert [expert.metrics for expert in found.experts] == [expert.metrics for expert in as_trained.experts]
     assert found.effective_samples == as_trained.effective_samples < 7

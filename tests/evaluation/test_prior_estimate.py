@@ -1,4 +1,4 @@
-"""The estimated prior of the place of use, and the check whether any prior explains the predictions."""
+"""The estimated deployment prior, and the check whether any prior explains the predictions."""
 
 import pytest
 import torch
@@ -63,10 +63,10 @@ def test_a_shift_of_the_labels_is_found_used_and_explains_the_predictions(lambda
     moved = estimate.adjusted(predictions)
     torch.testing.assert_close(moved.logits, estimate.shift.adjust(predictions.logits))
     torch.testing.assert_close(moved.source_prior.double(), estimate.shift.prior, rtol=1e-5, atol=1e-7)
-    told, plain = (evaluate(p, num_resamples=0) for p in (moved, predictions))
-    assert told.accuracy > plain.accuracy
-    assert told.nll < plain.nll
-    assert told.effective_samples == 1500
+    adjusted, plain = (evaluate(p, num_resamples=0) for p in (moved, predictions))
+    assert adjusted.accuracy > plain.accuracy
+    assert adjusted.nll < plain.nll
+    assert adjusted.effective_samples == 1500
     # Moved on to another prior, it starts from the estimate.
     target = torch.full((CLASSES,), 1 / CLASSES, dtype=torch.float64)
     again = shift_prior(moved.logits, target, moved.source_prior).log_softmax(dim=1)

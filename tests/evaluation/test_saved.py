@@ -6,7 +6,7 @@ import json
 import pytest
 
 from balpoe import evaluate
-from balpoe.evaluation.saved import is_evaluation
+from balpoe.evaluation.saved import current_evaluation, is_evaluation
 from balpoe.evaluation.shifted_tests import full_evaluation
 from made_predictions import make
 
@@ -20,6 +20,16 @@ def test_what_is_written_is_taken():
     missing = missing.subset(missing.targets != 4)
     assert is_evaluation(json.loads(json.dumps(full_evaluation(missing, (20, 100)))), experts=3)
     assert not is_evaluation(evaluate(missing, num_resamples=0).to_dict(), experts=3)  # no shifted test sets
+
+
+def test_a_file_with_old_names_is_read():
+    rows = [{**row, "not_told": row["as_trained"], "told": row["adjusted"]} for row in WHOLE["shifted"]]
+    for row in rows:
+        del row["as_trained"], row["adjusted"]
+    old = {**WHOLE, "shifted": rows}
+    assert not is_evaluation(old, experts=3)
+    assert current_evaluation(old) == WHOLE == current_evaluation(WHOLE)
+    assert current_evaluation({"shifted": 3}) == {"shifted": 3}
 
 
 def places(value, path=()):

@@ -35,19 +35,19 @@ def test_accuracies_against_the_subsets_written_out():
     counts = long_tailed_counts(CLASSES, 100, 50)
     rows = long_tailed_indices(predictions.targets, counts)
     logits, labels = predictions.expert_logits[rows].mean(dim=1), predictions.targets[rows]
-    assert forward.not_told == pytest.approx(float((logits.argmax(dim=1) == labels).double().mean()))
+    assert forward.as_trained == pytest.approx(float((logits.argmax(dim=1) == labels).double().mean()))
     frequency = torch.tensor(counts) / sum(counts)
-    told = (logits + frequency.log()).argmax(dim=1)
-    assert forward.told == pytest.approx(float((told == labels).double().mean()))
+    moved = (logits + frequency.log()).argmax(dim=1)
+    assert forward.adjusted == pytest.approx(float((moved == labels).double().mean()))
 
 
 def test_a_cross_entropy_model_is_moved_from_the_training_prior():
-    """Told the prior, exact cross-entropy and exact balanced experts agree: both then know everything."""
+    """Adjusted to the prior, exact cross-entropy and exact balanced experts agree: both then know everything."""
     biased, balanced = (shifted_test_sets(predictions_of(lambdas)) for lambdas in ([1.0], [1.0, 0.0, -1.0]))
     for ours, theirs in zip(biased, balanced, strict=True):
-        assert ours.told == pytest.approx(theirs.told, abs=1e-3)
-    assert biased[-1].not_told < balanced[-1].not_told < balanced[-1].told
-    assert biased[-1].told - biased[-1].not_told > 0.1
+        assert ours.adjusted == pytest.approx(theirs.adjusted, abs=1e-3)
+    assert biased[-1].as_trained < balanced[-1].as_trained < balanced[-1].adjusted
+    assert biased[-1].adjusted - biased[-1].as_trained > 0.1
 
 
 def test_small_and_unbalanced_test_sets():

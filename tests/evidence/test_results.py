@@ -317,7 +317,7 @@ def test_what_the_page_on_priors_says_of_temperatures():
     gains = [100 * (row["tempered"]["accuracy"] - row["evaluation"]["accuracy"]) for row in sure]
     temperatures = [row["tempered"]["temperature"] for row in sure]
     found = f"by temperatures of {min(temperatures):.2f} to {max(temperatures):.2f}"
-    assert f"gain {min(gains):.1f} to {max(gains):.1f} points on validation pictures {found}" in text
+    assert f"gain {min(gains):.1f} to {max(gains):.1f} points on validation images {found}" in text
     losses = [100 * (row["evaluation"]["accuracy"] - row["tempered"]["accuracy"]) for row in changes[:-1]]
     assert f"lose {min(losses):.1f} to {max(losses):.1f} points" in text
 

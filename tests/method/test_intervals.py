@@ -38,7 +38,7 @@ def test_the_seed_decides():
 @pytest.mark.parametrize("at_once", [1, 7, 1000])
 def test_counts_are_those_of_resamples_drawn_one_by_one(monkeypatch, at_once):
     targets, seen = torch.tensor([2, 0, 0, 1, 2, 2, 0, 1]), []
-    monkeypatch.setattr("balpoe.method.intervals.BLOCK_VALUES", at_once * len(targets))
+    monkeypatch.setattr("balpoe.method.intervals.RESAMPLED_VALUES", at_once * len(targets))
     bootstrap(lambda counts: seen.append(counts) or counts, targets, num_resamples=20, seed=3)
     generator = torch.Generator().manual_seed(3)
     rows = [stratified_resample(targets, generator) for _ in range(20)]

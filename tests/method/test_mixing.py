@@ -67,7 +67,7 @@ def test_alpha_zero_leaves_the_batch_as_it_is():
     assert torch.equal(mixup(images, alpha=0).images, images)
     with pytest.raises(UserError, match="alpha must be a number from 0"):
         mixup(images, alpha=-1)
-    with pytest.raises(UserError, match="CutMix wants pictures"):
+    with pytest.raises(UserError, match="CutMix wants images"):
         cutmix(images)
 
 

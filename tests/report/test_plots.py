@@ -79,7 +79,7 @@ def test_marks_and_lines_are_where_the_numbers_are(axes):
     plot_accuracy_by_count([10, 20, 30], {"a": [0.1, None, 0.3]}, axes)
     assert axes.collections[0].get_offsets().flatten().tolist() == pytest.approx([10, 10, 30, 30])
     other = Figure().subplots()
-    plot_shifted(["forward-2", "uniform"], {"not told": [0.5, 0.6], "told": [0.7, 0.6]}, other)
+    plot_shifted(["forward-2", "uniform"], {"as trained": [0.5, 0.6], "adjusted": [0.7, 0.6]}, other)
     assert [list(line.get_ydata()) for line in other.lines] == [[50, 60], [70, 60]]
     third = Figure().subplots()
     plot_marginal([0.7, 0.3], [0.6, 0.4], third)

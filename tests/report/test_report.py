@@ -22,11 +22,11 @@ from balpoe.evaluation.shifted_tests import full_evaluation
 from balpoe.experiments.presets import preset
 from balpoe.experiments.recipe import updated
 from balpoe.experiments.run_folder import train_run
-from balpoe.report.calibration import CALIBRATED, TOO_FEW, experts_part
-from balpoe.report.confusions import confused_pairs, confusions_part
+from balpoe.report.calibration import CALIBRATED, TOO_FEW, experts_section
+from balpoe.report.confusions import confused_pairs, confusions_section
 from balpoe.report.inputs import Subject, read_subjects
-from balpoe.report.render import Figure, Part, Table, html_page, markdown_page
-from balpoe.report.write import report_parts
+from balpoe.report.render import Figure, Section, Table, html_page, markdown_page
+from balpoe.report.write import report_sections
 from gaussians import Gaussians
 from made_predictions import HOSTILE, make
 
@@ -99,7 +99,7 @@ def test_numbers_are_those_of_the_runs(page, runs):
     assert "dataset = &quot;digits-lt&quot;" in text
 
 
-def test_the_parts_come_in_order(page):
+def test_the_sections_come_in_order(page):
     titles = re.findall(r"<h2>(.*?)</h2>", page.read_text(encoding="utf-8"))
     assert titles == [
         "What was trained on what",
@@ -111,7 +111,7 @@ def test_the_parts_come_in_order(page):
         "Are the experts what the theory needs?",
         "What rare classes are taken for",
         "Where other classes are common",
-        "Try another place of use",
+        "Try another deployment prior",
         "Seed by seed",
         "How to do it again",
     ]
@@ -119,7 +119,7 @@ def test_the_parts_come_in_order(page):
 
 def test_every_figure_is_saved_and_has_its_words_and_numbers(page):
     subjects = read_subjects([str(page.parent / "ours"), str(page.parent / "plain")])
-    figures = [block for part in report_parts(*subjects[:1]) for block in part.blocks if isinstance(block, Figure)]
+    figures = [block for part in report_sections(*subjects[:1]) for block in part.exhibits if isinstance(block, Figure)]
     assert len(figures) == 6
     for figure in figures:
         folder = page.with_name("report_figures")
@@ -148,7 +148,7 @@ def test_the_page_in_a_browser(page, browser, scheme, width):
     )
     assert tab.evaluate("document.documentElement.scrollWidth") <= width
     assert colours(tab.screenshot()) > 20
-    tab.locator("#part-9").scroll_into_view_if_needed()
+    tab.locator("#section-9").scroll_into_view_if_needed()
     assert colours(tab.screenshot()) > 20
     assert tab.locator(".explorer").inner_text().count("%") > 3
     assert complaints == []
@@ -272,7 +272,7 @@ def test_experts_with_one_lambda_and_a_class_without_test_samples(tmp_path, brow
     assert "expert 1, lambda 1" in text
     assert "expert 2, lambda 1" in text
     assert "over the classes that have a test sample" in text
-    assert "cannot be told: a class has no test sample" in text
+    assert "unknown: a class has no test sample" in text
     tab, complaints, _ = opened(browser, tmp_path / "p.html")
     assert complaints == []
     assert "Under forward-10, accuracy is" in tab.locator(".explorer").inner_text()
@@ -294,8 +294,8 @@ def test_exact_experts_are_called_calibrated_also_on_few_samples(experts):
         wrong = Predictions(3 * logits, targets, counts, torch.tensor(lambdas, dtype=torch.float64))
         for predictions, calibrated in ((exact, True), (wrong, False)):
             evaluation = full_evaluation(predictions, (20, 100))
-            part = experts_part(Subject("x", (predictions,), (evaluation,), (20, 100)))
-            verdicts = [row[-1] for row in part.blocks[1].rows]
+            part = experts_section(Subject("x", (predictions,), (evaluation,), (20, 100)))
+            verdicts = [row[-1] for row in part.exhibits[1].rows]
             assert all(verdict in (CALIBRATED, TOO_FEW) for verdict in verdicts) == calibrated, verdicts
 
 
@@ -314,14 +314,14 @@ def test_half_a_character_in_a_name(tmp_path):
     assert "a?" in (tmp_path / "p.html").read_text(encoding="utf-8")
 
 
-def test_the_prior_of_the_place_of_use(runs, tmp_path):
+def test_the_deployment_prior(runs, tmp_path):
     run = runs / "ours" / "seed-0"
     arguments = ["--prior", "backward-50", "--format", "md", "--out", str(tmp_path / "r.md")]
     assert main(["report", str(run), *arguments]) == 0
     text = (tmp_path / "r.md").read_text(encoding="utf-8")
     predictions = load_predictions(run)
-    for name, told in (("not told", False), ("told", True)):
-        scores = evaluate(predictions, "backward-50", told=told, shot_groups=(10, 50), num_resamples=0)
+    for name, adjust in (("as trained", False), ("adjusted", True)):
+        scores = evaluate(predictions, "backward-50", adjust=adjust, shot_groups=(10, 50), num_resamples=0)
         assert f"| {name} | {100 * scores.accuracy:.1f} | {100 * scores.balanced_accuracy:.1f} |" in text
     assert f"samples are worth {scores.effective_samples:,.0f}" in text
 
@@ -362,16 +362,16 @@ def test_without_few_shot_classes_the_rarest_third_of_the_score_is_looked_at():
     """Four of ten classes, as in the metric of that name."""
     predictions = make(1000, 10)
     predictions = replace(predictions, class_counts=predictions.class_counts + 20)  # at least 25 each
-    part = confusions_part(Subject("many", (predictions,), (), (20, 100)), "")
+    part = confusions_section(Subject("many", (predictions,), (), (20, 100)), "")
     assert "the rarest third of the classes" in part.sentences[0]
-    assert {row[0] for row in part.blocks[0].rows} == {"6", "7", "8", "9"}
+    assert {row[0] for row in part.exhibits[0].rows} == {"6", "7", "8", "9"}
 
 
 def test_a_long_table_is_cut_and_says_so():
     table = Table(["a", "b"], [[str(row), "x"] for row in range(1000)])
-    text = html_page("long", [Part("all", ["words"], [table])])
+    text = html_page("long", [Section("all", ["words"], [table])])
     assert "And 700 more rows" in text
-    assert markdown_page("long", [Part("all", [], [table])]).count("| x |") == 1000
+    assert markdown_page("long", [Section("all", [], [table])]).count("| x |") == 1000
 
 
 @pytest.mark.parametrize(

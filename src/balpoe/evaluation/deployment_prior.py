@@ -1,4 +1,4 @@
-"""The label prior of the place of use: by a word, by the weight of each class, or from a file."""
+"""The deployment prior: by a word, by the weight of each class, or from a file."""
 
 import csv
 import io
@@ -33,7 +33,7 @@ class Labelled(Protocol):
 
     @property
     def class_counts(self) -> Tensor:
-        """Of the training set."""
+        """Number of training samples of each class."""
 
     @property
     def num_classes(self) -> int:
@@ -48,10 +48,11 @@ def target_prior(spec: Any, predictions: Labelled) -> Tensor:
     """Return a label prior that sums to 1, in float64, (classes,).
 
     Args:
-        spec: "uniform"; "train", what the model was trained with; "forward-R" or "backward-R", where the class of rank
-            k of K by training count has weight R^(-k/(K-1)), counted from the most frequent or the least frequent;
-            a mapping from class names to weights or counts; or a row of weights. A weight may be 0.
-        predictions: Those that the prior is for, or a model.
+        spec: Prior in one of several forms: "uniform"; "train", what the model was trained with; "forward-R" or
+            "backward-R", where the class of rank k of K by training count has weight R^(-k/(K-1)), counted from the
+            most frequent or the least frequent; a mapping from class names to weights or counts; or a row of weights.
+            A weight may be 0.
+        predictions: Predictions that the prior is for, or a model.
 
     >>> from balpoe import Predictions
     >>> predictions = Predictions(torch.zeros(2, 1, 3), torch.tensor([0, 1]), [10, 70, 20], [1], ("a", "b", "c"))
@@ -91,12 +92,12 @@ def read_prior(path: str | Path, class_names: Sequence[str]) -> Tensor:
     Args:
         path: A .csv with the columns class and weight, with or without a line of headings, or a .json object
             from class to weight. Weights are shares or counts; all classes have one, 0 if they do not occur.
-        class_names: Of the model.
+        class_names: Class names of the model.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
-    ...     _ = Path(folder, "place.json").write_text('{"cat": 30, "dog": 10}')
-    ...     read_prior(f"{folder}/place.json", ("dog", "cat"))
+    ...     _ = Path(folder, "deployment.json").write_text('{"cat": 30, "dog": 10}')
+    ...     read_prior(f"{folder}/deployment.json", ("dog", "cat"))
     tensor([0.2500, 0.7500], dtype=torch.float64)
     """
     path = Path(path)
@@ -202,5 +203,5 @@ def _checked_weight(where: str, name: str, weight: Any) -> float:
     except OverflowError:
         value = math.inf
     if not 0 <= value < math.inf:
-        raise UserError(f"{where}: the weight of class {name!r} must be a number from 0, but is {weight!r}; mend it")
+        raise UserError(f"{where}: the weight of class {name!r} must be a number from 0, but is {weight!r}; fix it")
     return value

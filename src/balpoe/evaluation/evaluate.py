@@ -23,6 +23,7 @@ from balpoe.evaluation.predictions import Predictions
 from balpoe.method.ensemble import product_of_experts, shift_prior
 from balpoe.method.intervals import LEAST_EVIDENCE, bootstrap, mean_interval, wilson_interval
 from balpoe.method.priors import checked_prior
+from balpoe.old_names import reads_old_names
 
 __all__ = ["Evaluation", "PriorCheck", "Scores", "compare", "evaluate"]
 
@@ -63,7 +64,7 @@ class PriorCheck:
     marginal_kl: float
     """Divergence of that from its prior, as the paper draws it: grows with separation even for a perfect expert."""
     weighted_kl: float | None
-    """The same over test data weighted to its prior: 0 for a calibrated expert; None if a class has no test sample."""
+    """That divergence over test data weighted to its prior: 0 if calibrated; None if a class has no test sample."""
     weighted_ece: float | None
     """The expert's ECE under those weights."""
 
@@ -88,7 +89,7 @@ class Evaluation(Scores):
     """95 % bootstrap intervals over the test samples."""
     experts: tuple[Scores, ...] = field(default=(), repr=False)
     check: PriorCheck | None = field(default=None, repr=False)
-    """Of the ensemble, for the prior P^mean(lambda)."""
+    """The ensemble's, for the prior P^mean(lambda)."""
     expert_checks: tuple[PriorCheck, ...] = field(default=(), repr=False)
     parameters: int | None = None
     multiply_adds: int | None = None
@@ -103,11 +104,12 @@ class Evaluation(Scores):
         }
 
 
+@reads_old_names("evaluate")
 def evaluate(
     predictions: Predictions,
     target_prior: Any = None,
     *,
-    told: bool = True,
+    adjust: bool = True,
     shot_groups: tuple[int, int] = SHOT_GROUPS,
     num_bins: int = 15,
     num_resamples: int = 1000,
@@ -116,15 +118,15 @@ def evaluate(
     """Return all metrics of saved predictions, for the ensemble and for each expert.
 
     Args:
-        predictions: From `predict`, or loaded.
-        target_prior: None takes the logits as trained. A prior of the place of use moves them there from
-            their own, and weights the test samples so that they stand for that prior. Shares that sum to 1, a mapping
-            from class names to weights, or a word: "uniform", "train", "forward-R" or "backward-R".
-        told: False weights the samples to the prior but leaves the logits as trained: what not telling them costs.
-        shot_groups: A class is few-shot below the first and many-shot above the second number.
-        num_bins: Of the calibration errors.
-        num_resamples: Of the bootstrap; 0 for no intervals.
-        seed: Of the bootstrap.
+        predictions: Predictions of `predict`, or loaded ones.
+        target_prior: Deployment prior: shares that sum to 1, a mapping from class names to weights, or a word
+            ("uniform", "train", "forward-R", "backward-R"). The logits are adjusted to it, and the test samples are
+            weighted so that they stand for it. None: everything as trained.
+        adjust: Whether to adjust the logits; False weights the samples alone, and shows what adjusting is worth.
+        shot_groups: Thresholds: a class is few-shot below the first number and many-shot above the second.
+        num_bins: Number of calibration bins.
+        num_resamples: Number of resamples of the bootstrap; 0 for no intervals.
+        seed: Seed of the bootstrap.
 
     >>> logits = torch.tensor([[[2.0, 0.0]], [[0.0, 1.0]], [[1.0, 0.0]]])
     >>> predictions = Predictions(logits, torch.tensor([0, 1, 1]), torch.tensor([90, 10]), torch.tensor([0.0]))
@@ -139,7 +141,7 @@ def evaluate(
     if isinstance(target_prior, str | Mapping):
         target_prior = target_priors.target_prior(target_prior, predictions)
     weights = None if target_prior is None else _weights(predictions, target_prior)
-    summaries = _summaries(predictions, target_prior if told else None, num_bins, weights)
+    summaries = _summaries(predictions, target_prior if adjust else None, num_bins, weights)
     ensemble, *experts = summaries
     measure = _Measure(predictions, shot_groups, num_bins, weights)
     intervals = measure.intervals(ensemble, num_resamples, seed) if num_resamples else {}
@@ -204,7 +206,7 @@ class _Summary:
     classwise: ClasswiseSums
     marginal: Tensor
     own_marginal: Tensor
-    """The same, of samples weighted to the prior that the predictor is made for."""
+    """The marginal of samples weighted to the prior that the predictor is made for."""
 
 
 def _resampled_metrics() -> dict[str, Metric]:
@@ -297,7 +299,7 @@ class _Measure:
 
 
 def _summaries(predictions: Predictions, target_prior: Any, num_bins: int, weights: Tensor | None) -> list[_Summary]:
-    """Of the ensemble, then of each expert, in one pass over blocks of rows."""
+    """Summaries of the ensemble, then of each expert, in one pass over blocks of rows."""
     own = _own_weights(predictions)
     return _total(
         lambda rows: _block_summaries(predictions, rows, target_prior, num_bins, weights, own),
@@ -306,7 +308,7 @@ def _summaries(predictions: Predictions, target_prior: Any, num_bins: int, weigh
 
 
 def _total(summaries: Callable[[slice], list[_Summary]], blocks: Sequence[slice]) -> list[_Summary]:
-    """Of all blocks, by halves: joined one by one, the many small blocks of many classes would be copied again each."""
+    """Summaries of all blocks, joined by halves: one by one, many small blocks would be copied again each time."""
     if len(blocks) == 1:
         return summaries(blocks[0])
     half = len(blocks) // 2

@@ -33,8 +33,8 @@ def weighted_mean(values: Tensor, weights: Tensor | None = None) -> Tensor:
     """Return the mean over the samples; a sample of weight 0 has no part in it, even if it is an infinite loss.
 
     Args:
-        values: One per sample, (samples,).
-        weights: (samples,), or rows of them, (rows, samples), which give one mean each.
+        values: One number per sample, (samples,).
+        weights: One weight per sample, (samples,), or rows of them, (rows, samples), which give one mean each.
 
     >>> weighted_mean(torch.tensor([1.0, 3.0]), torch.tensor([3.0, 1.0]))
     tensor(1.5000, dtype=torch.float64)
@@ -52,9 +52,9 @@ def accuracy_per_class(correct: Tensor, targets: Tensor, num_classes: int, count
 
     Args:
         correct: Whether the answer was right, (samples,).
-        targets: (samples,).
-        num_classes: Classes.
-        counts: How often each sample counts, (samples,), or rows of that, (rows, samples), for (rows, classes).
+        targets: Labels, (samples,).
+        num_classes: Number of classes.
+        counts: Frequency of each sample, (samples,), or rows of that, (rows, samples), for (rows, classes).
             Importance weights are not wanted: they are the same for all samples of a class and cancel.
 
     >>> accuracy_per_class(torch.tensor([True, False, True]), torch.tensor([0, 0, 1]), 3)
@@ -125,10 +125,10 @@ def calibration_bins(
     """Return the reliability diagram's numbers: right-closed bins, 1.0 in the last one and 0 in the first.
 
     Args:
-        confidence: The probability given to the answer, (samples,).
+        confidence: Probability given to the answer, (samples,).
         correct: Whether it was right, (samples,).
-        num_bins: How many bins.
-        weights: One per sample, or rows of them, (rows, samples).
+        num_bins: Number of bins.
+        weights: One weight per sample, or rows of them, (rows, samples).
 
     >>> bins = calibration_bins(torch.tensor([0.97, 1.0]), torch.tensor([True, False]))
     >>> round(float(expected_calibration_error(bins)), 4)
@@ -177,10 +177,10 @@ def classwise_sums(
     """Return what the bins of each class need, of a block of samples.
 
     Args:
-        probabilities: (samples, classes), of which almost all lie in the first bin where there are many classes.
-        targets: (samples,).
-        num_bins: How many bins.
-        weights: One per sample.
+        probabilities: Probabilities, (samples, classes); of many classes almost all lie in the first bin.
+        targets: Labels, (samples,).
+        num_bins: Number of bins.
+        weights: One weight per sample.
 
     >>> sums = classwise_sums(torch.tensor([[0.97, 0.03], [1.0, 0.0]]), torch.tensor([0, 1]))
     >>> sums.index.tolist(), sums.joined(sums).bins().mass[:, [0, 14]].tolist()
@@ -199,7 +199,7 @@ def classwise_sums(
 
 
 def _sums(index: Tensor, masses: Tensor, size: int) -> Tensor:
-    """Of masses, (..., samples), over the samples of each index, (..., size)."""
+    """Sums of masses, (..., samples), over the samples of each index, (..., size)."""
     return masses.new_zeros(*masses.shape[:-1], size).scatter_add_(-1, index.expand_as(masses), masses)
 
 

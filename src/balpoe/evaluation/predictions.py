@@ -284,7 +284,7 @@ def predict(
     """Run a network once over a test set, on the device it is on.
 
     Args:
-        network: From normalised samples to expert logits.
+        network: Network from normalised samples to expert logits.
         test: Raw samples with their preprocessing, in memory or in files.
         class_counts: Number of training samples of each class: they define the shot groups and the priors.
         lambdas: Lambdas of the loss, if it has any.
@@ -369,7 +369,7 @@ def _lambdas_or_source(arrays: dict[str, np.ndarray], experts: int) -> tuple[Ten
 
 
 def _expert_logits(arrays: dict[str, np.ndarray]) -> Tensor:
-    """Of shape (samples, experts, classes), each row with a finite sum of exponentials."""
+    """Logits of shape (samples, experts, classes), each row with a finite sum of exponentials."""
     if "probabilities" in arrays or "probs" in arrays:
         raise UserError("probabilities lose what is close to 0 and 1; save their logarithm as log_probabilities")
     given = [name for name in ("logits", "log_probabilities") if name in arrays]

@@ -1,9 +1,9 @@
-"""The label prior of the place of use, estimated from unlabelled predictions, and whether any prior explains them.
+"""The deployment prior, estimated from unlabelled predictions, and whether any prior explains them.
 
 If the labels alone have shifted, validation samples weighted to the right prior look like the predictions: their
 answers, their confidence and the spread of their logits have the same distributions. The largest distance of the
-distribution functions (Kolmogorov and Smirnov) is compared with what chance gives then. All three are those of the
-network as it is: a calibration fitted on the validation samples would make these look better than others.
+distribution functions (Kolmogorov and Smirnov) is compared with what random samples give then. All three are
+those of the network as it is: a calibration fitted on the validation samples would make these look better than others.
 """
 
 from collections.abc import Iterator
@@ -28,7 +28,7 @@ INTERVAL_POINTS = 5
 
 @dataclass(frozen=True)
 class TargetEstimate:
-    """An estimated prior of the place of use, and how well it explains the predictions.
+    """An estimated deployment prior, and how well it explains the predictions.
 
     >>> generator = torch.Generator().manual_seed(0)
     >>> labels = torch.randint(2, (400,), generator=generator)
@@ -42,13 +42,13 @@ class TargetEstimate:
     shift: PriorEstimate
     """The prior on the curve P^lambda, or any prior where there is no such curve; its interval; whether it is used."""
     fit_p_value: float | None
-    """Of the first prior that explains the predictions, or the best that does not; None without a check."""
+    """P-value of the first prior that explains the predictions, or the best that does not; None without a check."""
     unseen: float
     """The share of the estimate that falls to classes without a validation sample."""
 
     @property
     def changed(self) -> bool | None:
-        """Whether no prior explains the predictions: the pictures themselves seem to have changed."""
+        """Whether no prior explains the predictions: the images themselves seem to have changed."""
         return None if self.fit_p_value is None else self.fit_p_value < CHANGE_LEVEL
 
     def adjusted(self, predictions: Predictions) -> Predictions:
@@ -63,9 +63,9 @@ def estimate_target(predictions: Predictions, validation: Predictions, *, seed: 
     """Estimate the label prior behind predictions, whose labels are not looked at.
 
     Args:
-        predictions: Of the place of use.
-        validation: Labelled predictions of the same model on other samples, from before the change of place.
-        seed: Of the bootstrap.
+        predictions: Unlabelled predictions of the deployment.
+        validation: Labelled predictions of the same model on other samples, from before deployment.
+        seed: Seed of the bootstrap.
 
     >>> predictions = Predictions(torch.zeros(3, 1, 2), torch.tensor([0, 1, 1]), [90, 10], [0])
     >>> estimate_target(predictions, predictions)
@@ -107,7 +107,7 @@ def posterior_source(predictions: Predictions) -> Tensor:
 def _candidates(found: PriorEstimate, logits: Tensor, train: Tensor) -> Iterator[Tensor]:
     """Priors that may explain the predictions: those that are used and likely, the interval's, and the best of all.
 
-    An estimate is off where the calibration is; that one wrong prior explains nothing says little about the pictures.
+    An estimate is off where the calibration is; that one wrong prior explains nothing says little about the images.
     """
     assert found.calibration is not None  # it was fitted on the validation data
     yield from (found.prior, found.estimate)
@@ -129,21 +129,21 @@ def _check_validation(predictions: Predictions, validation: Predictions) -> None
 
 
 def _looks(logits: Tensor) -> Tensor:
-    """What other pictures would change: confidence, spread of the logits, and answer of each sample, (3, samples)."""
+    """What other images would change: confidence, spread of the logits, and answer of each sample, (3, samples)."""
     logits = logits.double()
     confidence, answer = logits.softmax(dim=1).max(dim=1)
     return torch.stack([confidence, logits.std(dim=1), answer.double()])
 
 
 def _fit_p_value(ours: Tensor, theirs: Tensor, targets: Tensor, prior: Tensor, generator: torch.Generator) -> float:
-    """How often chance sets two such samples further apart, if the labels alone shifted, to `prior`.
+    """How often two such random samples lie further apart, if the labels alone shifted, to `prior`.
 
     Args:
         ours: Looks of the samples in question, (looks, samples).
-        theirs: Of the validation samples.
-        targets: Of the validation samples.
-        prior: (classes,).
-        generator: Of the resamples.
+        theirs: Looks of the validation samples.
+        targets: Labels of the validation samples.
+        prior: Prior of the samples in question, (classes,).
+        generator: Source of the resamples.
     """
     counts = torch.bincount(targets, minlength=len(prior))
     weights = (prior / counts.clamp(min=1))[targets]
@@ -172,7 +172,7 @@ class _Steps:
 def _null_difference(weights: Tensor, targets: Tensor, samples: int, generator: torch.Generator) -> Tensor:
     """Weights of a sample drawn from the weighted validation set, less those of another validation set of this make.
 
-    Both are resampled: a validation set of 20 samples a class is itself a matter of chance.
+    Both are resampled: a validation set of 20 samples a class is itself random.
     """
     drawn = torch.multinomial(weights, samples, replacement=True, generator=generator)
     again = torch.bincount(stratified_resample(targets, generator), minlength=len(weights))

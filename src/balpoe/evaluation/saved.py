@@ -4,14 +4,22 @@ from collections.abc import Callable
 from typing import Any
 
 from balpoe.evaluation.catalogue import METRICS
+from balpoe.old_names import current_names
 
-__all__ = ["is_evaluation"]
+__all__ = ["current_evaluation", "is_evaluation"]
 
 # What the evaluations of the first version had; a metric that came later may be missing from a file.
 FIRST = (
     "accuracy", "balanced_accuracy", "many", "medium", "few", "ece", "mce", "classwise_ece", "nll", "brier",
 )  # fmt: skip
 LARGEST = 1e15
+
+
+def current_evaluation(value: Any) -> Any:
+    """Return an evaluation from a file under the names that its parts have now; anything else as it is."""
+    if not isinstance(value, dict) or not _list_of(value.get("shifted"), lambda row: isinstance(row, dict)):
+        return value
+    return {**value, "shifted": [current_names("shifted", row) for row in value["shifted"]]}
 
 
 def is_evaluation(value: Any, experts: int) -> bool:
@@ -77,7 +85,7 @@ def _is_intervals(value: Any) -> bool:
 
 
 def _is_shifted(value: Any) -> bool:
-    numbers = ("ratio", "samples", "not_told", "told")
+    numbers = ("ratio", "samples", "as_trained", "adjusted")
     return (
         isinstance(value, dict)
         and isinstance(value.get("name"), str)

@@ -26,8 +26,8 @@ class ShiftedScores:
     name: str
     ratio: float
     samples: int
-    not_told: float
-    told: float
+    as_trained: float
+    adjusted: float
 
 
 @dataclass(frozen=True)
@@ -74,10 +74,10 @@ def estimated_test_sets(
     """Return the accuracy on the same test sets with the prior estimated from the unlabelled predictions of each.
 
     Args:
-        predictions: Of the whole test set.
+        predictions: Predictions of the whole test set.
         validation: Labelled predictions of the same model on other samples.
-        ratios: As for `shifted_test_sets`.
-        seed: As for `shifted_test_sets`.
+        ratios: Imbalance ratios of the test sets.
+        seed: Seed of the choice of samples.
     """
     results = []
     for name, _, rows in _test_sets(predictions, ratios, seed):
@@ -95,7 +95,7 @@ def _test_sets(predictions: Predictions, ratios: Sequence[float], seed: int) -> 
     """Name, ratio and samples of each test set."""
     counts = class_counts(predictions.targets, predictions.num_classes)
     fewest = int(counts.min())
-    # iNaturalist has three test pictures a class: there the paper takes ratio 3, which no larger test set has.
+    # iNaturalist has three test images a class: there the paper takes ratio 3, which no larger test set has.
     ratios = [*ratios, 3] if fewest == 3 and tuple(ratios) == SHIFT_RATIOS else ratios
     usable = [ratio for ratio in sorted(ratios, reverse=True) if ratio <= fewest]
     forward, backward = [("forward", ratio) for ratio in usable], [("backward", ratio) for ratio in reversed(usable)]

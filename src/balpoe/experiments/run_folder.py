@@ -22,7 +22,7 @@ from typing import Any, TypeVar
 import balpoe
 from balpoe.baselines.catalogue import METHODS
 from balpoe.errors import UserError
-from balpoe.evaluation.saved import is_evaluation
+from balpoe.evaluation.saved import current_evaluation, is_evaluation
 from balpoe.experiments.recipe import FIELDS, Recipe, recipe_toml, toml_values, updated
 from balpoe.files import locked, read_json, read_text, write_json, write_text
 from balpoe.training.settings import OPTIMIZERS
@@ -66,7 +66,7 @@ class Run:
         """Return the saved evaluation."""
         self._check_finished()
         path = self.folder / "evaluation.json"
-        evaluation = read_json(path)
+        evaluation = current_evaluation(read_json(path))
         if not is_evaluation(evaluation, self.recipe().experts):
             raise UserError(f"{path} is not an evaluation of this run; delete it and train the same run again")
         whole: dict[str, Any] = evaluation

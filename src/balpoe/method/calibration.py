@@ -21,12 +21,12 @@ class LabelledLogits(Protocol):
 
     @property
     def logits(self) -> Tensor:
-        """Of shape (samples, classes)."""
+        """Logits, (samples, classes)."""
         ...
 
     @property
     def targets(self) -> Tensor:
-        """Of shape (samples,)."""
+        """Labels, (samples,)."""
         ...
 
 
@@ -57,9 +57,9 @@ def fit_calibration(
 
     Args:
         validation: Labelled logits of the model.
-        source_prior: (classes,), positive.
-        weights: One per sample.
-        start: Where to begin; a good guess saves time.
+        source_prior: Prior that the logits are made for, (classes,), positive.
+        weights: One weight per sample.
+        start: First guess; a good one saves time.
     """
     logits, targets = validation.logits.double(), validation.targets
     if logits.ndim != 2 or len(logits) != len(targets) or not len(targets):
@@ -82,10 +82,10 @@ def fit_scale(logits: Tensor, targets: Tensor, weights: Tensor, offsets: Tensor)
     rightly would otherwise ask for certainty.
 
     Args:
-        logits: (samples, classes).
-        targets: (samples,).
-        weights: (samples,).
-        offsets: Added to the scaled logits, (classes,): from the prior of the logits to that of the labels.
+        logits: Logits, (samples, classes).
+        targets: Labels, (samples,).
+        weights: One weight per sample, (samples,).
+        offsets: Addition to the scaled logits, (classes,): from the prior of the logits to that of the labels.
 
     >>> logits, targets = torch.tensor([[2.0, 0.0]] * 400), torch.tensor([0, 0, 0, 1] * 100)
     >>> round(fit_scale(logits, targets, torch.ones(400), torch.zeros(2)), 2)  # 75 % are right: about log 3 / 2
@@ -109,10 +109,10 @@ def fit_temperature(expert_logits: Tensor, targets: Tensor, train_prior: Any, la
     zero, unbiased. The labels' own distribution is allowed for, as in `fit_calibration`.
 
     Args:
-        expert_logits: (samples, experts, classes), of samples that were not in training.
-        targets: (samples,).
-        train_prior: What the loss was given, or class counts.
-        lambdas: Those of the loss.
+        expert_logits: Logits (samples, experts, classes) of samples that were not in training.
+        targets: Labels, (samples,).
+        train_prior: Prior that the loss was given, or class counts.
+        lambdas: Lambdas of the loss.
 
     >>> logits, targets = torch.tensor([[[3.0, 0.0]], [[0.0, 3.0]]] * 400), torch.tensor([0, 1, 0, 1, 0, 1, 1, 0] * 100)
     >>> round(fit_temperature(logits, targets, [50, 50], (0,)), 1)  # 75 % are right: about 3 / log 3

@@ -33,14 +33,14 @@ def at_temperature(expert_logits: Tensor, temperature: float, train_prior: Any, 
 
     What an expert learns is the posterior of the training set, softmax(logits + offsets), so that is what is divided,
     before the offsets are taken out again. An overconfident expert's logits are not only too large: as the offsets
-    are not too large with them, they also lean to the frequent classes. This mends both; plain division leaves the
+    are not too large with them, they also lean to the frequent classes. This fixes both; plain division leaves the
     second. `balpoe.fit_temperature` finds the temperature.
 
     Args:
-        expert_logits: Of a network that was trained with `BalPoELoss`.
-        temperature: Above 0; above 1 for experts that are too sure of themselves.
-        train_prior: What the loss was given, or class counts.
-        lambdas: Those of the loss.
+        expert_logits: Logits of a network that was trained with `BalPoELoss`.
+        temperature: Temperature, above 0; above 1 for experts that are too sure of themselves.
+        train_prior: Prior that the loss was given, or class counts.
+        lambdas: Lambdas of the loss.
 
     >>> at_temperature(torch.tensor([[[2.0, 0.0]]]), 2.0, [0.9, 0.1], (0,))  # (2 + log 0.9) / 2 - log 0.9
     tensor([[[1.0527, 1.1513]]])
@@ -70,9 +70,9 @@ def shift_prior(logits: Tensor, target_prior: Any, source_prior: Any = None) -> 
     target is zero is excluded: its logit becomes minus infinity.
 
     Args:
-        logits: (batch, classes), posteriors under `source_prior`.
-        target_prior: The label distribution of the place of use, (classes,).
-        source_prior: The one the logits are made for; by default uniform, as for a balanced ensemble.
+        logits: Logits (batch, classes), posteriors under `source_prior`.
+        target_prior: Label prior of the deployment, (classes,).
+        source_prior: Prior that the logits are made for; by default uniform, as for a balanced ensemble.
 
     >>> shift_prior(torch.zeros(1, 2), [0.75, 0.25]).softmax(dim=-1)
     tensor([[0.7500, 0.2500]])

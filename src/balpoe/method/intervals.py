@@ -7,7 +7,7 @@ from torch import Tensor
 
 __all__ = ["LEAST_EVIDENCE", "bootstrap", "mean_interval", "stratified_resample", "wilson_interval"]
 
-BLOCK_VALUES = 2**20  # samples of the resamples that are looked at together
+RESAMPLED_VALUES = 2**20  # samples of the resamples that are looked at together
 LEAST_EVIDENCE = 4  # samples of a class, below which neither they nor resamples of them say how well it is recognised
 
 
@@ -47,12 +47,12 @@ def bootstrap(
     """Return the percentile interval of each component of a statistic, shape (2, components).
 
     Args:
-        statistic: From how often each sample was drawn, (resamples, samples) in float64, to (resamples, components).
-            The difference of two runs on the same test samples makes the bootstrap paired.
-        targets: The labels; each resample keeps the number of samples of each class.
-        num_resamples: How many resamples.
-        level: The interval's probability.
-        seed: The same seed gives the same interval.
+        statistic: Function from how often each sample was drawn, (resamples, samples) in float64, to
+            (resamples, components). The difference of two runs on the same test samples makes the bootstrap paired.
+        targets: Labels; each resample keeps the number of samples of each class.
+        num_resamples: Number of resamples.
+        level: Probability of the interval.
+        seed: Seed of the bootstrap.
 
     >>> values = torch.arange(100.0)
     >>> mean = lambda counts: (counts @ values.double() / 100)[:, None]
@@ -61,7 +61,7 @@ def bootstrap(
     True
     """
     generator, strata = torch.Generator().manual_seed(seed), _Strata(targets)
-    at_once = max(1, BLOCK_VALUES // len(targets))
+    at_once = max(1, RESAMPLED_VALUES // len(targets))
     blocks = []
     for first in range(0, num_resamples, at_once):
         rows = strata.draw(generator, min(at_once, num_resamples - first))
@@ -75,7 +75,7 @@ def bootstrap(
 def mean_interval(hits: Tensor, totals: Tensor, level: float = 0.95) -> tuple[float, float]:
     """Return an interval of the mean of several shares, sound also where some of them rest on a sample or two.
 
-    Resampling a class of one sample gives that sample again, as if there were no chance in it. Here each share's
+    Resampling a class of one sample gives that sample again, as if nothing about it were random. Here each share's
     variance is that of the share with a hit and a miss added (Laplace).
 
     >>> low, high = mean_interval(torch.tensor([1, 0, 1, 1]), torch.tensor([1, 1, 1, 1]))

@@ -1,6 +1,6 @@
 """An unknown label prior, estimated from unlabelled predictions, and used only when the evidence carries it.
 
-If P(x | y) is the same at the place of use, the likelihood of unlabelled samples under a prior pi is,
+If P(x | y) is the same in deployment, the likelihood of unlabelled samples under a prior pi is,
 up to a constant, prod_i sum_y pi_y r_iy with the ratios r_iy = p(y | x_i) / source_y. The maximum over
 all priors is found by EM (Saerens et al. 2002), the maximum over the curve P^lambda by a search in
 one dimension. Both need calibrated p(y | x): labelled validation predictions fit a temperature and a bias per class
@@ -42,9 +42,9 @@ class PriorEstimate:
     estimate: Tensor
     """The most likely prior, (classes,), believed or not."""
     lambda_: float | None
-    """Of the family P^lambda; None for a free estimate."""
+    """Lambda of the family P^lambda; None for a free estimate."""
     significant: bool
-    """Whether a shift explains the predictions better than chance, at 5 %."""
+    """Whether a shift explains the predictions better than randomness does, at 5 %."""
     p_value: float
     interval: Tensor
     """95 % bootstrap interval: of lambda, (2,), or of each class's share, (2, classes)."""
@@ -54,7 +54,7 @@ class PriorEstimate:
     """Fitted on the validation data; None without."""
 
     def adjust(self, logits: Tensor) -> Tensor:
-        """Return logits calibrated and moved to `prior`: what to predict with at the place of use."""
+        """Return logits calibrated and moved to `prior`: what to predict with in deployment."""
         logits = logits if self.calibration is None else self.calibration(logits)
         return shift_prior(logits, self.prior, self.source_prior)
 
@@ -75,13 +75,13 @@ def estimate_prior(
     taken at their word, and an estimate from uncalibrated logits can be worse than none.
 
     Args:
-        logits: Of the unlabelled samples.
+        logits: Logits of the unlabelled samples.
         source_prior: The prior that the logits are made for; by default uniform (a balanced ensemble).
         validation: Labelled predictions of the same model, any label distribution.
         family: "free" for any prior, or "tempered" for P^lambda, one parameter, which needs far fewer samples.
         train_prior: The prior that "tempered" bends.
-        num_resamples: Of the bootstrap.
-        seed: Of the bootstrap.
+        num_resamples: Number of resamples of the bootstrap.
+        seed: Seed of the bootstrap.
 
     >>> generator = torch.Generator().manual_seed(0)
     >>> labels = (torch.rand(2000, generator=generator) < 0.9).float()
@@ -136,12 +136,14 @@ class _Labelled(NamedTuple):
 
 
 @dataclass(frozen=True)
-class _Found:
+class _PriorFit:
+    """The most likely prior of a family, and its lambda where the family has one."""
+
     prior: Tensor
     lambda_: float | None
 
 
-_Search = Callable[[Tensor, Tensor | None], tuple[_Found, float]]
+_Search = Callable[[Tensor, Tensor | None], tuple[_PriorFit, float]]
 """From ratios (samples, classes) and a weight per sample to the best prior and twice its gain in log-likelihood."""
 
 
@@ -188,12 +190,12 @@ def _ratios(logits: Tensor, calibration: Calibration | None, source: Tensor) -> 
 
 
 def _log_likelihood(ratios: Tensor, weights: Tensor | None, prior: Tensor) -> Tensor:
-    """Of one prior (classes,), or of several (priors, classes)."""
+    """Log-likelihood of one prior (classes,), or of several (priors, classes)."""
     values = (ratios @ prior.movedim(-1, 0)).log()
     return values.sum(dim=0) if weights is None else weights @ values
 
 
-def _search_free(ratios: Tensor, weights: Tensor | None, source: Tensor) -> tuple[_Found, float]:
+def _search_free(ratios: Tensor, weights: Tensor | None, source: Tensor) -> tuple[_PriorFit, float]:
     """EM from the source prior until an update moves less than 1e-6 of the mass.
 
     Two updates tell where EM is heading, and a long step there (SQUAREM, Varadhan and Roland 2008),
@@ -219,10 +221,10 @@ def _search_free(ratios: Tensor, weights: Tensor | None, source: Tensor) -> tupl
         better = _log_likelihood(ratios, weights, leap) >= _log_likelihood(ratios, weights, second)
         prior = leap if better else second
     gain = _log_likelihood(ratios, weights, prior) - _log_likelihood(ratios, weights, source)
-    return _Found(prior, None), 2 * float(gain)
+    return _PriorFit(prior, None), 2 * float(gain)
 
 
-def _search_tempered(ratios: Tensor, weights: Tensor | None, source: Tensor, train: Tensor) -> tuple[_Found, float]:
+def _search_tempered(ratios: Tensor, weights: Tensor | None, source: Tensor, train: Tensor) -> tuple[_PriorFit, float]:
     """The best lambda on a grid, then a golden-section search between its neighbours."""
     curve = torch.linspace(-LAMBDA_LIMIT, LAMBDA_LIMIT, 65, dtype=torch.float64)
     best = int(_log_likelihood(ratios, weights, tempered_prior(train, curve)).argmax())
@@ -233,7 +235,7 @@ def _search_tempered(ratios: Tensor, weights: Tensor | None, source: Tensor, tra
 
     lambda_ = _golden_section(value, low, high)
     gain = value(lambda_) - float(_log_likelihood(ratios, weights, source))
-    return _Found(tempered_prior(train, lambda_), lambda_), 2 * gain
+    return _PriorFit(tempered_prior(train, lambda_), lambda_), 2 * gain
 
 
 def _golden_section(value: Callable[[float], float], low: float, high: float, tolerance: float = 1e-4) -> float:
@@ -272,9 +274,9 @@ def _null_statistic(
 ) -> float:
     """The statistic of `samples` validation rows drawn so that their labels follow the source prior: no shift."""
     counts = torch.bincount(validation.targets, minlength=len(source))
-    chances = (source / counts.clamp(min=1))[validation.targets]
-    rows = torch.multinomial(chances, samples, replacement=True, generator=generator)
-    weights = torch.bincount(rows, minlength=len(chances)).double()
+    probabilities = (source / counts.clamp(min=1))[validation.targets]
+    rows = torch.multinomial(probabilities, samples, replacement=True, generator=generator)
+    weights = torch.bincount(rows, minlength=len(probabilities)).double()
     return search(_ratios(validation.logits, calibration, source), weights)[1]
 
 

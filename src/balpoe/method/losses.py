@@ -19,9 +19,9 @@ def logit_adjusted_cross_entropy(logits: Tensor, targets: Tensor, offsets: Tenso
     """Return the cross-entropy of `logits + offsets`, the paper's generalised logit-adjusted loss.
 
     Args:
-        logits: (batch, classes), or (batch, experts, classes), where each expert sees the same targets.
+        logits: Logits (batch, classes), or (batch, experts, classes), where each expert sees the same targets.
         targets: Labels (batch,) of type int64, or probabilities (batch, classes).
-        offsets: (classes,) or (experts, classes); see `balpoe.logit_offsets`.
+        offsets: Offsets of the logits, (classes,) or (experts, classes); see `balpoe.logit_offsets`.
         reduction: "mean", "sum", or "none" for one value per row (and expert).
 
     >>> logits = torch.tensor([[2.0, 0.0]])
@@ -52,8 +52,8 @@ class BalPoELoss(nn.Module):
     logit adjustment are `(0,)`, a uniform ensemble is `(0, 0, 0)`.
 
     Args:
-        class_counts: Samples per class, or any prior (it is normalised).
-        lambdas: (experts,), or (experts, classes) for one vector per expert.
+        class_counts: Number of samples of each class, or any prior (it is normalised).
+        lambdas: One lambda per expert, (experts,), or (experts, classes) for one vector per expert.
 
     >>> loss = BalPoELoss([90, 9, 1], lambdas=(1, 0, -1))
     >>> loss(torch.zeros(4, 3, 3), torch.tensor([0, 0, 1, 2]))

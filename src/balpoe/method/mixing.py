@@ -34,9 +34,9 @@ def mixup(images: Tensor, alpha: float = 0.4, generator: torch.Generator | None 
     """Return the batch mixed with a permutation of itself, one weight from Beta(alpha, alpha) for all rows.
 
     Args:
-        images: (batch, ...), already normalised; feature vectors as well.
-        alpha: At least 0; 0 leaves the batch as it is.
-        generator: Where chance comes from; by default torch's own.
+        images: Samples (batch, ...), already normalised; feature vectors as well.
+        alpha: Parameter of the Beta distribution, at least 0; 0 leaves the batch as it is.
+        generator: Source of randomness; by default torch's own.
 
     >>> mixed = mixup(torch.ones(4, 3, 8, 8), alpha=0.4)
     >>> bool((mixed.images - 1).abs().max() < 1e-6), sorted(mixed.permutation.tolist())
@@ -50,7 +50,7 @@ def mixup(images: Tensor, alpha: float = 0.4, generator: torch.Generator | None 
 def cutmix(images: Tensor, alpha: float = 1.0, generator: torch.Generator | None = None) -> Mixed:
     """Return the batch with one box, the same for all rows, pasted from a permutation of itself.
 
-    The box covers a share 1 - Beta(alpha, alpha) of the picture, is centred anywhere and cut at the
+    The box covers a share 1 - Beta(alpha, alpha) of the image, is centred anywhere and cut at the
     borders; `weight` is the share that remains after the cut.
 
     >>> mixed = cutmix(torch.ones(4, 3, 8, 8))
@@ -58,7 +58,7 @@ def cutmix(images: Tensor, alpha: float = 1.0, generator: torch.Generator | None
     True
     """
     if images.ndim != 4:
-        raise UserError(f"CutMix wants pictures (batch, channels, height, width), but got shape {tuple(images.shape)}")
+        raise UserError(f"CutMix wants images (batch, channels, height, width), but got shape {tuple(images.shape)}")
     height, width = images.shape[-2:]
     row, column = _uniform(2, generator).tolist()
     share = box_share(float(_beta(alpha, generator)), row, column, height, width).to(images)
@@ -98,7 +98,7 @@ def blended_loss(
 def box_share(weight: float, row: float, column: float, height: int, width: int) -> Tensor:
     """Return CutMix's share map (height, width): 0 inside the box, 1 outside.
 
-    The box has sides sqrt(1 - weight) of the picture's and its centre at (row, column), both in [0, 1).
+    The box has sides sqrt(1 - weight) of the image's and its centre at (row, column), both in [0, 1).
     """
     half = (1 - weight) ** 0.5 / 2
     rows, columns = torch.arange(height), torch.arange(width)

@@ -36,7 +36,7 @@ def class_counts(targets: Any, num_classes: int | None = None) -> Tensor:
 
     Args:
         targets: Integer labels from 0; a tensor, an array or a sequence.
-        num_classes: The number of classes; by default the largest label plus one.
+        num_classes: Number of classes; by default the largest label plus one.
 
     >>> class_counts([0, 0, 2, 0])
     tensor([3, 0, 1])
@@ -67,11 +67,11 @@ def class_prior(
     """Return the training prior P_train(y), shape (classes,), from counts or from any unnormalised prior.
 
     Args:
-        class_counts: Samples per class; positive, unless `smoothing` lifts the empty classes.
+        class_counts: Number of samples of each class; positive, unless `smoothing` lifts the empty classes.
         method: "empirical" for n_y / sum n, or "effective" for the effective number of samples,
             (1 - beta^n_y) / (1 - beta), which the paper names as future work for few-shot classes.
-        beta: Of the effective number, in [0, 1).
-        smoothing: Added to each count (Laplace's 1, for instance).
+        beta: Parameter of the effective number, in [0, 1).
+        smoothing: Addition to each count (Laplace's 1, for instance).
 
     >>> class_prior([6, 3, 1])
     tensor([0.6000, 0.3000, 0.1000])
@@ -111,8 +111,8 @@ def tempered_prior(train_prior: Any, lambdas: Lambdas) -> Tensor:
     """Return P^lambda(y), which is proportional to P_train(y)^lambda_y.
 
     Args:
-        train_prior: Positive, shape (classes,).
-        lambdas: A number gives shape (classes,); (experts,) or (experts, classes) give (experts, classes).
+        train_prior: Training prior, positive, (classes,).
+        lambdas: Powers: a number gives shape (classes,); (experts,) or (experts, classes) give (experts, classes).
 
     >>> tempered_prior([0.8, 0.2], (1, 0, -1))
     tensor([[0.8000, 0.2000],
@@ -187,7 +187,7 @@ def _vector(values: Any, name: str) -> Tensor:
         raise UserError(f"{name} must be one row of numbers, but has shape {tuple(vector.shape)}")
     if not bool(torch.isfinite(vector).all()):
         first = _first(~torch.isfinite(vector))
-        raise UserError(f"{name} must be finite, but is {vector[first]:g} for class {first}; mend that entry")
+        raise UserError(f"{name} must be finite, but is {vector[first]:g} for class {first}; fix that entry")
     return vector
 
 

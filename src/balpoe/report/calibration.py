@@ -1,4 +1,4 @@
-"""The parts of a report about calibration: of the whole, and of each expert for its own prior."""
+"""The sections of a report about calibration: of the whole, and of each expert for its own prior."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -11,18 +11,18 @@ from balpoe.method.priors import class_counts
 from balpoe.report.console import mean_and_deviation
 from balpoe.report.inputs import Subject
 from balpoe.report.plots import plot_marginal, plot_reliability
-from balpoe.report.render import Figure, Part, Table
+from balpoe.report.render import Figure, Section, Table
 from balpoe.report.text import lambda_names, seed_name, seeds_score
 
-__all__ = ["chance_error", "experts_part", "reliability_part"]
+__all__ = ["experts_section", "random_error", "reliability_section"]
 
 WELL, ROUGHLY = 0.03, 0.08  # ECE up to which an expert counts as calibrated, and as roughly so
 CALIBRATED, ROUGH, NOT = "calibrated", "roughly calibrated", "not calibrated"
-TOO_FEW, UNKNOWN = "within chance", "cannot be told: a class has no test sample"
-BY_CHANCE = 2.0  # times what a calibrated expert would show on so few samples
+TOO_FEW, UNKNOWN = "within the random error", "unknown: a class has no test sample"
+RANDOM_FACTOR = 2.0  # times what a calibrated expert would show on so few samples
 
 
-def reliability_part(subject: Subject) -> Part:
+def reliability_section(subject: Subject) -> Section:
     """Confidence against accuracy, of the ensemble and of each expert."""
     predictors = _predictors(subject)
     gap = _overconfidence(subject.evaluations[0]["reliability"])
@@ -53,44 +53,44 @@ def reliability_part(subject: Subject) -> Part:
     ]
     figure = Figure("reliability", draw, size, words, _bins_table(predictors))
     below = f"Drawn{seed_name(subject)}: bars are accuracy, in orange what lies between it and the confidence."
-    return Part("Can its confidence be trusted?", [text, below], [figure, Table(["", "ECE %", "MCE %"], rows)])
+    return Section("Can its confidence be trusted?", [text, below], [figure, Table(["", "ECE %", "MCE %"], rows)])
 
 
-def experts_part(subject: Subject) -> Part:
+def experts_section(subject: Subject) -> Section:
     """Whether each expert is calibrated for its own prior."""
     names = lambda_names(subject)
     checks = [[each["expert_checks"][expert] for each in subject.evaluations] for expert in range(len(names))]
-    chances = _chance_errors(subject)
-    verdicts = [_verdict(seeds, chance) for seeds, chance in zip(checks, chances, strict=True)]
+    errors = _random_errors(subject)
+    verdicts = [_verdict(seeds, random) for seeds, random in zip(checks, errors, strict=True)]
     rows = [
         [
             name,
             mean_and_deviation([check["weighted_ece"] for check in seeds], per_cent=True),
-            "-" if chance is None else f"{100 * chance:.1f}",
+            "-" if random is None else f"{100 * random:.1f}",
             mean_and_deviation([check["weighted_kl"] for check in seeds], per_cent=False),
             mean_and_deviation([check["marginal_kl"] for check in seeds], per_cent=False),
             verdict,
         ]
-        for name, seeds, chance, verdict in zip(names, checks, chances, verdicts, strict=True)
+        for name, seeds, random, verdict in zip(names, checks, errors, verdicts, strict=True)
     ]
-    headings = ["", "ECE %", "by chance %", "KL to the prior", "KL, unweighted", "verdict"]
+    headings = ["", "ECE %", "random error %", "KL to the prior", "KL, unweighted", "verdict"]
     table = Table(headings, rows, "On test samples weighted to each expert's prior")
     first = _first_sentence(len(names), verdicts, trained=bool(subject.runs))
     second = (
         f"Calibrated means an ECE up to {100 * WELL:g} %, roughly up to {100 * ROUGHLY:g} %, on test samples weighted "
-        "to the prior; by chance is what a calibrated expert would show on so few. The average prediction over the "
-        "unweighted test set, drawn here, follows the prior only as far as classes overlap."
+        "to the prior; the random error is what a calibrated expert would show on so few. The average prediction over "
+        "the unweighted test set, drawn here, follows the prior only as far as classes overlap."
     )
     title = (
         "Are the experts what the theory needs?"
         if len(names) > 1
         else "Is it calibrated for its own class frequencies?"
     )
-    return Part(title, [first, second], [_marginals_figure(subject, names, checks, first), table])
+    return Section(title, [first, second], [_marginals_figure(subject, names, checks, first), table])
 
 
-def _chance_errors(subject: Subject) -> list[float | None]:
-    """The ECE that each expert would have by chance if it were calibrated; None if a class has no sample."""
+def _random_errors(subject: Subject) -> list[float | None]:
+    """The ECE that each expert would have at random if it were calibrated; None if a class has no sample."""
     predictions = subject.predictions[0]
     counts = class_counts(predictions.targets, predictions.num_classes).double()
     priors = predictions.expert_priors
@@ -98,16 +98,16 @@ def _chance_errors(subject: Subject) -> list[float | None]:
         return [None] * predictions.num_experts
     sizes = (1 / (prior.double().square() / counts).sum() for prior in priors)
     experts = subject.evaluations[0]["experts"]
-    return [chance_error(each["reliability"], float(size)) for each, size in zip(experts, sizes, strict=True)]
+    return [random_error(each["reliability"], float(size)) for each, size in zip(experts, sizes, strict=True)]
 
 
-def chance_error(bins: Mapping[str, Sequence[float]], samples: float) -> float:
+def random_error(bins: Mapping[str, Sequence[float]], samples: float) -> float:
     """Return about the ECE of a calibrated classifier on so many (equally weighted) samples.
 
     In each bin the gap is the mean of a binomial, whose mean distance from its expectation is
     sqrt(2 / pi) times its deviation.
 
-    >>> round(chance_error({"share": [0.5, 0.5], "confidence": [0.5, 0.9]}, samples=100), 3)
+    >>> round(random_error({"share": [0.5, 0.5], "confidence": [0.5, 0.9]}, samples=100), 3)
     0.045
     """
     pairs = zip(bins["share"], bins["confidence"], strict=True)
@@ -137,14 +137,14 @@ def _bin(bins: Mapping[str, Sequence[float]], key: str, number: int) -> str:
     return f"{100 * bins[key][number]:.1f}" if key == "share" or bins["share"][number] > 0 else "-"
 
 
-def _verdict(seeds: Sequence[Mapping[str, Any]], chance: float | None) -> str:
+def _verdict(seeds: Sequence[Mapping[str, Any]], random: float | None) -> str:
     errors = [check["weighted_ece"] for check in seeds]
-    if None in errors or chance is None:
+    if None in errors or random is None:
         return UNKNOWN
     error = fmean(errors)
     if error <= WELL:
         return CALIBRATED
-    if error <= BY_CHANCE * chance:
+    if error <= RANDOM_FACTOR * random:
         return TOO_FEW
     return ROUGH if error <= ROUGHLY else NOT
 
@@ -157,7 +157,7 @@ def _first_sentence(experts: int, verdicts: Sequence[str], trained: bool) -> str
         "then their average is unbiased."
     )
     if UNKNOWN in verdicts:
-        return f"{start} Whether they are cannot be told, because some classes have no test sample."
+        return f"{start} Whether they are is unknown, because some classes have no test sample."
     if NOT in verdicts:
         hint = "; mixup (mixup_alpha) usually helps" if trained else ""
         return f"{start} Not all of these experts are, so the theorem does not hold here{hint}."

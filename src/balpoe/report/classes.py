@@ -1,5 +1,6 @@
-"""The parts of a report that look closely: single classes, and other label distributions."""
+"""The sections of a report that look closely: single classes, and other label distributions."""
 
+from collections.abc import Sequence
 from statistics import fmean
 
 import torch
@@ -8,13 +9,15 @@ from balpoe.data.user.split import evidence_lack
 from balpoe.report.console import mean_and_deviation
 from balpoe.report.inputs import Subject
 from balpoe.report.plots import plot_accuracy_by_count, plot_shifted
-from balpoe.report.render import Figure, Part, Table
+from balpoe.report.render import Figure, Section, Table
 from balpoe.report.text import per_cent, per_class, range_text, seed_name
 
-__all__ = ["classes_part", "shifted_part"]
+__all__ = ["classes_section", "shifted_section"]
+
+USES = {"as_trained": "as trained", "adjusted": "adjusted"}  # of a model where the prior is another
 
 
-def classes_part(subject: Subject, baseline: Subject | None) -> Part:
+def classes_section(subject: Subject, baseline: Subject | None) -> Section:
     """Accuracy of each class against its training samples, and who gained and lost against the baseline."""
     predictions = subject.predictions[0]
     names, counts = predictions.class_names, predictions.class_counts.tolist()
@@ -34,8 +37,17 @@ def classes_part(subject: Subject, baseline: Subject | None) -> Part:
     )  # fmt: skip
     texts = [text, *_without_evidence(subject)]
     if baseline is None:
-        return Part("Class by class", texts, [figure])
-    theirs = methods[baseline.name]
+        return Section("Class by class", texts, [figure])
+    sentence, tables = _gains_and_losses(subject, ours, methods[baseline.name])
+    texts[0] += f" Against {baseline.name}, {sentence}"
+    return Section("Class by class", texts, [figure, *tables])
+
+
+def _gains_and_losses(
+    subject: Subject, ours: Sequence[float | None], theirs: Sequence[float | None]
+) -> tuple[str, list[Table]]:
+    """How many classes gained and lost, and which of them most."""
+    names, counts = subject.predictions[0].class_names, subject.predictions[0].class_counts.tolist()
     change = {
         label: a - b
         for label in range(len(counts))
@@ -53,8 +65,7 @@ def classes_part(subject: Subject, baseline: Subject | None) -> Part:
         for chosen, caption in ((up, "The classes that gained most"), (down, "The classes that lost most"))
         if chosen
     ]  # fmt: skip
-    texts[0] += f" Against {baseline.name}, {len(up):,} classes gained and {len(down):,} lost."
-    return Part("Class by class", texts, [figure, *tables])
+    return f"{len(up):,} classes gained and {len(down):,} lost.", tables
 
 
 def _without_evidence(subject: Subject) -> list[str]:
@@ -65,30 +76,30 @@ def _without_evidence(subject: Subject) -> list[str]:
     return [f"{lack[0].upper()}{lack[1:]}."] if lack else []
 
 
-def shifted_part(subject: Subject) -> Part:
+def shifted_section(subject: Subject) -> Section:
     """Accuracy under shifted label distributions."""
     every = [evaluation["shifted"] for evaluation in subject.evaluations]
     names = [row["name"] for row in every[0]]
     curves = {
         label: [fmean(rows[number][key] for rows in every) for number in range(len(names))]
-        for key, label in (("not_told", "prior not told"), ("told", "prior told"))
+        for key, label in USES.items()
     }
     rows = [
         [row["name"], f"{row['samples']:,}",
-         *(mean_and_deviation([rows[number][key] for rows in every], per_cent=True) for key in ("not_told", "told"))]
+         *(mean_and_deviation([rows[number][key] for rows in every], per_cent=True) for key in USES)]
         for number, row in enumerate(every[0])
     ]  # fmt: skip
     if len(names) == 1:
         text = "Some class has too few test samples to cut test sets of other label distributions from them."
-        return Part("Where other classes are common", [text])
-    gains = [100 * (told - not_told) for not_told, told in zip(*curves.values(), strict=True)]
+        return Section("Where other classes are common", [text])
+    gains = [100 * (after - before) for before, after in zip(*curves.values(), strict=True)]
     text = (
         "The same model where other classes are common: forward sets are long-tailed like the training data, backward "
-        f"sets the other way round. Telling it the label prior of the place changes accuracy by {min(gains):+.1f} to "
-        f"{max(gains):+.1f} points, without retraining."
+        "sets the other way round. Adjusting it to the label prior of each set changes accuracy by "
+        f"{min(gains):+.1f} to {max(gains):+.1f} points, without retraining."
     )
     figure = Figure(
         "shifted", lambda figure: plot_shifted(names, curves, figure.subplots()), (8, 3.4), text,
-        Table(["test set", "samples", "prior not told %", "prior told %"], rows),
+        Table(["test set", "samples", *(f"{label} %" for label in USES.values())], rows),
     )  # fmt: skip
-    return Part("Where other classes are common", [text, *subject.predictions[0].caveats], [figure])
+    return Section("Where other classes are common", [text, *subject.predictions[0].caveats], [figure])

@@ -14,21 +14,21 @@ from balpoe.evaluation.metrics import rarest_third
 from balpoe.evaluation.predictions import Predictions
 from balpoe.experiments.recipe import updated
 from balpoe.report.inputs import Subject
-from balpoe.report.render import Block, Fragment, Part, Table
+from balpoe.report.render import Exhibit, Fragment, Section, Table
 from balpoe.report.text import group_masks
 
-__all__ = ["confused_pairs", "confusions_part"]
+__all__ = ["confused_pairs", "confusions_section"]
 
-EXAMPLES = 4  # pictures of a confused pair
+EXAMPLES = 4  # images of a confused pair
 
 
 def confused_pairs(predictions: Predictions, rare: Tensor, most: int = 10) -> list[tuple[int, int, Tensor]]:
     """Return the most frequent mistakes about rare classes: true class, answer, and which samples.
 
     Args:
-        predictions: Looked at in blocks; no table of classes by classes is made.
-        rare: Which classes are, (classes,).
-        most: How many pairs.
+        predictions: Predictions, read in blocks; no table of classes by classes is made.
+        rare: Mask of the rare classes, (classes,).
+        most: Largest number of pairs.
 
     >>> logits = torch.eye(3)[[0, 2, 2, 2]][:, None]
     >>> wrong = Predictions(logits, torch.tensor([0, 1, 1, 2]), [50, 5, 5], [0.0])
@@ -44,8 +44,8 @@ def confused_pairs(predictions: Predictions, rare: Tensor, most: int = 10) -> li
             for key in pairs[first]]  # fmt: skip
 
 
-def confusions_part(subject: Subject, data_root: str) -> Part:
-    """What rare classes are taken for, with pictures where they are at hand."""
+def confusions_section(subject: Subject, data_root: str) -> Section:
+    """What rare classes are taken for, with images where they are at hand."""
     predictions = subject.predictions[0]
     few = group_masks(subject)["few"]
     who = "few-shot classes"
@@ -53,7 +53,7 @@ def confusions_part(subject: Subject, data_root: str) -> Part:
         few, who = rarest_third(predictions.class_counts), "the rarest third of the classes"
     pairs = confused_pairs(predictions, few)
     if not pairs:
-        return Part("What rare classes are taken for", [f"No test sample of {who} is mistaken."])
+        return Section("What rare classes are taken for", [f"No test sample of {who} is mistaken."])
     totals = torch.bincount(predictions.targets, minlength=predictions.num_classes)
     names, counts = predictions.class_names, predictions.class_counts
     rows = [
@@ -67,12 +67,12 @@ def confusions_part(subject: Subject, data_root: str) -> Part:
         f"{int(totals[true])} test samples."
     )
     headings = ["true class", "taken for", "test samples", "training samples", "training samples of the other"]
-    blocks: list[Block] = [Table(headings, rows), *_pictures(subject, pairs[:6], data_root)]
-    return Part("What rare classes are taken for", [text], blocks)
+    exhibits: list[Exhibit] = [Table(headings, rows), *_images(subject, pairs[:6], data_root)]
+    return Section("What rare classes are taken for", [text], exhibits)
 
 
-def _pictures(subject: Subject, pairs: Sequence[tuple[int, int, Tensor]], data_root: str) -> list[Fragment]:
-    """Test pictures of the pairs, where the data set is at hand and is made of pictures."""
+def _images(subject: Subject, pairs: Sequence[tuple[int, int, Tensor]], data_root: str) -> list[Fragment]:
+    """Test images of the pairs, where the data set is at hand and is made of images."""
     if not subject.runs:
         return []
     recipe = updated(subject.runs[0].recipe(), {"data_root": data_root} if data_root else {})
@@ -82,7 +82,7 @@ def _pictures(subject: Subject, pairs: Sequence[tuple[int, int, Tensor]], data_r
             validation=recipe.validation,
         )  # fmt: skip
     except UserError:
-        return [Fragment("<p>The test pictures were not at hand when this page was made.</p>")]
+        return [Fragment("<p>The test images were not at hand when this page was made.</p>")]
     predictions = subject.predictions[0]
     if test.images.ndim != 4 or not torch.equal(test.targets, predictions.targets):
         return []
@@ -94,4 +94,4 @@ def _pictures(subject: Subject, pairs: Sequence[tuple[int, int, Tensor]], data_r
             for row in samples[:EXAMPLES].tolist()
         )
         items.append(f"<li>{images}<br><bdi>{names}</bdi></li>")
-    return [Fragment(f'<ul class="pictures">{"".join(items)}</ul>')]
+    return [Fragment(f'<ul class="images">{"".join(items)}</ul>')]

@@ -48,11 +48,11 @@ def print_scores(
     """Print a table of scores: a row per name, each the mean of one or several evaluations.
 
     Args:
-        out: Where to.
-        rows: From the row's name to its evaluations (as dictionaries), one per seed.
+        out: Console to print on.
+        rows: Evaluations (as dictionaries) of each row, one per seed, by its name.
         columns: Names of the metrics; by default those that the catalogue has in tables.
-        title: Over the table.
-        extra: Further columns: from their heading to the text of each row.
+        title: Title over the table.
+        extra: Text of each row in further columns, by their headings.
     """
     headings, scores = score_table(rows, columns)
     table = Table(title=title, title_justify="left")
@@ -120,12 +120,12 @@ def mean_and_deviation(values: Sequence[float | None], per_cent: bool, sign: str
 
 
 def shifted_table(evaluations: Sequence[Mapping[str, Any]]) -> Table:
-    """Return accuracy under the shifted test sets, prior not told and told."""
+    """Return accuracy under the shifted test sets, as trained and adjusted to the prior of each."""
     table = Table(title="accuracy % under shifted label distributions", title_justify="left")
-    for heading in ("test set", "samples", "prior not told", "prior told"):
+    for heading in ("test set", "samples", "as trained", "adjusted"):
         table.add_column(heading, justify="left" if heading == "test set" else "right")
     for rows in zip(*(e["shifted"] for e in evaluations), strict=True):
-        cells = (mean_and_deviation([row[key] for row in rows], per_cent=True) for key in ("not_told", "told"))
+        cells = (mean_and_deviation([row[key] for row in rows], per_cent=True) for key in ("as_trained", "adjusted"))
         table.add_row(rows[0]["name"], f"{rows[0]['samples']:,}", *cells)
     return table
 

@@ -1,4 +1,4 @@
-"""The scores at the place of use, its label prior not told and told: for `evaluate --prior` and the report."""
+"""The scores under a deployment prior, as trained and adjusted: for `evaluate --prior` and the report."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -16,21 +16,21 @@ from balpoe.evaluation.prior_estimate import TargetEstimate, estimate_target
 from balpoe.method.label_shift import PriorEstimate
 from balpoe.report.console import print_scores
 
-__all__ = ["PlaceScores", "estimate_sentences", "print_at_place", "scores_at_place"]
+__all__ = ["DeploymentScores", "deployment_scores", "estimate_sentences", "print_deployment_scores"]
 
 
 @dataclass(frozen=True)
-class PlaceScores:
-    """Scores at the place of use, and what there is to say about them."""
+class DeploymentScores:
+    """Scores under a deployment prior, and what there is to say about them."""
 
     what: str
     """What the samples stand for."""
     rows: dict[str, list[dict[str, Any]]]
-    """From "not told" and "told" (or "estimated") to the scores of each seed."""
+    """From "as trained" and "adjusted" (or "estimated") to the scores of each seed."""
     sentences: list[str]
 
 
-def print_at_place(
+def print_deployment_scores(
     out: Any,
     path: str,
     seeds: Mapping[str, Predictions],
@@ -38,52 +38,52 @@ def print_at_place(
     validation: str | None,
     groups: tuple[int, int],
 ) -> None:
-    """Print the scores under the prior of the place of use, of one or several seeds.
+    """Print the scores under a deployment prior, of one or several seeds.
 
     Args:
-        out: A console.
-        path: What is evaluated.
-        seeds: From the name of each seed to its predictions.
-        prior: As given on the command line.
+        out: Console to print on.
+        path: Path of what is evaluated.
+        seeds: Predictions of each seed, by its name.
+        prior: Deployment prior, as given on the command line.
         validation: Labelled predictions, for the prior "estimate"; of several seeds, a folder with those of each.
-        groups: The thresholds of the shot groups.
+        groups: Thresholds of the shot groups.
     """
-    found = scores_at_place(seeds, prior, validation, groups)
+    found = deployment_scores(seeds, prior, validation, groups)
     print_scores(out, found.rows, title=f"{path}: {len(next(iter(seeds.values()))):,} test samples{found.what}")
     for sentence in found.sentences:
         out.print(sentence)
 
 
-def scores_at_place(
+def deployment_scores(
     seeds: Mapping[str, Predictions], prior: str, validation: str | None, groups: tuple[int, int]
-) -> PlaceScores:
-    """Return the scores under the prior of the place of use; the arguments are those of `print_at_place`."""
+) -> DeploymentScores:
+    """Return the scores under a deployment prior; the arguments are those of `print_deployment_scores`."""
     if prior != "estimate":
-        return _told(list(seeds.values()), prior, groups)
+        return _known(list(seeds.values()), prior, groups)
     if validation is None:
         raise UserError("the prior 'estimate' is found with labelled validation predictions; give --validation PATH")
     return _estimated(seeds, _validation(validation, list(seeds)), groups)
 
 
-def _told(seeds: Sequence[Predictions], prior: str, groups: tuple[int, int]) -> PlaceScores:
+def _known(seeds: Sequence[Predictions], prior: str, groups: tuple[int, int]) -> DeploymentScores:
     targets = [parse_prior(prior, predictions) for predictions in seeds]
     rows = {
-        name: [_scores(p, groups, target, told) for p, target in zip(seeds, targets, strict=True)]
-        for name, told in (("not told", False), ("told", True))
+        name: [_scores(p, groups, target, adjust) for p, target in zip(seeds, targets, strict=True)]
+        for name, adjust in (("as trained", False), ("adjusted", True))
     }
-    effective = fmean(scores["effective_samples"] for scores in rows["told"])
+    effective = fmean(scores["effective_samples"] for scores in rows["adjusted"])
     sentence = f"Effective sample size: under these weights {len(seeds[0]):,} samples are worth {effective:,.0f}."
-    return PlaceScores(f", weighted to the prior {prior}", rows, [sentence, *seeds[0].caveats])
+    return DeploymentScores(f", weighted to the prior {prior}", rows, [sentence, *seeds[0].caveats])
 
 
 def _estimated(
     seeds: Mapping[str, Predictions], validation: Sequence[Predictions], groups: tuple[int, int]
-) -> PlaceScores:
+) -> DeploymentScores:
     """Nothing is weighted: the estimate describes the test data themselves."""
     estimates = [estimate_target(*pair) for pair in zip(seeds.values(), validation, strict=True)]
     moved = [estimate.adjusted(p) for estimate, p in zip(estimates, seeds.values(), strict=True)]
     rows = {
-        "not told": [_scores(p, groups) for p in seeds.values()],
+        "as trained": [_scores(p, groups) for p in seeds.values()],
         "estimated": [_scores(p, groups) for p in moved],
     }
     sentences = [
@@ -91,13 +91,13 @@ def _estimated(
         for seed, estimate in zip(seeds, estimates, strict=True)
         for sentence in estimate_sentences(estimate)
     ]
-    return PlaceScores(" as they are; prior estimated from them", rows, sentences)
+    return DeploymentScores(" as they are; prior estimated from them", rows, sentences)
 
 
 def _scores(
-    predictions: Predictions, groups: tuple[int, int], target: Tensor | None = None, told: bool = True
+    predictions: Predictions, groups: tuple[int, int], target: Tensor | None = None, adjust: bool = True
 ) -> dict[str, Any]:
-    return evaluate(predictions, target, told=told, shot_groups=groups, num_resamples=0).to_dict()
+    return evaluate(predictions, target, adjust=adjust, shot_groups=groups, num_resamples=0).to_dict()
 
 
 def estimate_sentences(estimate: TargetEstimate) -> list[str]:
@@ -108,10 +108,10 @@ def estimate_sentences(estimate: TargetEstimate) -> list[str]:
         if found.significant
         else "too little evidence of a shift, so the logits are calibrated but stay at their own prior"
     )
-    return [f"Estimated prior: {_found(found)}, p = {found.p_value:.3f}: {used}.", _fit_sentence(estimate)]
+    return [f"Estimated prior: {_estimate_text(found)}, p = {found.p_value:.3f}: {used}.", _fit_sentence(estimate)]
 
 
-def _found(found: PriorEstimate) -> str:
+def _estimate_text(found: PriorEstimate) -> str:
     if found.lambda_ is not None:
         low, high = found.interval.tolist()
         return f"P_train^lambda with lambda {found.lambda_:.2f} (95 % interval {low:.2f} to {high:.2f})"
@@ -129,7 +129,7 @@ def _fit_sentence(estimate: TargetEstimate) -> str:
         )
     if estimate.changed:
         return (
-            f"Warning: no label prior explains these predictions (p = {estimate.fit_p_value:.3f}); the pictures "
+            f"Warning: no label prior explains these predictions (p = {estimate.fit_p_value:.3f}); the images "
             "themselves seem to have changed, and the estimate is not to be trusted."
         )
     return (
@@ -138,7 +138,7 @@ def _fit_sentence(estimate: TargetEstimate) -> str:
 
 
 def _validation(path: str, seeds: Sequence[str]) -> list[Predictions]:
-    """Of one seed, the predictions in `path`; of several, those in path/seed-N."""
+    """For one seed, the predictions in `path`; for several, those in path/seed-N."""
     if len(seeds) == 1:
         return [load_predictions(path)]
     folders = [Path(path) / seed for seed in seeds]

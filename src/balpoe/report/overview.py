@@ -1,4 +1,4 @@
-"""The parts of a report that say what there is: data, result, groups of classes, seeds, recipe."""
+"""The sections of a report that say what there is: data, result, groups of classes, seeds, recipe."""
 
 from collections.abc import Sequence
 from pathlib import PurePath
@@ -11,11 +11,11 @@ from balpoe.evaluation.evaluate import compare, evaluate
 from balpoe.experiments.recipe import recipe_toml
 from balpoe.method.priors import class_counts
 from balpoe.report.console import mean_and_deviation, score_table
-from balpoe.report.deployment import scores_at_place
+from balpoe.report.deployment import deployment_scores
 from balpoe.report.explorer.pack import explorer
 from balpoe.report.inputs import Subject
 from balpoe.report.plots import plot_class_counts, plot_groups
-from balpoe.report.render import Code, Figure, Fragment, Part, Table
+from balpoe.report.render import Code, Figure, Fragment, Section, Table
 from balpoe.report.text import (
     group_masks,
     interval_text,
@@ -28,21 +28,21 @@ from balpoe.report.text import (
 )
 
 __all__ = [
-    "counts_part",
-    "explorer_part",
-    "groups_part",
-    "place_part",
-    "recipe_part",
-    "result_part",
-    "seeds_part",
-    "what_part",
+    "counts_section",
+    "deployment_section",
+    "explorer_section",
+    "groups_section",
+    "recipe_section",
+    "result_section",
+    "seeds_section",
+    "what_section",
 ]
 
 GROUPS = ("accuracy", "many", "medium", "few")
 COMPARED = ("accuracy", "many", "medium", "few", "rarest_third", "ece")  # in the sentence about a baseline
 
 
-def what_part(subject: Subject) -> Part:
+def what_section(subject: Subject) -> Section:
     """What was trained on what."""
     predictions, evaluation = subject.predictions[0], subject.evaluations[0]
     counts = predictions.class_counts
@@ -76,10 +76,10 @@ def what_part(subject: Subject) -> Part:
         f"Trained on {int(counts.sum()):,} {where} in {predictions.num_classes:,} classes{ratio}; "
         f"measured on {evaluation['samples']:,} test samples."
     )
-    return Part("What was trained on what", [sentence], [Table(["", ""], rows)])
+    return Section("What was trained on what", [sentence], [Table(["", ""], rows)])
 
 
-def result_part(subject: Subject, beside: Sequence[Subject], baseline: Subject | None) -> Part:
+def result_section(subject: Subject, beside: Sequence[Subject], baseline: Subject | None) -> Section:
     """The result in one line, the baseline beside it, and all scores."""
     first, seed = subject.evaluations[0], seed_name(subject)
     bounds = first["intervals"].get("accuracy")
@@ -94,10 +94,10 @@ def result_part(subject: Subject, beside: Sequence[Subject], baseline: Subject |
     headings, rows = score_table({each.name: each.evaluations for each in (subject, *beside)})
     caption = "Mean and deviation over the seeds." if any(len(s.evaluations) > 1 for s in (subject, *beside)) else ""
     intervals = [[METRICS[name].title, interval_text(name, *bounds)] for name, bounds in first["intervals"].items()]
-    blocks = [Table(headings, rows, caption)]
+    exhibits = [Table(headings, rows, caption)]
     if intervals:
-        blocks.append(Table(["", "95 % interval"], intervals, f"Over the test samples{seed}."))
-    return Part("The result", sentences, blocks)
+        exhibits.append(Table(["", "95 % interval"], intervals, f"Over the test samples{seed}."))
+    return Section("The result", sentences, exhibits)
 
 
 def _difference(subject: Subject, baseline: Subject) -> str:
@@ -155,16 +155,18 @@ def _posthoc(subject: Subject) -> list[str]:
     ]
 
 
-def place_part(subject: Subject, prior: str, validation: str | None) -> Part:
-    """The scores at the place of use, its label prior not told and told."""
+def deployment_section(subject: Subject, prior: str, validation: str | None) -> Section:
+    """The scores under the deployment prior, as trained and adjusted."""
     names = [run.folder.name for run in subject.runs] or [subject.name]
-    found = scores_at_place(dict(zip(names, subject.predictions, strict=True)), prior, validation, subject.shot_groups)
+    found = deployment_scores(
+        dict(zip(names, subject.predictions, strict=True)), prior, validation, subject.shot_groups
+    )
     headings, rows = score_table({name: tuple(scores) for name, scores in found.rows.items()})
     sentence = f"Measured on {len(subject.predictions[0]):,} test samples{found.what}."
-    return Part("At the place of use", [sentence, *found.sentences], [Table(headings, rows)])
+    return Section("Under the deployment prior", [sentence, *found.sentences], [Table(headings, rows)])
 
 
-def counts_part(subject: Subject) -> Part:
+def counts_section(subject: Subject) -> Section:
     """The training samples of each class."""
     predictions = subject.predictions[0]
     counts = predictions.class_counts.tolist()
@@ -183,10 +185,10 @@ def counts_part(subject: Subject) -> Part:
         f"Training samples of each class, from {max(counts):,} down to {min(counts):,}. {text}",
         Table(["class", "training samples", "group"], rows),
     )  # fmt: skip
-    return Part("How the training samples are spread", [text], [figure])
+    return Section("How the training samples are spread", [text], [figure])
 
 
-def groups_part(subject: Subject, beside: Sequence[Subject]) -> Part:
+def groups_section(subject: Subject, beside: Sequence[Subject]) -> Section:
     """Many-, medium- and few-shot classes."""
     methods = {each.name: [mean_score(each, name) for name in GROUPS] for each in (subject, *beside)}
     rows = [
@@ -201,34 +203,34 @@ def groups_part(subject: Subject, beside: Sequence[Subject]) -> Part:
         "shot-groups", lambda figure: plot_groups(methods, figure.subplots()), (8, 3.2), text,
         Table(["", "all", "many", "medium", "few", "rarest third"], rows),
     )  # fmt: skip
-    return Part("Frequent and rare classes", [text], [figure])
+    return Section("Frequent and rare classes", [text], [figure])
 
 
-def explorer_part(subject: Subject) -> Part:
+def explorer_section(subject: Subject) -> Section:
     """The prior explorer."""
     found = explorer(subject.predictions[0], shot_groups=subject.shot_groups)
     seed = seed_name(subject)
-    return Part(
-        "Try another place of use",
+    return Section(
+        "Try another deployment prior",
         [f"One of the seeds{seed}."] if seed else [],
         [Fragment(found.html, "The HTML page has a control for this.")],
     )
 
 
-def seeds_part(subject: Subject) -> Part:
+def seeds_section(subject: Subject) -> Section:
     """Each seed, and their mean and deviation."""
     names = [run.folder.name for run in subject.runs]
     each = {name: (evaluation,) for name, evaluation in zip(names, subject.evaluations, strict=True)}
     headings, rows = score_table({**each, "mean and deviation": subject.evaluations})
-    text = f"Trained {len(names)} times with different seeds: how much of a difference is chance."
-    return Part("Seed by seed", [text], [Table(headings, rows)])
+    text = f"Trained {len(names)} times with different seeds: how much of a difference is random."
+    return Section("Seed by seed", [text], [Table(headings, rows)])
 
 
-def recipe_part(subject: Subject) -> Part:
+def recipe_section(subject: Subject) -> Section:
     """Recipe and environment, to copy."""
     if not subject.runs:
         text = "The predictions came without a recipe; they were measured as they are."
-        return Part("How to do it again", [text])
+        return Section("How to do it again", [text])
     run = subject.runs[0]
     recipe = recipe_toml(run.recipe().without_places())
     environment = run.environment()
@@ -238,6 +240,6 @@ def recipe_part(subject: Subject) -> Part:
     packages = environment.get("packages")
     lines += [f"{name} {version}" for name, version in packages.items()] if isinstance(packages, dict) else []
     text = "Save the recipe as recipe.toml and train it with the command: balpoe train recipe.toml"
-    return Part(
+    return Section(
         "How to do it again", [text], [Code("recipe.toml", recipe), Code("Where it was trained", "\n".join(lines))]
     )

@@ -28,7 +28,7 @@ __all__ = [
     "plot_shifted",
 ]
 
-# Okabe and Ito's colours, told apart by all kinds of colour vision.
+# Okabe and Ito's colours, which all kinds of colour vision can distinguish.
 COLOURS = ("#999999", "#E69F00", "#56B4E9", "#0072B2", "#D55E00", "#009E73", "#CC79A7")
 MARKERS = "osD^vP*"
 METHOD_COLOURS = ("#0072B2", "#999999", "#009E73", "#E69F00", "#CC79A7", "#56B4E9", "#D55E00")
@@ -157,10 +157,10 @@ def plot_accuracy_by_class(
     """Draw the accuracy of each class, most frequent on the left, one line per method.
 
     Args:
-        class_names: Of all classes.
+        class_names: Names of all classes.
         class_counts: Training samples per class.
-        accuracies: From a method's name to the accuracy of each class, as fractions.
-        axes: Where to draw.
+        accuracies: Accuracy of each class, as fractions, by the name of the method.
+        axes: Axes to draw on.
     """
     order = sorted(range(len(class_names)), key=lambda label: -class_counts[label])
     positions = range(len(order))
@@ -180,8 +180,8 @@ def plot_reliability(bins: Mapping[str, Sequence[float]], axes: Axes) -> None:
     """Draw accuracy against confidence, bin by bin, with the gap to the diagonal, where a calibrated classifier lies.
 
     Args:
-        bins: The `reliability` of an evaluation: share, confidence and accuracy of each bin.
-        axes: Where to draw.
+        bins: Field `reliability` of an evaluation: share, confidence and accuracy of each bin.
+        axes: Axes to draw on.
     """
     number = len(bins["share"])
     centres = [(place + 0.5) / number for place in range(number)]
@@ -219,9 +219,9 @@ def plot_boundaries(prior: float, taus: Sequence[float], axes: Axes) -> None:
     """Draw two Gaussian classes and where a classifier trained with each tau divides them (the paper's Figure 2 a).
 
     Args:
-        prior: Of the frequent class, whose mean is -1; the other's is 1.
+        prior: Prior of the frequent class, whose mean is -1; the other's is 1.
         taus: Margins: 0 is cross-entropy, 1 is balanced, 2 is made for the inverse prior.
-        axes: Where to draw.
+        axes: Axes to draw on.
     """
     grid = [place / 100 for place in range(-450, 451)]
     for mean, share, name in ((-1, prior, "frequent class"), (1, 1 - prior, "rare class")):

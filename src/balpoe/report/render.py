@@ -1,4 +1,4 @@
-"""A report as parts, and the two ways to write them down: one self-contained HTML page, or Markdown.
+"""A report as sections, and the two ways to write them down: one self-contained HTML page, or Markdown.
 
 Whatever comes from data (class names, file names) is text: it is escaped here, and nowhere else is HTML made from it.
 """
@@ -10,9 +10,9 @@ from importlib import resources
 
 from balpoe.report.plots import Drawing, inline_svg
 
-__all__ = ["Block", "Code", "Figure", "Fragment", "Part", "Table", "html_page", "markdown_page"]
+__all__ = ["Code", "Exhibit", "Figure", "Fragment", "Section", "Table", "html_page", "markdown_page"]
 
-MOST_ROWS = 300  # of a table on the page: a reader looks at no more, and a phone bears no more
+MOST_TABLE_ROWS = 300  # of a table on the page: a reader looks at no more, and a phone bears no more
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class Figure:
     """A drawing, what it shows in words, and the numbers behind it."""
 
     name: str
-    """Of its files."""
+    """Name of its files."""
     draw: Drawing
     size: tuple[float, float]
     alt: str
@@ -52,22 +52,24 @@ class Fragment:
     markdown: str = ""
 
 
-Block = Table | Figure | Code | Fragment
+Exhibit = Table | Figure | Code | Fragment
 
 
 @dataclass(frozen=True)
-class Part:
+class Section:
     """A heading, what it says in plain words, and what shows it."""
 
     title: str
     sentences: Sequence[str]
-    blocks: Sequence[Block] = field(default=())
+    exhibits: Sequence[Exhibit] = field(default=())
 
 
-def html_page(title: str, parts: Sequence[Part], styles: str = "", scripts: str = "") -> str:
+def html_page(title: str, sections: Sequence[Section], styles: str = "", scripts: str = "") -> str:
     """Return the whole page, which needs nothing but itself."""
-    contents = "".join(f'<li><a href="#part-{n}">{_text(part.title)}</a></li>' for n, part in enumerate(parts))
-    body = "\n".join(_section(number, part) for number, part in enumerate(parts))
+    contents = "".join(
+        f'<li><a href="#section-{n}">{_text(section.title)}</a></li>' for n, section in enumerate(sections)
+    )
+    body = "\n".join(_section_html(number, section) for number, section in enumerate(sections))
     return f"""<!DOCTYPE html>
 <html lang="en">
 <head>
@@ -80,7 +82,7 @@ def html_page(title: str, parts: Sequence[Part], styles: str = "", scripts: str 
 {_asset("report.css")}{styles}</style>
 </head>
 <body>
-<a class="skip" href="#part-0">Skip to the report</a>
+<a class="skip" href="#section-0">Skip to the report</a>
 <header><h1>{_name(title)}</h1><nav aria-label="Contents"><ol>{contents}</ol></nav></header>
 <main>
 {body}
@@ -92,36 +94,36 @@ def html_page(title: str, parts: Sequence[Part], styles: str = "", scripts: str 
 """  # noqa: E501
 
 
-def markdown_page(title: str, parts: Sequence[Part]) -> str:
+def markdown_page(title: str, sections: Sequence[Section]) -> str:
     """Return the words and tables as Markdown."""
     lines = [f"# {_plain(title)}", ""]
-    for part in parts:
-        lines += [f"## {_plain(part.title)}", "", *(f"{_plain(sentence)}\n" for sentence in part.sentences)]
-        for block in part.blocks:
-            lines += [_markdown(block), ""]
+    for section in sections:
+        lines += [f"## {_plain(section.title)}", "", *(f"{_plain(sentence)}\n" for sentence in section.sentences)]
+        for exhibit in section.exhibits:
+            lines += [_markdown(exhibit), ""]
     return "\n".join(lines).rstrip() + "\n"
 
 
-def _section(number: int, part: Part) -> str:
-    sentences = "".join(f"<p>{_name(sentence)}</p>" for sentence in part.sentences)
-    blocks = "\n".join(_block(block) for block in part.blocks)
-    return f'<section id="part-{number}"><h2>{_text(part.title)}</h2>{sentences}\n{blocks}</section>'
+def _section_html(number: int, section: Section) -> str:
+    sentences = "".join(f"<p>{_name(sentence)}</p>" for sentence in section.sentences)
+    exhibits = "\n".join(_exhibit_html(exhibit) for exhibit in section.exhibits)
+    return f'<section id="section-{number}"><h2>{_text(section.title)}</h2>{sentences}\n{exhibits}</section>'
 
 
-def _block(block: Block) -> str:
-    if isinstance(block, Table):
-        return _table(block)
-    if isinstance(block, Code):
+def _exhibit_html(exhibit: Exhibit) -> str:
+    if isinstance(exhibit, Table):
+        return _table(exhibit)
+    if isinstance(exhibit, Code):
         return (
-            f'<figure class="code"><figcaption>{_text(block.title)} <button type="button" class="copy">Copy</button>'
-            f'</figcaption><pre tabindex="0">{_text(block.text)}</pre></figure>'
+            f'<figure class="code"><figcaption>{_text(exhibit.title)} <button type="button" class="copy">Copy</button>'
+            f'</figcaption><pre tabindex="0">{_text(exhibit.text)}</pre></figure>'
         )
-    if isinstance(block, Fragment):
-        return block.html
+    if isinstance(exhibit, Fragment):
+        return exhibit.html
     return (
-        f'<figure><div class="drawing" tabindex="0" role="img" aria-label="{_text(block.alt)}">'
-        f"{inline_svg(block.draw, block.size, block.name)}</div>"
-        f"<details><summary>The numbers of this picture</summary>{_table(block.table)}</details></figure>"
+        f'<figure><div class="drawing" tabindex="0" role="img" aria-label="{_text(exhibit.alt)}">'
+        f"{inline_svg(exhibit.draw, exhibit.size, exhibit.name)}</div>"
+        f"<details><summary>The numbers of this figure</summary>{_table(exhibit.table)}</details></figure>"
     )
 
 
@@ -130,9 +132,9 @@ def _table(table: Table) -> str:
     head = "".join(f'<th scope="col">{_text(heading)}</th>' for heading in table.headings)
     rows = "".join(
         f'<tr><th scope="row">{_name(first)}</th>{"".join(f"<td>{_name(cell)}</td>" for cell in rest)}</tr>'
-        for first, *rest in table.rows[:MOST_ROWS]
+        for first, *rest in table.rows[:MOST_TABLE_ROWS]
     )
-    left = len(table.rows) - MOST_ROWS
+    left = len(table.rows) - MOST_TABLE_ROWS
     more = f"<p>And {left:,} more rows, which are left out here.</p>" if left > 0 else ""
     what = table.caption or ", ".join(filter(None, table.headings)) or "of facts"
     return (
@@ -141,15 +143,15 @@ def _table(table: Table) -> str:
     )
 
 
-def _markdown(block: Block) -> str:
-    if isinstance(block, Code):
+def _markdown(exhibit: Exhibit) -> str:
+    if isinstance(exhibit, Code):
         fence = "```"
-        while fence in block.text:
+        while fence in exhibit.text:
             fence += "`"
-        return f"{_plain(block.title)}:\n\n{fence}\n{block.text}\n{fence}"
-    if isinstance(block, Fragment):
-        return block.markdown
-    table = block if isinstance(block, Table) else block.table
+        return f"{_plain(exhibit.title)}:\n\n{fence}\n{exhibit.text}\n{fence}"
+    if isinstance(exhibit, Fragment):
+        return exhibit.markdown
+    table = exhibit if isinstance(exhibit, Table) else exhibit.table
     rows = [table.headings, ["---"] * len(table.headings), *table.rows]
     return "\n".join("| " + " | ".join(map(_plain, row)) + " |" for row in rows)
 

@@ -5,25 +5,25 @@ from pathlib import Path
 
 from balpoe.errors import UserError
 from balpoe.files import write_file, write_text
-from balpoe.report.calibration import experts_part, reliability_part
-from balpoe.report.classes import classes_part, shifted_part
-from balpoe.report.confusions import confusions_part
+from balpoe.report.calibration import experts_section, reliability_section
+from balpoe.report.classes import classes_section, shifted_section
+from balpoe.report.confusions import confusions_section
 from balpoe.report.explorer.pack import explorer_assets
 from balpoe.report.inputs import Subject, read_subjects
 from balpoe.report.overview import (
-    counts_part,
-    explorer_part,
-    groups_part,
-    place_part,
-    recipe_part,
-    result_part,
-    seeds_part,
-    what_part,
+    counts_section,
+    deployment_section,
+    explorer_section,
+    groups_section,
+    recipe_section,
+    result_section,
+    seeds_section,
+    what_section,
 )
 from balpoe.report.plots import figure_bytes
-from balpoe.report.render import Figure, Part, html_page, markdown_page
+from balpoe.report.render import Figure, Section, html_page, markdown_page
 
-__all__ = ["report_parts", "write_report"]
+__all__ = ["report_sections", "write_report"]
 
 
 def write_report(
@@ -41,26 +41,26 @@ def write_report(
 
     Args:
         paths: Runs, folders with the runs of several seeds, or saved predictions; the first one is looked at closely.
-        out: The file to write.
-        baseline: What the first one is compared with, sample by sample.
-        thresholds: Of the shot groups, if not those of the run.
-        markdown: Tables and words instead of a page.
-        data_root: Where the pictures are, for examples.
-        prior: Of the place of use, as for `balpoe evaluate --prior`.
+        out: File to write.
+        baseline: Run or predictions that the first one is compared with, sample by sample.
+        thresholds: Thresholds of the shot groups, if not those of the run.
+        markdown: Whether to write Markdown instead of a page.
+        data_root: Folder of the images, for examples.
+        prior: Deployment prior, as `balpoe evaluate --prior` takes it.
         validation: Labelled predictions of the same model, for the prior "estimate".
     """
     inputs = [*paths, *(path for path in (baseline, prior, validation) if path is not None)]
-    folder = _checked_places(out, inputs)
+    folder = _checked_output(out, inputs)
     subject, *others = read_subjects([*paths, *([] if baseline is None else [baseline])], thresholds)
     against = None if baseline is None else others.pop()
-    place = [] if prior is None else [place_part(subject, prior, validation)]
-    parts = report_parts(subject, others, against, data_root=data_root, place=place)
+    deployment = [] if prior is None else [deployment_section(subject, prior, validation)]
+    sections = report_sections(subject, others, against, data_root=data_root, deployment=deployment)
     title = f"Report on {subject.name}"
     if markdown:
-        write_text(out, markdown_page(title, parts))
+        write_text(out, markdown_page(title, sections))
         return [out]
-    page = html_page(title, parts, *explorer_assets())
-    figures = [block for part in parts for block in part.blocks if isinstance(block, Figure)]
+    page = html_page(title, sections, *explorer_assets())
+    figures = [exhibit for section in sections for exhibit in section.exhibits if isinstance(exhibit, Figure)]
     drawn = {
         folder / f"{figure.name}.{kind}": figure_bytes(figure.draw, figure.size, kind)
         for figure in figures
@@ -72,7 +72,7 @@ def write_report(
     return [out, *drawn]
 
 
-def _checked_places(out: Path, inputs: Sequence[str]) -> Path:
+def _checked_output(out: Path, inputs: Sequence[str]) -> Path:
     """Return the folder for the figures, or say, before any work, why nothing can be written there."""
     if not out.name or out.is_dir():
         raise UserError(f"--out {out} is a folder; give the name of a file, such as {out / 'report.html'}")
@@ -86,30 +86,30 @@ def _checked_places(out: Path, inputs: Sequence[str]) -> Path:
     return folder
 
 
-def report_parts(
+def report_sections(
     subject: Subject,
     others: Sequence[Subject] = (),
     baseline: Subject | None = None,
     *,
     data_root: str = "",
-    place: Sequence[Part] = (),
-) -> list[Part]:
-    """Return the report, part by part; the first seed is looked at closely, all of them are averaged."""
+    deployment: Sequence[Section] = (),
+) -> list[Section]:
+    """Return the report, section by section; the first seed is looked at closely, all of them are averaged."""
     beside = [*others, *([baseline] if baseline else [])]
-    parts = [
-        what_part(subject),
-        result_part(subject, beside, baseline),
-        *place,
-        counts_part(subject),
-        groups_part(subject, beside),
-        classes_part(subject, baseline),
-        reliability_part(subject),
-        *([] if subject.evaluations[0]["check"] is None else [experts_part(subject)]),
-        confusions_part(subject, data_root),
-        shifted_part(subject),
-        explorer_part(subject),
+    sections = [
+        what_section(subject),
+        result_section(subject, beside, baseline),
+        *deployment,
+        counts_section(subject),
+        groups_section(subject, beside),
+        classes_section(subject, baseline),
+        reliability_section(subject),
+        *([] if subject.evaluations[0]["check"] is None else [experts_section(subject)]),
+        confusions_section(subject, data_root),
+        shifted_section(subject),
+        explorer_section(subject),
     ]
     if len(subject.evaluations) > 1:
-        parts.append(seeds_part(subject))
-    parts.append(recipe_part(subject))
-    return parts
+        sections.append(seeds_section(subject))
+    sections.append(recipe_section(subject))
+    return sections

@@ -98,10 +98,11 @@ class Opened:
         return re.sub("[\u2068\u2069]", "", self.text(".explorer-mistake"))
 
     def shown(self):
-        """The numbers of the table: {"told": {metric: text}, "notTold": {...}}."""
+        """The numbers of the table: {"adjusted": {metric: text}, "asTrained": {...}}."""
         rows = {name: self.page.locator(f'[data-metric="{name}"] td').all_inner_texts() for name in METRICS}
         return {
-            kind: {name: row[place] for name, row in rows.items()} for place, kind in enumerate(("notTold", "told"))
+            kind: {name: row[place] for name, row in rows.items()}
+            for place, kind in enumerate(("asTrained", "adjusted"))
         }
 
 
@@ -122,9 +123,9 @@ def opened(browser, tmp_path):
 def agree(page, predictions, prior):
     """The page's numbers are `evaluate`'s: to the last digit for what the page holds, and near for the predictions."""
     result, shown, held = page.state("result"), page.shown(), page_holds(explorer(predictions), predictions)
-    for kind, told in (("told", True), ("notTold", False)):
-        exact = expected(evaluate(predictions, prior, told=told, num_resamples=0))
-        for name, value in expected(evaluate(held, prior, told=told, num_resamples=0)).items():
+    for kind, adjust in (("adjusted", True), ("asTrained", False)):
+        exact = expected(evaluate(predictions, prior, adjust=adjust, num_resamples=0))
+        for name, value in expected(evaluate(held, prior, adjust=adjust, num_resamples=0)).items():
             if value is None:
                 assert shown[kind][name] == "-"
                 continue
@@ -171,8 +172,8 @@ def test_the_stated_error_is_that_of_the_pages_arithmetic(lambdas, samples):
     worst = 0.0
     for word in MEASURED:
         prior = target_prior(word, predictions)
-        for told in (True, False):
-            page, exact = (evaluate(each, prior, told=told, num_resamples=0) for each in (held, predictions))
+        for adjust in (True, False):
+            page, exact = (evaluate(each, prior, adjust=adjust, num_resamples=0) for each in (held, predictions))
             worst = max(worst, 100 * abs(page.accuracy - exact.accuracy))
     assert made.error == pytest.approx(worst, abs=1e-9)
     assert made.error <= 0.3
@@ -207,7 +208,7 @@ def test_a_large_table_is_read_in_blocks(tmp_path, monkeypatch):
 
 
 def test_a_part_of_many_samples_has_all_classes(monkeypatch):
-    monkeypatch.setattr("balpoe.report.explorer.pack.MOST_ROWS", 50)
+    monkeypatch.setattr("balpoe.report.explorer.pack.MOST_SAMPLES", 50)
     monkeypatch.setattr("balpoe.report.explorer.pack.MOST_VALUES", 100)
     targets = torch.tensor([0] * 300 + [1] * 30 + [2] * 3)
     logits = torch.nn.functional.one_hot(targets, 3)[:, None] * 4.0
@@ -252,7 +253,9 @@ def test_the_numbers_are_those_of_evaluate(opened):
     for word in ("forward-50", "forward-2", "uniform", "backward-25", "backward-100"):
         page.slide_to(word)
         agree(page, predictions, target_prior(word, predictions))
-        assert f"Under {word}, accuracy is {page.shown()['told']['accuracy']} % told" in page.text(".explorer-summary")
+        assert f"Under {word}, accuracy is {page.shown()['adjusted']['accuracy']} % adjusted" in page.text(
+            ".explorer-summary"
+        )
     page.move(lambda: page.page.get_by_role("button", name="Training prior").click())
     agree(page, predictions, target_prior("train", predictions))
     page.move(lambda: page.page.get_by_role("button", name="Uniform").click())
@@ -287,10 +290,10 @@ def test_weights_of_ones_own(opened):
         assert page.text(".explorer-mistake") == ""
         assert page.text(".explorer-prior") == "Your own weights"
         agree(page, predictions, target_prior(weights, predictions))
-    before = page.state("result.told.accuracy")
+    before = page.state("result.adjusted.accuracy")
     page.page.get_by_role("button", name="Write the current ones here").click()
     page.move(lambda: page.page.get_by_role("button", name="Use these weights").click())
-    assert page.state("result.told.accuracy") == pytest.approx(before, abs=1e-5)
+    assert page.state("result.adjusted.accuracy") == pytest.approx(before, abs=1e-5)
 
 
 def test_mistakes_in_the_box(opened):
@@ -313,7 +316,7 @@ def test_mistakes_in_the_box(opened):
     assert page.state("moves") == moves
     page.move(lambda: page.paste("1e308\n" * 5))
     assert page.text(".explorer-mistake") == ""
-    assert page.shown()["told"]["accuracy"] != "-"
+    assert page.shown()["adjusted"]["accuracy"] != "-"
 
 
 def test_classes_of_the_same_name_want_numbers(opened):
@@ -344,7 +347,7 @@ def test_a_class_without_test_samples(opened):
     page.move(lambda: page.paste("2\n1\n1\n1\n1"))
     problem = re.sub("[\u2068\u2069]", "", page.text(".explorer-problem"))
     assert problem == "The test set has no sample of “<i>”, so nothing can be said about this prior."
-    assert set(page.shown()["told"].values()) == {"-"}
+    assert set(page.shown()["adjusted"].values()) == {"-"}
     page.move(lambda: page.paste("2\n1\n1\n0\n1"))
     prior = target_prior((2, 1, 1, 0, 1), predictions)
     agree(page, predictions, prior)
@@ -358,9 +361,9 @@ def test_an_approximate_page_is_marked_and_near(opened):
     for word in ("forward-50", "uniform", "backward-10"):
         page.slide_to(word)
         evaluation = evaluate(predictions, target_prior(word, predictions), num_resamples=0)
-        told = page.state("result.told")
-        assert abs(100 * (told["accuracy"] - evaluation.accuracy)) <= made.error + 1e-6
-        assert abs(100 * (told["ece"] - evaluation.ece)) <= 1.0
+        adjusted = page.state("result.adjusted")
+        assert abs(100 * (adjusted["accuracy"] - evaluation.accuracy)) <= made.error + 1e-6
+        assert abs(100 * (adjusted["ece"] - evaluation.ece)) <= 1.0
         assert page.state("result.effective") == pytest.approx(evaluation.effective_samples)
 
 
@@ -389,7 +392,7 @@ def test_it_can_be_seen(opened, scheme, width):
     assert len(colours) > 50
     background = max(colours)[1]
     assert (sum(background) > 600) == (scheme == "light")
-    bars = page.page.locator('[data-diagram="told"] rect').count()
+    bars = page.page.locator('[data-diagram="adjusted"] rect').count()
     assert bars >= 10
     assert page.page.locator(".explorer-bins tbody tr").count() == 15
 

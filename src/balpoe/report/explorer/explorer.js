@@ -289,7 +289,7 @@
     const data = load(part(".explorer-data").textContent);
     const slider = part("input[type=range]");
     const box = part("textarea");
-    const asTrained = predict(data, new Float64Array(data.classes).fill(1));
+    const unmoved = predict(data, new Float64Array(data.classes).fill(1));
     let current = sliderPrior(data, Number(slider.value));
     let waiting = false;
 
@@ -317,35 +317,35 @@
       const missing = data.names.filter((_, label) => prior[label] > 0 && data.tested[label] === 0);
       const ratio = prior.map((share, label) => (data.source ? share / data.source[label] : 1)); // null: no posterior
       const nothing = Object.fromEntries([...Object.keys(METRICS).map((name) => [name, NaN]), ["bins", []]]);
-      const told = missing.length ? nothing : measure(data, predict(data, ratio), prior);
-      const notTold = missing.length ? nothing : measure(data, asTrained, prior);
+      const adjusted = missing.length ? nothing : measure(data, predict(data, ratio), prior);
+      const asTrained = missing.length ? nothing : measure(data, unmoved, prior);
       part(".explorer-prior").textContent = current.words[0].toUpperCase() + current.words.slice(1);
       const untested = data.names.filter((_, label) => data.tested[label] === 0);
       part(".explorer-problem").textContent = missing.length
         ? `The test set has no sample of ${someNames(missing)}, so nothing can be said about this prior.`
         : untested.length ? `Without a test sample, and left out here: ${someNames(untested)}.` : "";
-      showSummary(told.accuracy, notTold.accuracy);
-      showTable(told, notTold);
+      showSummary(adjusted.accuracy, asTrained.accuracy);
+      showTable(adjusted, asTrained);
       const effective = missing.length ? NaN : effectiveSamples(data, prior);
       showEffective(effective);
-      showDiagrams(told, notTold);
-      showChanges(told, notTold);
-      window.balpoeExplorer.result = { prior: current.name, told, notTold, effective };
+      showDiagrams(adjusted, asTrained);
+      showChanges(adjusted, asTrained);
+      window.balpoeExplorer.result = { prior: current.name, adjusted, asTrained, effective };
     }
 
-    function showSummary(told, notTold) {
-      const gain = change(told, notTold);
+    function showSummary(adjusted, asTrained) {
+      const gain = change(adjusted, asTrained);
       const size = `${Math.abs(gain).toFixed(1)} points`;
-      const effect = size === "0.0 points" ? "telling changes nothing" : `telling ${gain > 0 ? "gains" : "costs"} ${size}`;
+      const effect = size === "0.0 points" ? "adjusting changes nothing" : `adjusting ${gain > 0 ? "gains" : "costs"} ${size}`;
       part(".explorer-summary").textContent = Number.isNaN(gain) ? ""
-        : `Under ${current.name}, accuracy is ${percent(told)} % told and ${percent(notTold)} % not told: ${effect}.`;
+        : `Under ${current.name}, accuracy is ${percent(adjusted)} % adjusted and ${percent(asTrained)} % as trained: ${effect}.`;
     }
 
-    function showTable(told, notTold) {
+    function showTable(adjusted, asTrained) {
       for (const [name, { perCent }] of Object.entries(METRICS)) {
         const cells = part(`[data-metric="${name}"]`).querySelectorAll("td");
-        const difference = signed(change(told[name], notTold[name], perCent), perCent);
-        [shown(notTold[name], perCent), shown(told[name], perCent), difference].forEach((text, place) => {
+        const difference = signed(change(adjusted[name], asTrained[name], perCent), perCent);
+        [shown(asTrained[name], perCent), shown(adjusted[name], perCent), difference].forEach((text, place) => {
           cells[place].textContent = text;
         });
       }
@@ -364,23 +364,23 @@
         ? `The ${samples} test samples, weighted to these frequencies, are worth ${worth} equally weighted ones.` : "";
     }
 
-    function showDiagrams(told, notTold) {
-      part('[data-diagram="notTold"]').replaceChildren(diagram("Not told", notTold.bins, notTold.ece));
-      part('[data-diagram="told"]').replaceChildren(diagram("Told", told.bins, told.ece));
+    function showDiagrams(adjusted, asTrained) {
+      part('[data-diagram="asTrained"]').replaceChildren(diagram("As trained", asTrained.bins, asTrained.ece));
+      part('[data-diagram="adjusted"]').replaceChildren(diagram("Adjusted", adjusted.bins, adjusted.ece));
       const numbers = (bin) => (bin.share > 0 ? [bin.share, bin.confidence, bin.accuracy] : [0, NaN, NaN]);
-      part(".explorer-bins tbody").replaceChildren(...told.bins.map((bin, place) => {
+      part(".explorer-bins tbody").replaceChildren(...adjusted.bins.map((bin, place) => {
         const range = `${percent(place / data.bins)} to ${percent((place + 1) / data.bins)}`;
-        const cells = [...numbers(notTold.bins[place]), ...numbers(bin)].map((value) => element("td", percent(value)));
+        const cells = [...numbers(asTrained.bins[place]), ...numbers(bin)].map((value) => element("td", percent(value)));
         return row([element("th", range, { scope: "row" }), ...cells]);
       }));
     }
 
-    function showChanges(told, notTold) {
-      const changes = Array.from(told.perClass || [], (after, label) => ({ label, after, before: notTold.perClass[label] }))
+    function showChanges(adjusted, asTrained) {
+      const changes = Array.from(adjusted.perClass || [], (after, label) => ({ label, after, before: asTrained.perClass[label] }))
         .filter(({ label, after, before }) => after !== before && !Number.isNaN(after)
           && (!data.labels || data.held[label] >= FEWEST)) // of an approximate page, where one row is not the whole class
         .sort((a, b) => Math.abs(b.after - b.before) - Math.abs(a.after - a.before) || a.label - b.label);
-      part(".explorer-unchanged").hidden = changes.length > 0 || !told.perClass;
+      part(".explorer-unchanged").hidden = changes.length > 0 || !adjusted.perClass;
       part(".explorer-changes table").hidden = changes.length === 0;
       part(".explorer-changes tbody").replaceChildren(...changes.slice(0, MOST_CHANGES).map(({ label, before, after }) => {
         const name = element("th", undefined, { scope: "row" });

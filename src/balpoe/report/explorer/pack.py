@@ -29,7 +29,7 @@ __all__ = ["Explorer", "asset", "explorer", "explorer_assets"]
 
 MOST_VALUES = 2_000_000  # samples x classes that a page holds whole: 2.7 MB of text
 FINE_VALUES = 500_000  # up to here in 16 bits: in a small test set every sample counts
-MOST_ROWS = 5_000
+MOST_SAMPLES = 5_000
 MOST_CLASSES = 20
 DEEPEST = 20.0  # nats below the most probable class: exp(-20) is nothing for all but absurd priors
 COARSE, FINE = 2**8 - 1, 2**16 - 1
@@ -46,18 +46,18 @@ class Explorer:
     approximate: bool
     """Whether the page holds a part of the predictions only."""
     error: float
-    """The largest difference in accuracy from `evaluate`, in points, over several priors, told and not told."""
+    """The largest difference in accuracy from `evaluate`, in points, over several priors, as trained and adjusted."""
     rows: int
     """How many test samples the page holds."""
 
 
 def explorer(predictions: Predictions, *, shot_groups: tuple[int, int] = (20, 100), num_bins: int = 15) -> Explorer:
-    """Return the part of a report in which a reader changes the label prior of the place of use.
+    """Return the part of a report in which a reader changes the deployment prior.
 
     Args:
-        predictions: Read once, in blocks of rows.
-        shot_groups: A class is few-shot below the first and many-shot above the second number.
-        num_bins: Of the calibration errors and the reliability diagram.
+        predictions: Predictions that the page will hold; read in blocks of rows.
+        shot_groups: Thresholds: a class is few-shot below the first number and many-shot above the second.
+        num_bins: Number of calibration bins.
 
     >>> logits = torch.tensor([[[2.0, 0.0]], [[0.0, 1.0]], [[1.0, 0.0]]])
     >>> predictions = Predictions(logits, torch.tensor([0, 1, 1]), torch.tensor([90, 10]), torch.tensor([0.0]))
@@ -119,7 +119,7 @@ def _read(predictions: Predictions, approximate: bool) -> _Packed:
     classes = predictions.num_classes
     chosen = torch.ones(len(predictions), dtype=torch.bool)
     if approximate:
-        chosen = _stratified(predictions.targets, _ranks(predictions), MOST_ROWS)
+        chosen = _stratified(predictions.targets, _ranks(predictions), MOST_SAMPLES)
     levels = FINE if len(predictions) * classes <= FINE_VALUES else COARSE
     parts, spread = [], torch.zeros(classes, dtype=torch.float64)
     for rows in predictions.blocks():
@@ -177,8 +177,8 @@ def _page_accuracy(packed: _Packed, ratio: Tensor) -> Tensor:
     """Accuracy of each class as explorer.js computes it; NaN for a class without a row in the page.
 
     Args:
-        packed: The page's data.
-        ratio: Target over source prior, (classes,).
+        packed: Data of the page.
+        ratio: Target prior over source prior, (classes,).
     """
     classes = len(ratio)
     levels = (-DEEPEST * (torch.arange(packed.levels + 1, dtype=torch.float64) / packed.levels).square()).exp()
