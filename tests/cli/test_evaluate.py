@@ -57,7 +57,7 @@ def test_evaluate_under_a_deployment_prior(run, tmp_path):
     code, out, _ = run("evaluate", "theirs", "--prior", "deployment.csv")
     assert code == 0
     adjusted = evaluate(predictions, [0.1, 0.1, 0.8], num_resamples=0)
-    as_trained = evaluate(predictions, [0.1, 0.1, 0.8], told=False, num_resamples=0)
+    as_trained = evaluate(predictions, [0.1, 0.1, 0.8], adjust=False, num_resamples=0)
     rows = {line.split("│")[1].strip(): line for line in out.splitlines() if line.startswith("│")}
     for row, evaluation in zip(rows.values(), (as_trained, adjusted), strict=True):
         assert f" {100 * evaluation.accuracy:.1f} " in row
@@ -75,7 +75,7 @@ def test_evaluate_several_seeds_and_an_archive_under_a_deployment_prior(run, tmp
     assert code == 0
     code, out, _ = run("evaluate", "runs/two", "--prior", "backward-10")
     assert code == 0
-    assert re.search(r"│ (told|adjusted) +│ +\d+\.\d ± \d+\.\d │", out)
+    assert re.search(r"│ adjusted +│ +\d+\.\d ± \d+\.\d │", out)
     assert "weighted to the prior backward-10" in out
     code, _, err = run("evaluate", "runs/two", "--prior", "estimate", "--validation", "runs/two/seed-0")
     assert code == 2

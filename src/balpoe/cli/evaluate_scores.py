@@ -7,13 +7,14 @@ from typing import Any
 from rich.console import Console
 
 from balpoe.errors import UserError
+from balpoe.evaluation.catalogue import METRICS
 from balpoe.evaluation.evaluate import SHOT_GROUPS, compare
 from balpoe.evaluation.predictions import Predictions, load_predictions
 from balpoe.evaluation.shifted_tests import full_evaluation
 from balpoe.experiments.run_folder import Run, evaluate_model, runs_of
 from balpoe.method.lambdas import expert_names
-from balpoe.report.console import COLUMNS, IN_PER_CENT, console, mean_and_deviation, print_scores, shifted_table
-from balpoe.report.deployment import print_at_place
+from balpoe.report.console import console, mean_and_deviation, print_scores, shifted_table
+from balpoe.report.deployment import print_deployment_scores
 
 __all__ = ["evaluate"]
 
@@ -44,7 +45,7 @@ def evaluate(
         if prior is None:
             _print_predictions(out, path, predictions, baseline, groups)
         else:
-            print_at_place(out, path, {"seed-0": predictions}, prior, validation, groups)
+            print_deployment_scores(out, path, {"seed-0": predictions}, prior, validation, groups)
         return
     with tempfile.TemporaryDirectory() as folder:
         if Path(path).is_file():
@@ -58,7 +59,7 @@ def evaluate(
         else:
             few, many = thresholds or runs[0].recipe().shot_groups
             seeds = {run.folder.name: run.predictions() for run in runs}
-            print_at_place(out, path, seeds, prior, validation, (few, many))
+            print_deployment_scores(out, path, seeds, prior, validation, (few, many))
 
 
 def _print_evaluation(
@@ -69,7 +70,10 @@ def _print_evaluation(
     where = (
         "" if Path(path).is_file() else "; accuracy of each class, with Wilson's interval: evaluation.json in the run"
     )
-    _print_measured(out, path, evaluations, expert_names(runs[0].recipe().expert_lambdas), where)
+    predictions = runs[0].predictions()
+    _print_measured(out, path, evaluations, _expert_names(predictions), where)
+    for caveat in predictions.caveats:
+        out.print(caveat)
     if pairs is not None:
         out.print(_difference(pairs, thresholds))
 
@@ -98,7 +102,8 @@ def _print_measured(
     if len(evaluations) == 1:
         out.print(_intervals(evaluations[0]))
     out.print(shifted_table(evaluations))
-    out.print(_checks(["ensemble", *experts], evaluations))
+    if evaluations[0]["check"] is not None:
+        out.print(_checks(["ensemble", *experts], evaluations))
     first = evaluations[0]
     if first["parameters"] is not None:
         cost = f"{first['multiply_adds'] / 1e6:,.1f} million multiply-adds a sample"
@@ -112,13 +117,18 @@ def _print_predictions(
 ) -> None:
     """The same for predictions that belong to no run."""
     found = None if baseline is None else compare(predictions, load_predictions(baseline), shot_groups=groups)
-    experts = [f"expert {expert + 1}" for expert in range(predictions.num_experts)]
-    if predictions.lambdas.ndim == 1:
-        experts = expert_names(predictions.lambdas.tolist())
-    _print_measured(out, path, [full_evaluation(predictions, groups)], experts)
+    _print_measured(out, path, [full_evaluation(predictions, groups)], _expert_names(predictions))
+    for caveat in predictions.caveats:
+        out.print(caveat)
     if found is not None:
         parts = [_range(name, *values, sign="+") for name, values in found.items()]
         out.print(f"{path} minus {baseline}, 95 % paired intervals: " + ", ".join(parts))
+
+
+def _expert_names(predictions: Predictions) -> list[str]:
+    if predictions.lambdas is None or predictions.lambdas.ndim > 1:
+        return [f"expert {expert + 1}" for expert in range(predictions.num_experts)]
+    return expert_names(predictions.lambdas.tolist())
 
 
 def _evaluation(run: Run, thresholds: tuple[int, ...] | None) -> dict[str, Any]:
@@ -149,7 +159,7 @@ def _difference(pairs: list[tuple[Run, Run]], thresholds: tuple[int, ...] | None
         parts = [_range(name, *values, sign="+") for name, values in found[0].items()]
         return f"{run.name} minus {baseline.name}, 95 % paired intervals: " + ", ".join(parts)
     parts = [
-        f"{COLUMNS[name]} {mean_and_deviation([f[name][0] for f in found], name in IN_PER_CENT, sign='+')}"
+        f"{METRICS[name].title} {mean_and_deviation([f[name][0] for f in found], METRICS[name].per_cent, sign='+')}"
         for name in found[0]
     ]
     names = f"{run.folder.parent.name} minus {baseline.folder.parent.name}"
@@ -174,6 +184,5 @@ def _checks(names: list[str], evaluations: list[dict[str, Any]]) -> str:
 
 def _range(name: str, *values: float, sign: str = "") -> str:
     """Such as: accuracy 51.2 to 53.1; with a value before its bounds, accuracy +2.1 (+1.2 to +3.1)."""
-    digits, scale = (1, 100) if name in IN_PER_CENT else (3, 1)
-    *value, low, high = (f"{scale * number:{sign}.{digits}f}" for number in values)
-    return f"{COLUMNS[name]} {value[0]} ({low} to {high})" if value else f"{COLUMNS[name]} {low} to {high}"
+    *value, low, high = (METRICS[name].shown(number, sign) for number in values)
+    return f"{METRICS[name].title} " + (f"{value[0]} ({low} to {high})" if value else f"{low} to {high}")

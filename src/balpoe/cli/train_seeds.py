@@ -7,10 +7,11 @@ from typing import Any
 
 from rich.console import Console
 
+from balpoe.evaluation.catalogue import METRICS
 from balpoe.experiments.build import own_data
 from balpoe.experiments.recipe import FOR_FEATURES, Recipe, updated
 from balpoe.experiments.run_folder import Run, changed_name, run_folder, train_run, train_run_by_step
-from balpoe.report.console import COLUMNS, console, mean_and_deviation, print_scores, program
+from balpoe.report.console import console, mean_and_deviation, print_scores, program
 from balpoe.training.concurrent import TRAININGS_AT_ONCE, can_share_a_gpu, side_by_side
 from balpoe.training.distributed import led_by_first
 from balpoe.training.interrupts import Interrupt
@@ -119,7 +120,7 @@ def _print_comparison(out: Console, plain: list[Run], runs: list[Run]) -> None:
     print_scores(out, rows, title=runs[0].folder.parent.name)
     for name in ("balanced_accuracy", "few", "rarest_third"):
         parts = [f"{method} {_with_interval(evaluations, name)}" for method, evaluations in rows.items()]
-        out.print(f"{COLUMNS[name]}: {', '.join(parts)}")
+        out.print(f"{METRICS[name].title}: {', '.join(parts)}")
     out.print("Next, a page to look at and to show:")
     out.print(f"  {program()} report {_whole(runs)} --baseline {_whole(plain)}", soft_wrap=True)
 

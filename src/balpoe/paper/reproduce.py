@@ -15,6 +15,7 @@ from balpoe.data.registry import validation_data
 from balpoe.errors import UserError, unknown_name
 from balpoe.evaluation.evaluate import evaluate
 from balpoe.evaluation.predictions import Predictions
+from balpoe.evaluation.prior_estimate import posterior_source
 from balpoe.evaluation.shifted_tests import estimated_test_sets
 from balpoe.experiments.build import benchmark_data
 from balpoe.experiments.model_file import load
@@ -262,7 +263,7 @@ def _predict_validation(run: Run, data_root: str) -> Predictions:
 
 def _calibrated(predictions: Predictions, validation: Predictions) -> dict[str, float | None]:
     """Calibration on the test set, once the ensemble's logits are divided by a temperature of the validation set's."""
-    offsets = to_labels(validation.targets, validation.source_prior)
+    offsets = to_labels(validation.targets, posterior_source(validation))
     scale = fit_scale(validation.logits, validation.targets, torch.ones(len(validation)), offsets)
     scores = evaluate(replace(predictions, expert_logits=scale * predictions.expert_logits), num_resamples=0)
     return {"temperature": 1 / scale, "ece": scores.ece, "mce": scores.mce, "nll": scores.nll}

@@ -5,8 +5,9 @@ from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any
 
+from balpoe.evaluation.catalogue import METRICS
+from balpoe.evaluation.saved import current_evaluation
 from balpoe.files import read_json
-from balpoe.old_names import current_names
 from balpoe.paper.expected import Number, PaperResult, PaperTable
 from balpoe.paper.not_reproduced import NotReproduced
 from balpoe.report.console import mean_and_deviation
@@ -21,22 +22,14 @@ __all__ = [
     "shifted_result_table",
 ]
 
-PRINTED_SCORES = {
-    "accuracy": "accuracy", "many": "many", "medium": "medium", "few": "few", "ece": "ECE", "mce": "MCE",
-}  # fmt: skip
+PRINTED_SCORES = {name: METRICS[name].title for name in ("accuracy", "many", "medium", "few", "ece", "mce")}
 
 
 def measured_records(result: PaperResult, results: Path) -> list[dict[str, Any]]:
     """Return the records of a result, seed by seed."""
     paths = [results / result.folder / f"seed-{seed}.json" for seed in range(1, result.seeds + 1)]
-    return [_with_current_names(read_json(path)) for path in paths if path.exists()]
-
-
-def _with_current_names(record: dict[str, Any]) -> dict[str, Any]:
-    evaluation = record["evaluation"]
-    if "shifted" in evaluation:
-        evaluation["shifted"] = [current_names("shifted", row) for row in evaluation["shifted"]]
-    return record
+    found = [read_json(path) for path in paths if path.exists()]
+    return [{**record, "evaluation": current_evaluation(record["evaluation"])} for record in found]
 
 
 def paper_table(table: PaperTable, results: Path) -> str:
