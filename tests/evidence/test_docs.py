@@ -10,6 +10,11 @@ from pathlib import Path
 import pytest
 
 import balpoe
+from balpoe.baselines.catalogue import METHODS
+from balpoe.data.registry import DATASETS
+from balpoe.evaluation.catalogue import METRICS
+from balpoe.training.optimizers import BUILDERS
+from balpoe.training.settings import OPTIMIZERS
 from pictures import picture_folder
 
 ROOT = Path(__file__).parents[2]
@@ -22,6 +27,7 @@ BLOCKS = [
         re.findall(r"```python\n(.*?)```", (ROOT / name).read_text(encoding="utf-8"), flags=re.DOTALL)
     )
 ]
+CATALOGUES = (METHODS, METRICS, DATASETS, OPTIMIZERS, BUILDERS)
 # That of the weights is for a file of megabytes: tests/networks has the test of it.
 SCRIPTS = [path for path in sorted((ROOT / "examples").glob("*.py")) if not path.stem.endswith("_weights")]
 ARGUMENTS = {"own_pictures": ["trees", "--backbone=test_resnet", "--weights="]}
@@ -30,7 +36,14 @@ ARGUMENTS = {"own_pictures": ["trees", "--backbone=test_resnet", "--weights="]}
 @pytest.mark.parametrize(("name", "block"), BLOCKS, ids=[name for name, _ in BLOCKS])
 def test_the_examples_in_documents_run(name, block, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    exec(compile(block, name, "exec"), {})
+    before = [dict(catalogue) for catalogue in CATALOGUES]
+    try:
+        exec(compile(block, name, "exec"), {})
+    finally:
+        for catalogue, entries in zip(CATALOGUES, before, strict=True):  # to which examples add
+            catalogue.clear()
+            catalogue.update(entries)
+    assert "balpoe: " not in capsys.readouterr().err  # nor a sentence about what went wrong
 
 
 @pytest.mark.parametrize("path", SCRIPTS, ids=lambda path: path.name)
