@@ -1,7 +1,9 @@
 """Each private name that is used does what it is used for; a version of torch that changes it fails here."""
 
 import pytest
+import timm
 import torch
+from torch import nn
 
 from balpoe import private_apis
 
@@ -22,6 +24,24 @@ def test_many_tensors_at_once():
     assert [place.tolist() for place in places] == [[2, 2], [3, 3, 3]]
     private_apis.copy_to_all(places, [torch.tensor([1.0, 2.0]), torch.zeros(3)])
     assert [place.tolist() for place in places] == [[1, 2], [0, 0, 0]]
+
+
+def test_hooks_are_noticed():
+    module = nn.Linear(2, 2)
+    assert not private_apis.has_hooks(module)
+    for register in (module.register_forward_hook, module.register_forward_pre_hook):
+        handle = register(lambda *_: None)
+        assert private_apis.has_hooks(module)
+        handle.remove()
+    assert not private_apis.has_hooks(module)
+
+
+def test_a_transformer_of_timm_without_positions():
+    transformer, images = timm.create_model("test_vit", pretrained=False).eval(), torch.zeros(1, 3, 160, 160)
+    tokens = transformer.patch_embed(images).shape
+    assert transformer.forward_features(images).shape[1] == tokens[1] + 1  # positions, and a token for the class
+    private_apis.leave_out_positions(transformer)
+    assert transformer.forward_features(images).shape == tokens
 
 
 def test_the_compiler_s_limits_are_lifted_for_a_while():

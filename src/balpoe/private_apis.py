@@ -1,13 +1,22 @@
-"""Private names of torch that have no public counterpart, and why each is used; tests fail when one of them changes."""
+"""Private names of torch and timm without a public counterpart, and why each is used; tests fail when one changes."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-__all__ = ["add_to_all", "clear_cublas_workspaces", "compiling", "copy_to_all", "leave_memory_pool", "standard_gamma"]
+__all__ = [
+    "add_to_all",
+    "clear_cublas_workspaces",
+    "compiling",
+    "copy_to_all",
+    "has_hooks",
+    "leave_memory_pool",
+    "leave_out_positions",
+    "standard_gamma",
+]
 
 
 def standard_gamma(concentration: Tensor, generator: torch.Generator | None) -> Tensor:
@@ -23,6 +32,20 @@ def add_to_all(tensors: Sequence[Tensor], number: float) -> None:
 def copy_to_all(places: Sequence[Tensor], tensors: Sequence[Tensor]) -> None:
     """Copy many tensors in few kernels; a loop would launch one for each."""
     torch._foreach_copy_(list(places), list(tensors))
+
+
+def has_hooks(module: nn.Module) -> bool:
+    """Return whether somebody's hooks are to be called around a module's forward pass; torch has no list of them."""
+    return bool(module._forward_hooks or module._forward_pre_hooks)
+
+
+def leave_out_positions(transformer: Any) -> None:
+    """Let one of timm's transformers add no position embedding, for which no attribute of all of them is a switch."""
+    transformer._pos_embed = _unchanged
+
+
+def _unchanged(x: Tensor) -> Tensor:
+    return x
 
 
 @contextmanager

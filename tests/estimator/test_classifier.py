@@ -282,7 +282,7 @@ def test_a_fit_that_fails_leaves_the_one_before(small):
     X, y = small
     classifier = quick(warm_start=True).fit(X, y)
     expected = classifier.predict_proba(X)
-    for settings in ({"lr": 1e30, "warm_start": True}, {"lr": 1e30, "warm_start": False}):
+    for settings in ({"lr": 1e6, "warm_start": True}, {"lr": 1e6, "warm_start": False}):
         with pytest.raises(UserError, match="lower the learning rate"):
             classifier.set_params(**settings).fit(X, (y + 1) % 3)
         np.testing.assert_array_equal(classifier.predict_proba(X), expected)
@@ -383,7 +383,7 @@ def test_pictures():
         classifier.predict(images[:, :, :6])
     floats = images[:20].astype(np.float32)
     np.testing.assert_allclose(classifier.predict_proba(floats), classifier.predict_proba(images[:20]), atol=1e-5)
-    with pytest.raises(UserError, match=r"expert logits of shape \(batch, 3, 10\), but returned \(\d+, 2, 10\)"):
+    with pytest.raises(UserError, match="lambdas describes 3 experts but the network returned 2"):
         quick(network=lambda num_classes, num_experts: network(num_classes=10, num_experts=2)).fit(images, y[:300])
 
 
@@ -448,15 +448,15 @@ def test_other_bad_input_gets_one_sentence(small):
         ({"network": 3}, "network must be a name, or a function"),
         ({"network": "resnet32"}, "wants X of shape"),
         ({"network": lambda num_classes, num_experts: expert_network("mlp", num_classes=9, num_features=2)}, "wants X"),
-        ({"augmentation": "crop-flip"}, "augmentation is for networks for pictures"),
-        ({"device": None}, "unknown device 'None'"),
+        ({"augmentation": "crop-flip"}, "augmentation is for networks for images"),
+        ({"device": None}, "device must be text, but is None"),
         ({"target_prior": "trian"}, "did you mean 'train'"),
         ({"target_prior": None}, "target_prior must be 'uniform', 'train', 'estimate', a mapping"),
         ({"mixup_alpha": -1}, "mixup_alpha must be at least 0"),
         ({"hidden": ()}, "hidden must name the units of one layer or more"),
         ({"network": "resnet23"}, "unknown network 'resnet23'"),
-        ({"epochs": 0}, "epochs must be a whole number from 1"),
-        ({"batch_size": 0}, "batch_size must be a whole number from 1"),
+        ({"epochs": 0}, "epochs must be at least 1"),
+        ({"batch_size": 0}, "batch_size must be at least 1"),
         ({"device": "npu"}, "unknown device 'npu'"),
         ({"lambdas": ()}, "lambda"),
     ],

@@ -12,7 +12,7 @@ from balpoe.data.registry import load_data
 from balpoe.experiments.presets import cifar100_lt, preset
 from balpoe.experiments.recipe import FIELDS, Recipe, updated
 from balpoe.networks.fused import launch as launches
-from balpoe.old_names import current_names
+from balpoe.old_names import current_names, current_recipe
 from balpoe.paper.expected import OVERVIEW, PAPER_RESULTS, PAPER_TABLES, SEARCH
 from balpoe.paper.not_reproduced import NOT_REPRODUCED
 from balpoe.paper.reproduce import SECONDS_A_STEP, missing_runs, write_tables
@@ -143,7 +143,7 @@ def test_each_record_is_of_its_cell_s_recipe(cell):
         if not path.exists():  # not trained yet
             continue
         record = json.loads(path.read_text())
-        values = {key: value for key, value in record["recipe"].items() if key in FIELDS}
+        values = {key: value for key, value in current_recipe(record["recipe"]).items() if key in FIELDS}
         # A record of before a setting was there was made by what is its default now.
         assert updated(Recipe(), values).identity() == cell.recipe(seed).identity()
         assert record["environment"]["gpu"] == "NVIDIA H200"

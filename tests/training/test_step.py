@@ -126,8 +126,16 @@ def test_the_losses_of_steps_are_noted(monkeypatch):
     assert means.tolist() == pytest.approx([entry["loss"] for entry in history], rel=1e-5)
 
 
+@pytest.fixture
+def _without_tf32():
+    """With it, which algorithms cuDNN has tried before decides about more than rounding."""
+    with torch.backends.cudnn.flags(enabled=True, allow_tf32=False):
+        yield
+
+
 @pytest.mark.gpu
 @cuda
+@pytest.mark.usefixtures("_without_tf32")
 @pytest.mark.parametrize("precision", ["32-true", "bf16-mixed"])
 def test_captured_and_eager_give_the_same_losses(monkeypatch, precision):
     """Twenty steps, of two shapes of batch, with mixup and CutMix, learning rates that change."""
@@ -154,6 +162,7 @@ OPTIMIZED = {
 
 @pytest.mark.gpu
 @cuda
+@pytest.mark.usefixtures("_without_tf32")
 @pytest.mark.parametrize("settings", OPTIMIZED.values(), ids=OPTIMIZED)
 def test_captured_and_eager_agree_with_every_optimiser(monkeypatch, settings):
     """From the first step on: what the steps that warm a capture up leave in an optimiser would show at once."""
@@ -208,6 +217,7 @@ def test_compiled_and_eager_give_the_same_losses_and_updates():
 
 @pytest.mark.gpu
 @cuda
+@pytest.mark.usefixtures("_without_tf32")
 @pytest.mark.parametrize("kind", ["eager", "captured"])
 def test_a_captured_run_is_resumed(kind, tmp_path, monkeypatch):
     """Stopped by an interrupt in the middle of an epoch, then taken up by either kind of step."""

@@ -174,6 +174,8 @@ class BalPoEClassifier(ClassifierMixin, BaseEstimator):
         X, y = validate_data(self, X, y, allow_nd=True, dtype="numeric", reset=not going_on, ensure_min_samples=2)
         check_classification_targets(y)
         weights = _sample_weights(sample_weight, len(X))
+        if not weights.any():
+            raise ValueError("Sample weights must contain at least one that is not zero")
         X, y, weights = _numbers_alone(X)[weights > 0], y[weights > 0], weights[weights > 0]
         classes, targets = np.unique(y, return_inverse=True)
         if len(classes) < 2:
@@ -364,7 +366,7 @@ def _target(spec: Any, classes: np.ndarray, prior: Tensor) -> Tensor:
             "target_prior must be 'uniform', 'train', 'estimate', a mapping from class to weight, or a row of weights "
             f"in the order of classes_, but is of type {type(spec).__name__}"
         )
-    described = SimpleNamespace(class_names=names, class_counts=prior, num_classes=len(names), prior=prior)
+    described = SimpleNamespace(class_names=names, class_counts=prior, num_classes=len(names), train_prior=prior)
     found: Tensor = named_prior(spec, described)
     return found
 
@@ -377,7 +379,9 @@ def _sample_weights(weights: Any, samples: int) -> np.ndarray:
     if checked.ndim != 1:
         raise ValueError("Sample weights must be 1D array or scalar")
     if len(checked) != samples:
-        raise ValueError(f"sample_weight has {len(checked)} weights for {samples} samples; give one for each")
+        raise ValueError(
+            f"sample_weight.shape == {checked.shape}, expected {(samples,)}; give one weight for each sample"
+        )
     if (checked < 0).any():
         raise ValueError("Negative values in data passed to `sample_weight`; give weights from 0")
     whole: np.ndarray = checked

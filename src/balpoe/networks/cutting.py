@@ -13,6 +13,7 @@ from typing import Any, NamedTuple, cast
 from torch import Tensor, nn
 
 from balpoe.errors import UserError
+from balpoe.private_apis import leave_out_positions
 
 __all__ = ["CutPoint", "Features", "Stages", "cut_at", "uncuttable"]
 
@@ -129,10 +130,6 @@ def _without(model: nn.Module, names: Iterable[str]) -> nn.Module:
     parts = [functools.reduce(getattr, name.split("."), model) for name in names]
     gaps = {id(part): nn.Identity() if isinstance(part, nn.Module) else None for part in parts}
     cut: Any = copy.deepcopy(model, gaps)
-    if "pos_embed" in names:  # added by a method that no attribute switches off in all of timm's transformers
-        cut._pos_embed = _unchanged
+    if "pos_embed" in names:
+        leave_out_positions(cut)
     return cast(nn.Module, cut)
-
-
-def _unchanged(x: Tensor) -> Tensor:
-    return x

@@ -8,9 +8,11 @@ what each of them makes of the first batch with what torch makes of the same inp
 compiled, the step is captured from torch's own operations, with a warning.
 """
 
+import ast
 import functools
 import importlib.util
 import inspect
+import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -24,6 +26,7 @@ from torch.autograd.function import once_differentiable
 from balpoe.networks.experts import ExpertNetwork
 from balpoe.networks.fused.launch import WIDTHS, LaunchPlan, Layer, Sizes, layers_of, power
 from balpoe.networks.resnet_cifar import Block, Stem
+from balpoe.private_apis import add_to_all, copy_to_all, has_hooks
 
 __all__ = ["FusedForward", "block_from", "can_be_fused", "compile_kernels", "fused_backward", "fused_forward"]
 
@@ -43,7 +46,7 @@ def can_be_fused(network: nn.Module, device: torch.device) -> TypeGuard[ExpertNe
         or any(type(part) is not Block for part in (*trunk[1:], *network.branches))
     ):
         return False
-    if any(module._forward_hooks or module._forward_pre_hooks for module in network.modules()):
+    if any(map(has_hooks, network.modules())):
         return False
     stem, *others = layers = list(layers_of(network))
     return (
@@ -69,7 +72,7 @@ class FusedForward:
     def __call__(self, images: Tensor) -> Tensor:
         """Return expert logits (batch, experts, classes)."""
         parameters = [tensor for layer in self.layers for tensor in layer.parameters()]
-        torch._foreach_add_([layer.norm.num_batches_tracked for layer in self.layers], 1)
+        add_to_all([layer.norm.num_batches_tracked for layer in self.layers], 1)
         logits: Tensor = self.network.classifier(_Body.apply(self, images, *parameters))
         return logits
 
@@ -115,7 +118,7 @@ def fused_forward(fused: FusedForward, images: Tensor, kernels: Any = None) -> F
     kernels = kernels or _kernels()
     plan, parameters = fused.plan(images), [layer.conv.weight for layer in fused.layers]
     weights = [torch.empty_like(weight, dtype=fused.dtype, memory_format=torch.channels_last) for weight in parameters]
-    torch._foreach_copy_(weights, parameters)
+    copy_to_all(weights, parameters)
     inputs, outputs, statistics = [images.permute(0, 2, 3, 1).contiguous()], list[Tensor](), list[Tensor]()
     for layer, size, weight in zip(fused.layers, plan.sizes, weights, strict=True):
         y = images.new_empty(size.pixels, layer.experts * layer.channels, dtype=fused.dtype)
@@ -207,9 +210,25 @@ def compile_kernels(fused: FusedForward, images: Tensor) -> None:
         return
     kernels = _kernels()
     dry = SimpleNamespace(**{name: _Dry(getattr(kernels, name)) for name in kernels.__all__})
-    with ThreadPoolExecutor() as pool, mode(pool, ignore_errors=True), torch.no_grad():
+    with _one_parse_at_a_time(), ThreadPoolExecutor() as pool, mode(pool, ignore_errors=True), torch.no_grad():
         passed = fused_forward(fused, images, dry)
         fused_backward(fused, passed, passed.features, dry)
+
+
+@contextmanager
+def _one_parse_at_a_time() -> Iterator[None]:
+    """Let threads parse kernels one by one: in Python 3.11 and 3.12 two at once can break each other (SystemError)."""
+    parse, lock = ast.parse, threading.Lock()
+
+    def parse_alone(*arguments: Any, **settings: Any) -> Any:
+        with lock:
+            return parse(*arguments, **settings)
+
+    ast.parse = parse_alone
+    try:
+        yield
+    finally:
+        ast.parse = parse
 
 
 def _compile_mode() -> Any:
