@@ -1,5 +1,6 @@
-"""make results: the tables and figures of results/ from its records, and the numbers of results.md and paper.md.
+"""make results: what pages show, made from records and catalogues.
 
+The tables and figures of results/, the numbers of results.md and paper.md, and the table of metrics in report.md.
 In results.md a line `<!-- table NAME -->` stands above the table results/tables/NAME.md. In paper.md
 `<!-- FOLDER SCORE -->52.0 ± 0.5<!-- -->` is a score, such as accuracy, ece or shifted.0.adjusted, of the records in
 results/FOLDER.
@@ -10,6 +11,7 @@ import re
 from pathlib import Path
 from typing import Any
 
+from balpoe.evaluation.catalogue import METRICS
 from balpoe.files import write_text
 from balpoe.paper.expected import PAPER_RESULTS
 from balpoe.paper.reproduce import write_tables
@@ -48,9 +50,20 @@ def _within(value: Any, path: list[str]) -> Any:
     return functools.reduce(lambda outer, key: outer[int(key) if isinstance(outer, list) else key], path, value)
 
 
+def metrics_table() -> str:
+    """Return the table of all metrics, from their catalogue."""
+    lines = ["| name | in tables | what it is | unit | better |", "| --- | --- | --- | --- | --- |"]
+    for name, metric in METRICS.items():
+        unit, better = "per cent" if metric.per_cent else "", "lower" if metric.lower_is_better else "higher"
+        lines.append(f"| `{name}` | {metric.title} | {metric.meaning} | {unit} | {better} |")
+    return "\n".join(lines) + "\n"
+
+
 if __name__ == "__main__":
     write_tables(ROOT / "results")
     page = ROOT / "docs" / "results.md"
     write_text(page, spliced(page.read_text(encoding="utf-8"), ROOT / "results" / "tables"))
+    page = ROOT / "docs" / "report.md"
+    write_text(page, TABLE.sub(f"<!-- table metrics -->\n\n{metrics_table()}", page.read_text(encoding="utf-8")))
     page = ROOT / "docs" / "paper.md"
     write_text(page, numbered(page.read_text(encoding="utf-8"), ROOT / "results"))
