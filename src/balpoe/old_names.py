@@ -6,7 +6,7 @@ from typing import Any, ParamSpec, TypeVar
 
 from balpoe.errors import UserError
 
-__all__ = ["OLD_NAMES", "current_names", "current_recipe", "reads_old_names"]
+__all__ = ["OLD_METHODS", "OLD_NAMES", "current_names", "current_recipe", "reads_old_names"]
 
 OLD_NAMES: dict[str, dict[str, str]] = {
     "recipe": {"averaged_end": "weight_average_fraction"},  # and the flags made from it
@@ -15,6 +15,9 @@ OLD_NAMES: dict[str, dict[str, str]] = {
     "shifted": {"told": "adjusted", "not_told": "as_trained"},  # test sets in an evaluation.json
 }
 """From what has the names (a recipe, the arguments of a function, an entry of a file) to old names and present ones."""
+
+OLD_METHODS = {"backward_tau": "sade"}
+"""From fields of a recipe that asked for a method when they were above 0 to that method, whose setting they are now."""
 
 Arguments = ParamSpec("Arguments")
 Result = TypeVar("Result")
@@ -36,14 +39,15 @@ def current_names(kind: str, values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def current_recipe(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a recipe's fields under the names that they have now; SADE's loss was a field before it was a method.
+    """Return a recipe's fields under the names that they have now.
 
     >>> current_recipe({"epochs": 20, "backward_tau": 2.0})
     {'epochs': 20, 'method': 'sade', 'method_settings': {'backward_tau': 2.0}}
     """
     found = current_names("recipe", values)
-    if tau := found.pop("backward_tau", 0.0):
-        found = {**found, "method": "sade", "method_settings": {"backward_tau": tau}}
+    for field, method in OLD_METHODS.items():
+        if value := found.pop(field, 0.0):
+            found |= {"method": method, "method_settings": {field: value}}
     return found
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from balpoe.errors import UserError, unknown_name
 
-__all__ = ["as_text", "check_fields", "checked", "checked_table", "kinds", "parsed", "setting"]
+__all__ = ["as_text", "check_fields", "checked", "checked_table", "kinds", "parsed", "parsed_setting", "setting"]
 
 
 def setting(default: Any, doc: str, **limits: Any) -> Any:
@@ -51,12 +51,23 @@ def checked_table(owner: str, known: Mapping[str, Any], values: Mapping[str, Any
     {'eps': 1e-08}
     """
     for name in values:
+        if not known:
+            raise UserError(f"{owner} has no settings of its own; leave {name} out")
         if name not in known:
             raise unknown_name(f"setting of {owner}", name, known)
     return {
         name: checked(name, _kind_of(item.default), item.metadata, values.get(name, item.default))
         for name, item in known.items()
     }
+
+
+def parsed_setting(name: str, item: Any, text: str) -> Any:
+    """Return the value of a setting, as `setting` makes it, from text.
+
+    >>> parsed_setting("betas", setting((0.9, 0.999), "decay of two means"), "0.8,0.9")
+    (0.8, 0.9)
+    """
+    return parsed(name, _kind_of(item.default), text)
 
 
 def _kind_of(default: Any) -> Any:
@@ -74,8 +85,8 @@ def parsed(name: str, kind: Any, text: str) -> Any:
         if typing.get_origin(kind) is tuple:
             convert = typing.get_args(kind)[0]
             return tuple(convert(part) for part in text.split(",")) if text.strip() else ()
-        return kind(text)
-    except ValueError:
+        return {"true": True, "false": False}[text.lower()] if kind is bool else kind(text)
+    except (ValueError, KeyError):
         raise UserError(f"{name} must be {_words(kind)}, but is {text!r}") from None
 
 

@@ -3,9 +3,10 @@
 import pytest
 
 from balpoe import UserError
-from balpoe.cli.flags import changed_fields, method_setting
+from balpoe.cli.flags import changed_fields
 from balpoe.cli.main import command_parser
-from balpoe.experiments.recipe import FIELDS
+from balpoe.cli.train import chosen_recipe
+from balpoe.experiments.presets import preset
 from balpoe.old_names import OLD_NAMES
 from commands import QUICK
 
@@ -38,19 +39,32 @@ def test_old_names_are_taken_and_not_shown(run, monkeypatch):
     assert "--nesterov-momentum" not in out
 
 
-def test_settings_of_the_method(monkeypatch):
-    monkeypatch.setitem(FIELDS, "method_settings", FIELDS.get("method_settings"))
-    given = changes("--set", "max_margin=0.5", "--set", "start=-1", "--set", "deferred=true", "--set", "kind=a=b")
-    assert given == {"method_settings": {"max_margin": 0.5, "start": -1, "deferred": True, "kind": "a=b"}}
-    with pytest.raises(UserError, match=r"argument --set: wants KEY=VALUE, such as max_margin=0\.5, but is 'margin'"):
-        changes("--set", "margin")
+def chosen(*flags, start=None):
+    arguments = command_parser().parse_args(["train", "digits-lt", *flags])
+    return chosen_recipe(arguments, start or preset("digits-lt"))
+
+
+def test_settings_of_method_and_optimiser():
+    recipe = chosen("--method", "sade", "--set", "backward_tau=1.5", "--optimizer", "adamw", "--set", "betas=0.9,0.95")
+    assert recipe.method_settings == {"backward_tau": 1.5}
+    assert recipe.optimizer_settings == {"betas": (0.9, 0.95)}
+    assert chosen("--backward-tau", "1.5").method_settings == {"backward_tau": 1.5}  # the flag of before
+    assert chosen("--set", "backward_tau=3", start=recipe).optimizer_settings == recipe.optimizer_settings
+    assert chosen("--method", "balpoe", start=recipe).method_settings == {}  # another method's are not its own
 
 
 @pytest.mark.parametrize(
-    ("text", "value"),
-    [("3", 3), ("1e-3", 1e-3), ("false", False), ('"0.5"', "0.5"), ("", ""), ("2024-01-01", "2024-01-01"),
-     ("[1, 2]", "[1, 2]"), ("1\nb = 2", "1\nb = 2"), ("half", "half")],
-)  # fmt: skip
-def test_values_are_read_as_toml(text, value):
-    assert method_setting(f"name={text}") == ("name", value)
-    assert type(method_setting(f"name={text}")[1]) is type(value)
+    ("flags", "sentence"),
+    [
+        (("--set", "margin"), r"argument --set: wants KEY=VALUE, such as betas=0\.9,0\.95, but is 'margin'"),
+        (("--set", "margin=1"), "there is no setting 'margin' here; known are: none"),
+        (("--method", "sade", "--set", "tau=1"), "known are: backward_tau of method sade"),
+        (("--method", "sade", "--set", "backward_tau=high"), "backward_tau must be a number, but is 'high'"),
+        (("--method", "sade", "--set", "backward_tau=-1"), "backward_tau must be above 0, but is -1"),
+        (("--method", "sad", "--set", "backward_tau=1"), "unknown method 'sad'; did you mean 'sade'"),
+        (("--optimizer", "adamw", "--set", "betas=0.9"), "betas wants 2 numbers, but is 0.9"),
+    ],
+)
+def test_wrong_settings(flags, sentence):
+    with pytest.raises(UserError, match=sentence):
+        chosen(*flags)

@@ -2,29 +2,32 @@
 
 import argparse
 import re
-import tomllib
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from typing import Any, Protocol
 
-from balpoe.errors import UserError
+from balpoe.baselines.catalogue import METHODS
+from balpoe.errors import UserError, unknown_name
 from balpoe.experiments.recipe import FIELDS, TYPES, Recipe, parse, updated
-from balpoe.old_names import OLD_NAMES
+from balpoe.old_names import OLD_METHODS, OLD_NAMES, current_recipe
+from balpoe.settings import parsed_setting
+from balpoe.training.settings import OPTIMIZERS
 
 __all__ = [
     "RECIPE_FLAGS",
     "Commands",
     "add_fields",
-    "add_method_settings",
     "add_prior",
     "add_runs_root",
     "add_scoring",
+    "add_settings",
     "changed_fields",
     "join_negative_values",
     "scoring_options",
+    "with_settings",
 ]
 
 RECIPE_FLAGS = tuple(
-    name for name, item in FIELDS.items() if "filled_in" not in item.metadata and name != "method_settings"
+    name for name, item in FIELDS.items() if "filled_in" not in item.metadata and TYPES[name] is not dict
 )
 
 
@@ -81,7 +84,7 @@ def add_fields(command: argparse.ArgumentParser, names: Collection[str], *, grou
     group: Any = command
     for name in names:
         metadata = FIELDS[name].metadata
-        if grouped and "group" in metadata:
+        if grouped and metadata["group"] != getattr(group, "title", None):
             group = command.add_argument_group(metadata["group"])
         choices = f": {', '.join(metadata['choices'])}" if "choices" in metadata else ""
         _add_flag(group, name, name, f"{metadata['doc']}{choices}".replace("%", "%%"))
@@ -98,41 +101,48 @@ def _add_flag(group: Any, flag: str, field: str, text: str) -> None:
     group.add_argument(f"--{flag.replace('_', '-')}", dest=field, default=None, help=text, **settings)
 
 
-def add_method_settings(command: argparse.ArgumentParser) -> None:
-    """Add --set, which collects into the field `method_settings`."""
-    if "method_settings" in FIELDS:
-        command.add_argument(
-            "--set",
-            dest="method_settings",
-            action="append",
-            type=method_setting,
-            metavar="KEY=VALUE",
-            help="a setting of the method, such as max_margin=0.5; give it once for each",
-        )
+def add_settings(command: argparse.ArgumentParser) -> None:
+    """Add --set, for the settings that the method and the optimiser have for themselves."""
+    command.add_argument(
+        "--set", dest="settings", action="append", default=[], type=_named_value, metavar="KEY=VALUE",
+        help="a setting of the method or of the optimiser, such as betas=0.9,0.95; give it once for each",
+    )  # fmt: skip
+    for old in OLD_METHODS:
+        command.add_argument(f"--{old.replace('_', '-')}", type=float, default=None, help=argparse.SUPPRESS)
 
 
-def method_setting(text: str) -> tuple[str, float | bool | str]:
-    """Return name and value, with the value as TOML reads it: a number, a switch, else text.
-
-    >>> method_setting("max_margin=0.5"), method_setting("deferred=true"), method_setting("kind=cosine")
-    (('max_margin', 0.5), ('deferred', True), ('kind', 'cosine'))
-    """
+def _named_value(text: str) -> tuple[str, str]:
     name, equals, value = text.partition("=")
     if not name or not equals:
-        raise argparse.ArgumentTypeError(f"wants KEY=VALUE, such as max_margin=0.5, but is {text!r}")
-    try:
-        read = tomllib.loads(f"value = {value}")
-    except ValueError:
-        return name, value
-    return name, read["value"] if len(read) == 1 and isinstance(read["value"], int | float | str) else value
+        raise argparse.ArgumentTypeError(f"wants KEY=VALUE, such as betas=0.9,0.95, but is {text!r}")
+    return name, value
+
+
+def with_settings(start: Recipe, arguments: argparse.Namespace, changes: Mapping[str, Any]) -> dict[str, Any]:
+    """Return changes of a recipe, with what --set gives sorted into the settings of method and optimiser.
+
+    Settings of the recipe to start from stay, unless another method or optimiser is chosen.
+    """
+    changes = current_recipe({**changes, **{old: getattr(arguments, old) or 0.0 for old in OLD_METHODS}})
+    given, known = dict(arguments.settings), list[str]()
+    of_methods = {name: entry.settings for name, entry in METHODS.items()}
+    for owner, tables in (("method", of_methods), ("optimizer", OPTIMIZERS)):
+        name = changes.get(owner, getattr(start, owner))
+        if name not in tables:
+            raise unknown_name(owner, name, tables)
+        values = getattr(start, f"{owner}_settings") if name == getattr(start, owner) else {}
+        ours = {key: parsed_setting(key, item, given.pop(key)) for key, item in tables[name].items() if key in given}
+        changes[f"{owner}_settings"] = {**values, **changes.get(f"{owner}_settings", {}), **ours}
+        known += [f"{key} of {owner} {name}" for key in tables[name]]
+    for key in given:
+        raise UserError(f"--set: there is no setting {key!r} here; known are: {', '.join(known) or 'none'}")
+    return changes
 
 
 def changed_fields(arguments: argparse.Namespace) -> dict[str, Any]:
     """Return the recipe fields given on the command line."""
     given = {name: value for name in arguments.fields if (value := getattr(arguments, name)) is not None}
-    changes = {name: parse(name, value) if isinstance(value, str) else value for name, value in given.items()}
-    settings = getattr(arguments, "method_settings", None)
-    return changes if settings is None else {**changes, "method_settings": dict(settings)}
+    return {name: parse(name, value) if isinstance(value, str) else value for name, value in given.items()}
 
 
 def join_negative_values(arguments: list[str]) -> list[str]:

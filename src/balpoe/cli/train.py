@@ -5,7 +5,15 @@ import re
 from pathlib import Path
 from typing import Any
 
-from balpoe.cli.flags import RECIPE_FLAGS, Commands, add_fields, add_method_settings, add_runs_root, changed_fields
+from balpoe.cli.flags import (
+    RECIPE_FLAGS,
+    Commands,
+    add_fields,
+    add_runs_root,
+    add_settings,
+    changed_fields,
+    with_settings,
+)
 from balpoe.errors import UserError, unknown_name
 from balpoe.experiments.presets import PRESETS, preset, read_recipe
 from balpoe.experiments.recipe import Recipe, updated
@@ -36,7 +44,7 @@ def add_parser(commands: Commands) -> None:
     command.add_argument("--fresh", action="store_true", help="train anew; an earlier run is moved aside")
     command.add_argument("--as-released", action="store_true", help="start from every value of the released code")
     add_runs_root(command)
-    add_method_settings(command)
+    add_settings(command)
     add_fields(command, RECIPE_FLAGS, grouped=True)
     command.set_defaults(work=_train)
 
@@ -81,9 +89,7 @@ def chosen_recipe(arguments: argparse.Namespace, start: Recipe) -> Recipe:
     if is_user_data(arguments.recipe) and (twice := {"dataset", "data_root"} & set(changes)):
         flag = min(twice).replace("_", "-")
         raise UserError(f"{arguments.recipe} says what to train on, so that --{flag} is one too many; leave it out")
-    if "method_settings" in changes and "method" not in changes:  # --set changes one of several
-        changes["method_settings"] = {**getattr(start, "method_settings", {}), **changes["method_settings"]}
-    return updated(start, changes)
+    return updated(start, with_settings(start, arguments, changes))
 
 
 def chosen_seeds(arguments: argparse.Namespace, recipe: Recipe) -> list[int]:
