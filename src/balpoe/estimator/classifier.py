@@ -49,7 +49,7 @@ SMALL = {"mlp": 10_000, "head": 1_000}  # up to so many samples five networks ar
 HIDDEN = {"mlp": (64, 64), "head": (256,)}
 ALPHAS = 0.0, 0.2  # what "auto" chooses from
 STEPS, LEAST_EPOCHS = 600, 20
-KEPT = 2_000  # labelled predictions that are kept, to estimate a deployment prior
+UNSEEN_KEPT = 2_000  # labelled predictions that are kept, to estimate a deployment prior
 
 
 class BalPoEClassifier(ClassifierMixin, BaseEstimator):
@@ -260,7 +260,7 @@ class BalPoEClassifier(ClassifierMixin, BaseEstimator):
         prior = weighted_prior(data.targets, weights)
         loss = BalPoELoss(prior, plan.lambdas).float()
         found = cross_fit(network, data, weights, folds, loss, source_prior(prior, plan.lambdas), settings)
-        kept = torch.randperm(len(found.unseen.targets), generator=generator)[:KEPT]
+        kept = torch.randperm(len(found.unseen.targets), generator=generator)[:UNSEEN_KEPT]
         return replace(found, unseen=Unseen(found.unseen.logits[kept], found.unseen.targets[kept]))
 
     def predict_proba(self, X: Any) -> np.ndarray:

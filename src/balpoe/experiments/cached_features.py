@@ -18,7 +18,7 @@ from balpoe.networks import ExpertNetwork
 
 __all__ = ["feature_data", "features_of"]
 
-IMAGES_AT_ONCE = 64  # images of one forward pass
+FEATURES_AT_ONCE = 64  # images of one forward pass
 KEPT_TOGETHER = 2048  # images in a file of the cache: what an interrupt can lose
 
 
@@ -64,7 +64,7 @@ def features_of(
     device = next(network.parameters()).device
     found = []
     with torch.inference_mode():
-        for block in raw_blocks(data, IMAGES_AT_ONCE, workers):
+        for block in raw_blocks(data, FEATURES_AT_ONCE, workers):
             found.append(network.features(data.preprocessing.normalise(block.to(device))).float().cpu())
             progress(len(block))
     return torch.cat(found)

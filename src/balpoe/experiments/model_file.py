@@ -23,7 +23,7 @@ from balpoe.networks import ExpertNetwork, multiply_adds, num_parameters
 __all__ = ["Model", "load", "save_model"]
 
 FORMAT = 1
-SAMPLES_AT_ONCE = 256  # in one forward pass
+PREDICTED_AT_ONCE = 256  # in one forward pass
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,7 +80,7 @@ class Model:
     def expert_logits(self, images: Any) -> Tensor:
         """Return expert logits (samples, experts, classes) for raw samples, as `predict` takes them."""
         self.network.eval()
-        blocks = images.split(SAMPLES_AT_ONCE) if isinstance(images, Tensor) else self._decoded(images)
+        blocks = images.split(PREDICTED_AT_ONCE) if isinstance(images, Tensor) else self._decoded(images)
         return forward_in_blocks(self.network, self.preprocessing, blocks)
 
     def _decoded(self, images: Any) -> Iterator[Tensor]:
@@ -89,8 +89,8 @@ class Model:
                 f"predict wants samples of shape {self.preprocessing.size} as one tensor, or for images a list of "
                 f"files, but got {type(images).__name__}"
             )
-        for start in range(0, len(images), SAMPLES_AT_ONCE):
-            yield torch.stack([decoded(each, self.preprocessing) for each in images[start : start + SAMPLES_AT_ONCE]])
+        for start in range(0, len(images), PREDICTED_AT_ONCE):
+            yield torch.stack([decoded(each, self.preprocessing) for each in images[start : start + PREDICTED_AT_ONCE]])
 
     def predictions(self, data: Samples, expert_logits: Tensor | None = None) -> Predictions:
         """Return the expert logits of labelled data, for `balpoe.evaluate`.

@@ -25,7 +25,7 @@ __all__ = [
     "tempered_prior",
 ]
 
-MOST_CLASSES = 10_000_000
+LARGEST_LABEL = 10_000_000
 
 Lambdas = float | Sequence[float] | Sequence[Sequence[float]] | Tensor
 """One number, one number per expert, or one vector over the classes per expert."""
@@ -50,7 +50,7 @@ def class_counts(targets: Any, num_classes: int | None = None) -> Tensor:
     if labels.numel() and int(labels.min()) < 0:
         first = int((labels < 0).nonzero()[0])
         raise UserError(f"label {int(labels[first])} of sample {first} is negative; number the classes from 0")
-    if labels.numel() and int(labels.max()) >= MOST_CLASSES:
+    if labels.numel() and int(labels.max()) >= LARGEST_LABEL:
         raise UserError(f"label {int(labels.max())} is too large to be one; number the classes from 0 without gaps")
     counts = torch.bincount(labels.long(), minlength=num_classes or 0)
     if num_classes is not None and len(counts) > num_classes:

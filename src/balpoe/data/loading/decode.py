@@ -39,7 +39,7 @@ FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "GIF", "TIFF", "PPM")
 MOST_PIXELS = 250_000_000
 """A larger image is refused by its header: decoded it would take more than a gigabyte."""
 
-KEPT = 1.5
+OVERSAMPLED = 1.5
 """A reduced JPEG keeps so many pixels for each one wanted. On photographs the result then differs from that of the
 full decode by one or two grey levels of 255 in the mean, and is 3 % less sharp; with 1.0 it is three, and 10 %."""
 
@@ -105,7 +105,7 @@ def read_image(source: Source, size: int, resize: int, interpolation: str = "bil
         width, height = min(width, longest), min(height, longest)
         short = min(width, height)
         wide, tall = resize * width // short, resize * height // short
-        resized = _resized(image, (left, top, width, height), (wide, tall), KEPT, resample)
+        resized = _resized(image, (left, top, width, height), (wide, tall), OVERSAMPLED, resample)
         left, top = round((wide - size) / 2), round((tall - size) / 2)
         return _tensor(resized.crop((left, top, left + size, top + size)))
 

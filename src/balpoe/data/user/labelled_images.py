@@ -15,8 +15,9 @@ from torch import Tensor
 from balpoe.data.user.class_names import check_classes, class_indices, class_name, natural_order, some_of
 from balpoe.data.user.folders import folder_rows
 from balpoe.data.user.scan import LabelledImage, ScanResult
-from balpoe.data.user.tables import TABLE_SUFFIXES, table_rows
+from balpoe.data.user.tables import table_rows
 from balpoe.errors import UserError
+from balpoe.files import TABLE_SUFFIXES
 
 __all__ = ["Listing", "read_listing"]
 

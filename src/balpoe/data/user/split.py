@@ -15,7 +15,7 @@ from balpoe.method.intervals import LEAST_EVIDENCE
 
 __all__ = ["evidence_lack", "split_rows", "wanted_counts", "without_evidence"]
 
-MOST_CLASSES = 100  # that a sentence names
+CLASSES_NAMED = 100  # that a sentence names
 
 
 def split_rows(
@@ -98,8 +98,8 @@ def evidence_lack(test_counts: Tensor, class_names: Sequence[str]) -> str:
     classes = without_evidence(test_counts).tolist()
     if not classes:
         return ""
-    names = ", ".join(f"{class_names[label]} ({int(test_counts[label])})" for label in classes[:MOST_CLASSES])
-    more = f" and {len(classes) - MOST_CLASSES:,} more" if len(classes) > MOST_CLASSES else ""
+    names = ", ".join(f"{class_names[label]} ({int(test_counts[label])})" for label in classes[:CLASSES_NAMED])
+    more = f" and {len(classes) - CLASSES_NAMED:,} more" if len(classes) > CLASSES_NAMED else ""
     return (
         f"too few test samples, below {LEAST_EVIDENCE}, to say how well a class is recognised: {len(classes):,} of "
         f"{len(class_names):,} ({names}{more})"

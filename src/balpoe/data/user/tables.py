@@ -11,7 +11,7 @@ from balpoe.data.user.class_names import class_name, some_of
 from balpoe.data.user.scan import PARTS, LabelledImage, ScanResult
 from balpoe.errors import UserError
 
-__all__ = ["TABLE_SUFFIXES", "table_rows"]
+__all__ = ["table_rows"]
 
 COLUMN_NAMES = {
     "path": ("path", "file", "filename", "file_name", "filepath", "file_path", "image", "image_path"),
@@ -22,7 +22,6 @@ COLUMN_NAMES = {
 """Names that each kind of column may have; the first that a table has is taken."""
 
 DELIMITERS = {".csv": ",", ".tsv": "\t"}
-TABLE_SUFFIXES = frozenset({*DELIMITERS, ".parquet"})
 
 
 class _Record(NamedTuple):

@@ -30,7 +30,7 @@ __all__ = ["Explorer", "asset", "explorer", "explorer_assets"]
 MOST_VALUES = 2_000_000  # samples x classes that a page holds whole: 2.7 MB of text
 FINE_VALUES = 500_000  # up to here in 16 bits: in a small test set every sample counts
 MOST_SAMPLES = 5_000
-MOST_CLASSES = 20
+CLASSES_OF_A_SAMPLE = 20
 DEEPEST = 20.0  # nats below the most probable class: exp(-20) is nothing for all but absurd priors
 COARSE, FINE = 2**8 - 1, 2**16 - 1
 KNOWN = "{ perClass, prior, members, correct, confidence, weights, bins }"  # to a metric's expression, in `measure`
@@ -144,7 +144,7 @@ def _packed(depth: Tensor, levels: int, approximate: bool, spread: Tensor) -> tu
     """Codes, labels and rest of some rows; what is left out is added to `spread`."""
     if not approximate:
         return _codes(depth, levels), torch.empty(0), torch.zeros(len(depth))
-    near, labels = depth.topk(min(MOST_CLASSES, depth.shape[1]), largest=False)
+    near, labels = depth.topk(min(CLASSES_OF_A_SAMPLE, depth.shape[1]), largest=False)
     left = (-depth).exp().scatter(1, labels, 0.0)
     rest = left.sum(dim=1)
     spread += (left / (rest + (-near).exp().sum(dim=1))[:, None]).sum(dim=0)
