@@ -17,10 +17,8 @@ SOURCE = Path(balpoe.__file__).parent
 ROOMS = (  # lower ones first
     "errors",
     "old_names",
-    "private_apis",
     "settings",
     "private_apis",
-    "settings",
     "files",
     "progress",
     "method",
@@ -36,7 +34,15 @@ ROOMS = (  # lower ones first
     "estimator",
     "cli",
 )
-LIGHT = ("method", "data", "experiments", "cli")  # a package whose __init__ imports nothing
+LIGHT = (
+    "method",
+    "data",
+    "baselines",
+    "training",
+    "experiments",
+    "report",
+    "cli",
+)  # a package whose __init__ imports nothing
 ENTRANCES = {
     "lightning_fabric": {"training"},
     "torchvision": {"data"},

@@ -46,7 +46,11 @@ def current_recipe(values: Mapping[str, Any]) -> dict[str, Any]:
     """
     found = current_names("recipe", values)
     for field, method in OLD_METHODS.items():
-        if value := found.pop(field, 0.0):
+        if (value := found.pop(field, 0)) != 0:
+            if found.get("method", method) != method:
+                raise UserError(
+                    f"{field} belongs to the method {method}, but method is {found['method']}; leave one out"
+                )
             found |= {"method": method, "method_settings": {field: value}}
     return found
 

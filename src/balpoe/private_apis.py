@@ -71,5 +71,5 @@ def clear_cublas_workspaces() -> None:
 
 def leave_memory_pool(pool: Any) -> None:
     """Stop taking memory from a graph's pool, which torch goes on with where a capture failed."""
-    with suppress(RuntimeError, AttributeError, TypeError):
+    with suppress(RuntimeError):
         torch._C._cuda_endAllocateToPool(torch.cuda.current_device(), pool)

@@ -113,6 +113,8 @@ def checked(name: str, kind: Any, limits: Mapping[str, Any], value: Any) -> Any:
 
 def _typed(kind: type, value: Any) -> Any:
     """The value as `kind`, or None when it is something else: 1 is a float, 1.5 is not an int, True is neither."""
+    if getattr(value, "ndim", None) == 0:  # a number of numpy's or torch's
+        value = value.item()
     if kind is float and isinstance(value, int | float) and not isinstance(value, bool):
         return float(value) if isinstance(value, float) or abs(value) < 10**300 else math.inf
     if kind is int and isinstance(value, float) and value.is_integer():

@@ -58,6 +58,11 @@ def test_what_cannot_be_captured_is_noticed():
 
 
 @pytest.mark.parametrize("name", METHODS)
+def test_an_entry_agrees_with_its_parts(name):
+    assert METHODS[name].takes_lambdas == (load_method(name).lambdas is not None)
+
+
+@pytest.mark.parametrize("name", METHODS)
 def test_one_value_a_sample_averages_to_the_loss(name):
     """Which cross-fitting rests on, for its weights."""
     inputs = inputs_of(name)
@@ -98,6 +103,17 @@ def test_a_method_s_settings_are_part_of_a_run_s_identity():
 def test_the_field_that_was_sade_s_loss_is_still_read():
     assert updated(Recipe(), {"backward_tau": 2.0}) == Recipe(method="sade", method_settings={"backward_tau": 2.0})
     assert updated(Recipe(), {"backward_tau": 0.0}) == Recipe()
+    for value, sentence in (([], "backward_tau must be a number"), ("x", "backward_tau must be a number")):
+        with pytest.raises(UserError, match=sentence):
+            updated(Recipe(), {"backward_tau": value})
+    with pytest.raises(UserError, match="backward_tau belongs to the method sade, but method is balpoe"):
+        updated(Recipe(), {"method": "balpoe", "backward_tau": 2.0})
+
+
+def test_settings_of_another_method_are_left_behind():
+    sade = Recipe(method="sade", method_settings={"backward_tau": 1.5})
+    assert updated(sade, {"method": "balpoe"}) == Recipe()
+    assert updated(sade, {"epochs": 3}).method_settings == {"backward_tau": 1.5}
 
 
 class Focal(nn.Module):

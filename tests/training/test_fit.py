@@ -7,6 +7,7 @@ import threading
 import time
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
@@ -300,6 +301,20 @@ def test_checkpoints_that_are_broken_foreign_or_malicious(tmp_path):
     save_checkpoint(path, {"version": 99})
     with pytest.raises(UserError, match="format 99, but this balpoe reads format 2"):
         train(data, mlp(data), run=tmp_path)
+
+
+def test_numbers_of_numpy_and_torch_are_numbers():
+    data, networks = features(), [mlp(features()) for _ in range(2)]
+    train(
+        data,
+        networks[0],
+        lr=np.float32(0.5),
+        weight_decay=torch.tensor(0.25),
+        nesterov=np.bool_(False),
+        epochs=np.int8(2),
+    )
+    train(data, networks[1], lr=0.5, weight_decay=0.25, nesterov=False, epochs=2)
+    assert same_weights(*networks)
 
 
 def test_wrong_settings():

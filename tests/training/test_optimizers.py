@@ -180,6 +180,10 @@ def test_the_old_name_of_an_argument_is_still_read():
         train(data, networks[0], averaged_end=0.5, weight_average_fraction=0.5)
 
 
+def test_every_optimiser_has_a_builder_and_its_settings():
+    assert set(BUILDERS) == set(OPTIMIZERS)
+
+
 def test_another_optimiser_is_a_builder_and_a_name(monkeypatch):
     def build(groups, settings, on_cuda):
         return torch.optim.RMSprop(groups, lr=settings.lr, **settings.all_optimizer_settings())

@@ -13,7 +13,7 @@ from balpoe.data.loading.in_memory import Batch
 from balpoe.training.distributed import launch
 from balpoe.training.optimizers import make_optimizer
 from balpoe.training.settings import FitSettings
-from balpoe.training.step import CapturedStep, EagerStep, Learner, _State, training_step
+from balpoe.training.step import CapturedStep, EagerStep, Learner, _check_first_state, _State, training_step
 from balpoe.training.weight_averaging import first_mean
 from compilations import distances_of_compiled_gradients, number_of_compilations
 from trainings import features, losses_of_steps, resnet, tiny_data, train
@@ -114,6 +114,17 @@ def test_what_a_step_changes_can_be_undone(settings):
     later.restore()
     assert same(steps(), second)
     assert second[0] != first[0]
+
+
+def test_an_optimiser_whose_first_state_is_not_zero_is_not_captured():
+    """NAdam begins with a product of 1, Rprop with step sizes: after a warm-up zeros would stand for them."""
+    weights = [torch.nn.Parameter(torch.ones(2))]
+    for build in (torch.optim.SGD, torch.optim.AdamW, torch.optim.RAdam, torch.optim.Adagrad):
+        _check_first_state(build(weights, lr=0.1))
+    _check_first_state(torch.optim.SGD(weights, lr=0.1, momentum=0.9, nesterov=True))
+    for build in (torch.optim.NAdam, torch.optim.Rprop):
+        with pytest.raises(RuntimeError, match=r"begins with a \w+ that is not zero"):
+            _check_first_state(build(weights, lr=0.1))
 
 
 def test_the_losses_of_steps_are_noted(monkeypatch):

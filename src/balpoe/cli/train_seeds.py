@@ -116,8 +116,9 @@ def _whole(runs: list[Run]) -> Path:
 
 def _print_comparison(out: Console, plain: list[Run], runs: list[Run]) -> None:
     """Print this method beside cross-entropy, the numbers that matter with their intervals, and what to type next."""
-    rows = {name: [run.evaluation() for run in each] for name, each in (("cross-entropy", plain), ("BalPoE", runs))}
-    print_scores(out, rows, title=runs[0].folder.parent.name)
+    ours = {"balpoe": "BalPoE"}.get(method := runs[0].recipe().method, method)
+    rows = {name: [run.evaluation() for run in each] for name, each in (("cross-entropy", plain), (ours, runs))}
+    _print_scores(out, rows, runs)
     for name in ("balanced_accuracy", "few", "rarest_third"):
         parts = [f"{method} {_with_interval(evaluations, name)}" for method, evaluations in rows.items()]
         out.print(f"{METRICS[name].title}: {', '.join(parts)}")
@@ -129,8 +130,14 @@ def _print_runs(out: Console, runs: list[Run]) -> None:
     rows = {run.folder.name: [run.evaluation()] for run in runs}
     if len(runs) > 1:
         rows[f"{len(runs)} seeds"] = [run.evaluation() for run in runs]
-    print_scores(out, rows, title=runs[0].folder.parent.name)
+    _print_scores(out, rows, runs)
     out.print(f"Next: {program()} evaluate {_whole(runs)}")
+
+
+def _print_scores(out: Console, rows: dict[str, list[dict[str, Any]]], runs: list[Run]) -> None:
+    print_scores(out, rows, title=runs[0].folder.parent.name)
+    for caveat in runs[0].predictions().caveats:
+        out.print(caveat)
 
 
 def _print_use(out: Console, runs: list[Run]) -> None:

@@ -202,7 +202,7 @@ class BalPoEClassifier(ClassifierMixin, BaseEstimator):
             trained[alpha] = self._cross_fit(plan, network, data, weights, alpha)
         self.mixup_alpha_ = min(trained, key=lambda alpha: trained[alpha].nll)
         best = trained[self.mixup_alpha_]
-        self.network_, self.class_prior_ = best.network.cpu().eval(), best.prior.numpy()
+        self.network_, self.class_prior_ = best.network.cpu().eval(), best.train_prior.numpy()
         earlier = self.history_ if going_on else []
         self.history_ = earlier + [{**entry, "epoch": len(earlier) + entry["epoch"]} for entry in best.history]
         checksum: int | None = data.checksum()
@@ -303,7 +303,7 @@ class BalPoEClassifier(ClassifierMixin, BaseEstimator):
             ) from error
 
     def _log_probabilities(self, X: Any) -> Tensor:
-        """Of the ensemble, for the target prior, in float64."""
+        """Log-probabilities of the ensemble, for the target prior, in float64."""
         check_is_fitted(self)
         if isinstance(self.target_prior, str) and self.target_prior == "estimate":
             logits = self._logits(X)
@@ -316,7 +316,7 @@ class BalPoEClassifier(ClassifierMixin, BaseEstimator):
         return shift_prior(self._logits(X), target, self._source()).log_softmax(dim=1)
 
     def _logits(self, X: Any) -> Tensor:
-        """Of the ensemble, calibrated, (samples, classes), in float64."""
+        """Calibrated logits of the ensemble, (samples, classes), in float64."""
         return self._expert_logits(X).mean(dim=1)
 
     def _expert_logits(self, X: Any) -> Tensor:
@@ -347,7 +347,7 @@ class _FirstFit(NamedTuple):
     networks: int
     seed: int
     checksum: int | None = None
-    """Of the samples, as long as they are those of the first fit."""
+    """Checksum of the samples, as long as they are those of the first fit."""
 
 
 def _target(spec: Any, classes: np.ndarray, prior: Tensor) -> Tensor:

@@ -68,8 +68,8 @@ def assemble(recipe: Recipe, progress: bool = False) -> Assembly:
     if recipe.threads:
         torch.set_num_threads(recipe.threads)
     train, test = recipe_data(recipe, progress)
-    prior = class_prior(train.class_counts, method=recipe.prior_method, smoothing=recipe.smoothing)
-    inputs = MethodInputs(train.class_counts, prior, recipe.expert_lambdas, recipe.experts)
+    train_prior = class_prior(train.class_counts, method=recipe.prior_method, smoothing=recipe.smoothing)
+    inputs = MethodInputs(train.class_counts, train_prior, recipe.expert_lambdas, recipe.experts)
     loss, lambdas, source = method_parts(recipe, inputs)
     preprocessing = train.preprocessing
     network = trained = build_network(recipe, len(train.class_names), preprocessing.size)
@@ -79,7 +79,7 @@ def assemble(recipe: Recipe, progress: bool = False) -> Assembly:
     settings = recipe.fit_settings(
         schedule=_schedule(recipe), augmentation=(*crop, *AUGMENTATIONS[recipe.augmentation])
     )
-    return Assembly(network, trained, loss, train, test, preprocessing, prior, lambdas, source, settings)
+    return Assembly(network, trained, loss, train, test, preprocessing, train_prior, lambdas, source, settings)
 
 
 def method_parts(recipe: Recipe, inputs: MethodInputs) -> tuple[MethodLoss, Tensor | None, Tensor | None]:

@@ -35,7 +35,7 @@ def feature_data(
     Args:
         network: Network with a frozen trunk.
         data: Images whose digests are known.
-        device: To compute on.
+        device: Device to compute on.
         workers: Processes that decode.
         progress: Called with the number of images whose features are there.
     """

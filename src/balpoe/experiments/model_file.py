@@ -12,7 +12,7 @@ from torch import Tensor
 from balpoe.data.dataset import Preprocessing
 from balpoe.data.loading.image_files import Samples, decoded
 from balpoe.errors import UserError
-from balpoe.evaluation import deployment_prior as target_priors
+from balpoe.evaluation.deployment_prior import target_prior as deployment_prior
 from balpoe.evaluation.predictions import Predictions, forward_in_blocks, logits_of
 from balpoe.experiments.build import build_network
 from balpoe.experiments.recipe import Recipe, recipe_toml, toml_values, updated
@@ -41,7 +41,7 @@ class Model:
     network: ExpertNetwork
     class_names: tuple[str, ...]
     class_counts: Tensor
-    """Of the training set."""
+    """Training samples of each class."""
     preprocessing: Preprocessing
     train_prior: Tensor
     lambdas: Tensor | None
@@ -59,6 +59,11 @@ class Model:
         """How many classes there are."""
         return len(self.class_names)
 
+    @property
+    def prior(self) -> Tensor:
+        """Old name of `train_prior`."""
+        return self.train_prior
+
     def predict(self, images: Any, target_prior: Any = None) -> Tensor:
         """Return the probability of each class, (samples, classes), for raw samples.
 
@@ -74,7 +79,7 @@ class Model:
                     f"the logits of method {self.recipe.method} are no posterior, so that they cannot be adjusted to a "
                     "prior; leave target_prior out"
                 )
-            logits = shift_prior(logits, target_priors.target_prior(target_prior, self), self.source_prior)
+            logits = shift_prior(logits, deployment_prior(target_prior, self), self.source_prior)
         return logits.softmax(dim=1)
 
     def expert_logits(self, images: Any) -> Tensor:

@@ -87,7 +87,7 @@ class Recipe(TrainingOptions):
     )
     frozen: bool = setting(False, "train the experts' heads alone, on features computed once and kept", group="experts")
     num_experts: int = setting(
-        0, "how many experts; 0: as many as lambdas, or 3", at_least=0, at_most=1000, group="experts"
+        0, "how many experts; 0: as many as lambdas, or as the method has", at_least=0, at_most=1000, group="experts"
     )
     lambdas: tuple[float, ...] = setting((), "one per expert; empty: evenly spaced from 1 to -1", group="experts")
     width: tuple[int, ...] = setting(
@@ -203,6 +203,9 @@ def updated(recipe: Recipe, changes: Mapping[str, Any]) -> Recipe:
     20
     """
     changes = current_recipe(changes)
+    for owner in ("method", "optimizer"):  # settings of another one are not its own
+        if changes.get(owner, getattr(recipe, owner)) != getattr(recipe, owner):
+            changes.setdefault(f"{owner}_settings", {})
     for name in changes:
         if name not in FIELDS:
             raise unknown_name("field", name, FIELDS)

@@ -318,7 +318,7 @@ def source_digest(folder: Path) -> str:
 
 
 def _version(name: str) -> str | None:
-    """Of a package that may not be there, or under another name; without importing it, which can take seconds."""
+    """The version of a package, if it is there; without importing it, which can take seconds."""
     if known := getattr(sys.modules.get(name), "__version__", None):
         return str(known)
     try:

@@ -132,14 +132,14 @@ def _mismatch(expected: tuple[int, ...], got: tuple[int, ...]) -> str:
     return f"the loss is made for {expected[1]} classes but the network returned {got[2]}"
 
 
-def warn_if_biased(prior: Tensor, lambdas: Lambdas) -> None:
+def warn_if_biased(train_prior: Tensor, lambdas: Lambdas) -> None:
     """Say for which prior an ensemble is made whose lambdas differ and do not average to zero."""
     values = torch.atleast_1d(checked_lambdas(lambdas))
     mean = values.mean(dim=0)
     different = bool((values != values[0]).any())
     if not different or bool((mean.abs() < 1e-6).all()):
         return
-    ensemble = source_prior(prior, lambdas)
+    ensemble = source_prior(train_prior, lambdas)
     low, high = float(mean.min()), float(mean.max())
     average = f"{low:g}" if mean.ndim == 0 else f"between {low:.3g} and {high:.3g}, class by class"
     made_for = f"the prior P^{average}," if mean.ndim == 0 else "a prior"

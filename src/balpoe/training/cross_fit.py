@@ -86,7 +86,7 @@ class CrossFitted:
     """Trained networks side by side."""
 
     network: ExpertNetwork
-    prior: Tensor
+    train_prior: Tensor
     """Training prior, weights counted, (classes,), in float64."""
     scale: float
     """Logits are to be multiplied by it: one over the temperature."""

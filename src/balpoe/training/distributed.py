@@ -157,7 +157,7 @@ class _Parcel:
     def __init__(self, work: ProcessWork[Any], network: nn.Module, engine: tuple[str, str, int, int]) -> None:
         self.work, self.network, self.engine = work, network, engine
         self.result = Path()
-        """Of new processes: a pipe, which is Fabric's way, would block on more than it holds."""
+        """File for the result of new processes: a pipe, which is Fabric's way, would block on more than it holds."""
 
 
 def _in_new_processes(parcel: _Parcel) -> Any:

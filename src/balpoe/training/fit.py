@@ -131,7 +131,7 @@ def fit_and_predict(
         loss: Loss, as for `fit`.
         train: Training samples, as for `fit`.
         test: Raw samples with their preprocessing, or None.
-        settings: All else.
+        settings: Settings of the training.
 
     >>> import balpoe, torch
     >>> data = balpoe.Dataset(torch.randn(40, 8), torch.arange(40) % 2)
@@ -156,7 +156,7 @@ def fit_and_predict_by_step(
         loss: Loss, as for `fit`.
         train: Training samples, as for `fit`.
         test: Raw samples with their preprocessing.
-        settings: All else.
+        settings: Settings of the training.
         interrupt: Interrupt whose request ends the training, as a Ctrl-C ends `fit`.
     """
     settings = _resolved(settings, train)

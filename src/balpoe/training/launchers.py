@@ -14,7 +14,7 @@ class Launcher(NamedTuple):
 
     name: str
     rank: int
-    """Of this process among all."""
+    """Number of this process among all."""
     devices: int
     """Processes on each machine."""
     num_nodes: int

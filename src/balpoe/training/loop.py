@@ -62,6 +62,7 @@ class Trainer:
             **settings.identity(),
             "loss": _fingerprint(loss),
             "data": f"{type(train).__name__}-{train.checksum():08x}",
+            "interpolation": train.preprocessing.interpolation,
         }
         self.epoch, self.losses, self.seconds = 0, torch.zeros(0), 0.0
         self.begun: _Epoch | None = None

@@ -52,17 +52,17 @@ class TrainingOptions:
         1.0, "rate of the shared trunk, as a factor of lr", above=0, at_most=1e6, group="optimisation"
     )
     depth_lr_decay: float = setting(
-        1.0, "factor of the rate from each block to the one before it", above=0, at_most=1, group="optimisation"
+        1.0, "rate of each block of layers, as a factor of the next one's", above=0, at_most=1, group="optimisation"
     )
     clip_gradients: float = setting(
-        0.0, "largest norm of all gradients together; 0: any", at_least=0, group="optimisation"
+        0.0, "largest norm of all gradients together; 0: no limit", at_least=0, group="optimisation"
     )
     weight_average_fraction: float = setting(
         0.0, "part of the epochs, at the end, over which weights are averaged", at_least=0, at_most=1,
         group="optimisation",
     )  # fmt: skip
     weight_average_decay: float = setting(
-        0.0, "decay a step of an exponential mean of the weights; 0: no such mean", at_least=0, below=1,
+        0.0, "decay of an exponential mean of the weights, for each step; 0: none", at_least=0, below=1,
         group="optimisation",
     )  # fmt: skip
     sync_batchnorm: bool = setting(
@@ -89,7 +89,7 @@ class TrainingOptions:
     )  # fmt: skip
     checkpoint_seconds: float = setting(5.0, "shortest time between checkpoints", at_least=0, group="machine")
     track: tuple[str, ...] = setting(
-        (), "where losses are logged as well: csv, tensorboard, wandb", choices=("csv", "tensorboard", "wandb"),
+        (), "where losses are logged as well", choices=("csv", "tensorboard", "wandb"),
         group="machine",
     )  # fmt: skip
 
@@ -97,7 +97,7 @@ class TrainingOptions:
         check_fields(self)
         self.all_optimizer_settings()
         if self.optimizer == "sgd" and self.nesterov and not self.momentum:
-            raise UserError("nesterov needs a momentum above 0; add --no-nesterov or set momentum")
+            raise UserError("nesterov needs a momentum above 0; set one, or nesterov to false")
         if self.weight_average_fraction and self.weight_average_decay:
             raise UserError(
                 "weight_average_fraction and weight_average_decay are two means of the weights; set one of them to 0"
@@ -141,5 +141,6 @@ def changed_identity(before: Any, now: Mapping[str, str]) -> list[str]:
     A checkpoint of an earlier version has old names, and lacks the settings that it did not know.
     """
     before = before if isinstance(before, dict) else {}
-    known = {**FitSettings().identity(), **current_names("fit", before)} if before else {}
+    unsaid = {"interpolation": "bilinear", **FitSettings().identity()}
+    known = {**unsaid, **current_names("fit", before)} if before else {}
     return [f"{name}={known.get(name, '?')} (now {value})" for name, value in now.items() if known.get(name) != value]

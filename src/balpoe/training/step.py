@@ -12,6 +12,7 @@ compiled, torch's are captured, with a warning. timing.jsonl says which step was
 """
 
 import functools
+import inspect
 import threading
 import warnings
 from collections.abc import Callable, Iterator
@@ -203,6 +204,7 @@ class CapturedStep:
         with outside_no_capture(), PREPARING:
             before = _State(self.learner)
             try:
+                _check_first_state(self.learner.optimizer)
                 if isinstance(self.forward, FusedForward) and (fault := _fault(self.forward, batch.images)):
                     warnings.warn(f"the fused step is replaced by the captured one: {fault}", stacklevel=2)
                     self.forward = self.learner.network
@@ -327,6 +329,22 @@ class _State:
             for name, value in state.items():
                 if isinstance(value, Tensor):
                     yield parameter, name, value
+
+
+def _check_first_state(optimizer: torch.optim.Optimizer) -> None:
+    """Refuse an optimiser whose first state is not zero: what warm-up steps made could not be put back.
+
+    A twin takes a step on a weight without a gradient, after which a state that began at zero is zero still.
+    """
+    weight = nn.Parameter(torch.zeros(1))
+    weight.grad = torch.zeros(1)
+    on_a_gpu = ("fused", "capturable")
+    known = set(inspect.signature(type(optimizer)).parameters).difference(on_a_gpu)
+    twin = type(optimizer)([weight], **{name: value for name, value in optimizer.defaults.items() if name in known})
+    twin.step()
+    for name, value in twin.state[weight].items():
+        if name != "step" and isinstance(value, Tensor) and bool(value.any()):
+            raise RuntimeError(f"the optimiser {type(optimizer).__name__} begins with a {name} that is not zero")
 
 
 def _shape(batch: Batch) -> tuple[torch.Size, ...]:
