@@ -280,7 +280,7 @@ def test_logits_that_are_no_posterior_are_weighted_and_never_adjusted(prediction
     assert found.effective_samples == as_trained.effective_samples < 7
     assert (found.check, found.expert_checks) == (None, ())
     assert torch.equal(*free.answers([[0.97, 0.01, 0.01, 0.01]]))
-    assert "no posterior" in free.caveats[0]
+    assert "shown as trained and not adjusted" in free.caveats[0]
     assert predictions.caveats == []
 
 
@@ -296,8 +296,20 @@ def test_a_source_prior_without_lambdas(predictions):
     )
     assert found.accuracy == pytest.approx(float((weights * right).sum() / weights.sum()))
     assert (found.check, found.expert_checks) == (None, ())
-    with pytest.raises(UserError, match="source_prior is not the one that lambdas and train_prior give"):
-        replace(predictions, source_prior=source)
+
+
+def test_the_source_prior_follows_lambdas_and_train_prior(predictions):
+    """Also in a copy, which carries the source prior of the original along."""
+    uniform, train = torch.full((4,), 0.25), torch.tensor([0.7, 0.1, 0.1, 0.1])
+    torch.testing.assert_close(predictions.source_prior, uniform)
+    biased = replace(predictions, lambdas=torch.ones(predictions.num_experts))
+    torch.testing.assert_close(biased.source_prior, predictions.train_prior)
+    torch.testing.assert_close(replace(biased, train_prior=train).source_prior, train)
+    torch.testing.assert_close(replace(predictions, source_prior=train).source_prior, uniform)
+
+
+def test_the_old_name_of_the_training_prior(predictions):
+    assert predictions.prior is predictions.train_prior
 
 
 @pytest.mark.parametrize("source", [None, (0.7, 0.1, 0.1, 0.1)])

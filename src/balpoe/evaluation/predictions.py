@@ -35,8 +35,8 @@ ARRAYS = (
     "probs",
 )
 NO_POSTERIOR = (
-    "These logits are no posterior of a known label prior: they are never adjusted, and another prior only weights the "
-    "test samples."
+    "This method's scores are not probabilities for a known class mix, so they are shown as trained and not adjusted "
+    "to any prior; a prior only weights the test samples."
 )
 
 
@@ -54,8 +54,8 @@ class Predictions:
         parameters: Number of parameters of the network.
         multiply_adds: Cost of one sample.
         source_prior: Prior under which `logits` are posteriors, (classes,). It follows from the lambdas where there are
-            any: uniform for lambdas that average to 0. None without lambdas: the logits are no posterior, and nothing
-            is adjusted.
+            any, whatever is given: uniform for lambdas that average to 0. None without lambdas: the logits are no
+            posterior, and nothing is adjusted.
 
     >>> predictions = Predictions(torch.zeros(5, 3, 2), torch.tensor([0, 0, 0, 0, 1]), [90, 10], [1, 0, -1])
     >>> len(predictions), predictions.logits.shape, predictions.source_prior
@@ -128,16 +128,20 @@ class Predictions:
         return torch.as_tensor(given)
 
     def _completed_source_prior(self) -> Tensor | None:
-        given = None if self.source_prior is None else checked_source(self.source_prior, self.num_classes)
-        if self.lambdas is None:
-            return None if self.source_prior is None else torch.as_tensor(self.source_prior)
-        derived = source_prior(self.train_prior, self.lambdas)
-        if given is not None and not torch.allclose(given, derived.double(), rtol=1e-3, atol=1e-6):
-            raise UserError("source_prior is not the one that lambdas and train_prior give; leave out one of the two")
-        return derived
+        if self.lambdas is not None:
+            return source_prior(self.train_prior, self.lambdas)
+        if self.source_prior is None:
+            return None
+        checked_source(self.source_prior, self.num_classes)
+        return torch.as_tensor(self.source_prior)
 
     def __len__(self) -> int:
         return len(self.targets)
+
+    @property
+    def prior(self) -> Tensor:
+        """Old name of `train_prior`."""
+        return self.train_prior
 
     @property
     def num_experts(self) -> int:
