@@ -3,11 +3,14 @@
 import json
 import math
 from dataclasses import asdict
+from typing import get_type_hints
 
 import pytest
 import torch
 
 from balpoe import Predictions, UserError, compare, evaluate, logit_offsets, tempered_prior
+from balpoe.evaluation.catalogue import METRICS
+from balpoe.evaluation.evaluate import Scores
 from gaussians import Gaussians, long_tail
 
 COUNTS = torch.tensor([150, 60, 15, 5])
@@ -354,3 +357,13 @@ def test_weighted_and_subsampled_accuracy_agree_for_a_cross_entropy_model():
     assert weighted.accuracy == pytest.approx(direct, abs=3 * deviation)
     assert weighted.accuracy > evaluate(predictions, "backward-20", adjust=False, num_resamples=0).accuracy + 0.02
     assert weighted.ece < 0.02  # exact posteriors, rightly moved, are calibrated
+
+
+def test_every_metric_is_completed_and_typed(predictions):
+    """`dir` lists the catalogue's metrics, and a type checker knows them; those that can be None as such."""
+    evaluation = evaluate(predictions, num_resamples=0)
+    assert {*METRICS, "samples", "to_dict"} <= {*dir(evaluation)}
+    assert {*METRICS} <= {*dir(evaluation.experts[0])}
+    types = get_type_hints(Scores)
+    for name, metric in METRICS.items():
+        assert types[name] == (float | None if metric.optional else float)

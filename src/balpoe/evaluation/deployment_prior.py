@@ -29,7 +29,7 @@ class Labelled(Protocol):
 
     @property
     def class_names(self) -> tuple[str, ...]:
-        """One per class."""
+        """Name of each class."""
 
     @property
     def class_counts(self) -> Tensor:
@@ -37,7 +37,7 @@ class Labelled(Protocol):
 
     @property
     def num_classes(self) -> int:
-        """How many."""
+        """Number of classes."""
 
     @property
     def train_prior(self) -> Tensor:

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from balpoe.errors import UserError
-from balpoe.evaluation import deployment_prior as target_priors
 from balpoe.evaluation.catalogue import METRICS, Metric, OfBins, OfClasses, OfClasswiseBins, OfSamples, Outputs
+from balpoe.evaluation.deployment_prior import target_prior
 from balpoe.evaluation.metrics import (
     ClasswiseSums,
     accuracy_per_class,
@@ -30,8 +30,24 @@ __all__ = ["Evaluation", "PriorCheck", "Scores", "compare", "evaluate"]
 SHOT_GROUPS = (20, 100)
 
 
+class _MetricTypes:
+    """What editors and type checkers know of the metrics; the values come from the catalogue's names."""
+
+    accuracy: float
+    balanced_accuracy: float
+    many: float | None
+    medium: float | None
+    few: float | None
+    rarest_third: float | None
+    ece: float
+    mce: float
+    classwise_ece: float
+    nll: float | None
+    brier: float
+
+
 @dataclass(frozen=True)
-class Scores:
+class Scores(_MetricTypes):
     """The metrics of one predictor: `scores.accuracy`, and so on for each name of `catalogue.METRICS`."""
 
     metrics: dict[str, float | None]
@@ -48,6 +64,9 @@ class Scores:
         if name not in metrics:
             raise AttributeError(f"{type(self).__name__} has no attribute {name!r}")
         return metrics[name]
+
+    def __dir__(self) -> list[str]:
+        return [*super().__dir__(), *self.metrics]
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything as plain numbers, for JSON: the metrics beside the rest."""
@@ -89,7 +108,7 @@ class Evaluation(Scores):
     """95 % bootstrap intervals over the test samples."""
     experts: tuple[Scores, ...] = field(default=(), repr=False)
     check: PriorCheck | None = field(default=None, repr=False)
-    """The ensemble's, for the prior P^mean(lambda)."""
+    """Check of the ensemble, for the prior P^mean(lambda)."""
     expert_checks: tuple[PriorCheck, ...] = field(default=(), repr=False)
     parameters: int | None = None
     multiply_adds: int | None = None
@@ -138,8 +157,7 @@ def evaluate(
     """
     if not len(predictions):
         raise UserError("there is no test sample to evaluate; predict on a test set that has some")
-    if isinstance(target_prior, str | Mapping):
-        target_prior = target_priors.target_prior(target_prior, predictions)
+    target_prior = _shares(target_prior, predictions)
     weights = None if target_prior is None else _weights(predictions, target_prior)
     summaries = _summaries(predictions, target_prior if adjust else None, num_bins, weights)
     ensemble, *experts = summaries
@@ -386,6 +404,11 @@ def _joined(first: _Summary, second: _Summary) -> _Summary:
         first.marginal + second.marginal,
         first.own_marginal + second.own_marginal,
     )
+
+
+def _shares(prior: Any, predictions: Predictions) -> Any:
+    """A prior given by a word or by names, as shares; any other as it is."""
+    return target_prior(prior, predictions) if isinstance(prior, str | Mapping) else prior
 
 
 def _weights(predictions: Predictions, target_prior: Any) -> Tensor:
