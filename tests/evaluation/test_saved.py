@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from balpoe import evaluate
+from balpoe import Predictions, evaluate
 from balpoe.evaluation.saved import current_evaluation, is_evaluation
 from balpoe.evaluation.shifted_tests import full_evaluation
 from made_predictions import make
@@ -20,6 +20,17 @@ def test_what_is_written_is_taken():
     missing = missing.subset(missing.targets != 4)
     assert is_evaluation(json.loads(json.dumps(full_evaluation(missing, (20, 100)))), experts=3)
     assert not is_evaluation(evaluate(missing, num_resamples=0).to_dict(), experts=3)  # no shifted test sets
+
+
+def test_logits_that_are_no_posterior_have_no_adjusted_accuracy():
+    made = make(300, 5)
+    free = full_evaluation(Predictions(made.expert_logits, made.targets, made.class_counts), (20, 100))
+    assert [row["as_trained"] for row in free["shifted"]] == [row["as_trained"] for row in WHOLE["shifted"]]
+    assert {row["adjusted"] for row in free["shifted"]} == {None}
+    free = json.loads(json.dumps(free))
+    assert is_evaluation(free, experts=3)
+    del free["shifted"][0]["adjusted"]
+    assert not is_evaluation(free, experts=3)
 
 
 def test_a_file_with_old_names_is_read():

@@ -1,5 +1,6 @@
 """The report: its numbers are those of the runs, it needs nothing but itself, and nothing in it is executed."""
 
+import html
 import itertools
 import json
 import os
@@ -233,15 +234,24 @@ def test_logits_that_are_no_posterior_are_said_to_be_so(tmp_path, capsys):
     """In every place where something would be adjusted: tables, page and explorer; the experts' part is absent."""
     predictions = make(600, 6)
     free = Predictions(predictions.expert_logits, predictions.targets, predictions.class_counts)
-    sentence = "no posterior of a known label prior"
+    (sentence,) = free.caveats
     free.save(tmp_path / "free")
     for arguments in ([], ["--prior", "forward-10"]):
         assert main(["evaluate", str(tmp_path / "free"), *arguments]) == 0
-        assert sentence in " ".join(capsys.readouterr().out.split())
+        printed = " ".join(capsys.readouterr().out.split())
+        assert sentence in printed
+        assert "as trained" in printed.replace(sentence, "")
+        assert "adjusted" not in printed.replace(sentence, "")
+    arguments = ["--prior", "forward-10", "--out", str(tmp_path / "free.md")]
+    assert main(["report", str(tmp_path / "free"), *arguments]) == 0
+    words = (tmp_path / "free.md").read_text(encoding="utf-8").replace(sentence, "")
+    assert "| as trained |" in words
+    assert "| test set | samples | as trained % |" in words
+    assert not re.search("adjust", words, re.IGNORECASE)
     arguments = ["--prior", "forward-10", "--out", str(tmp_path / "free.html")]
     assert main(["report", str(tmp_path / "free"), *arguments]) == 0
     text = (tmp_path / "free.html").read_text(encoding="utf-8")
-    assert text.count(sentence) >= 4
+    assert html.unescape(text).count(sentence) >= 4
     assert "Are the experts what the theory needs?" not in text
     assert '"source":null' in text
 

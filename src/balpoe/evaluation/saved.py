@@ -85,11 +85,11 @@ def _is_intervals(value: Any) -> bool:
 
 
 def _is_shifted(value: Any) -> bool:
-    numbers = ("ratio", "samples", "as_trained", "adjusted")
     return (
         isinstance(value, dict)
         and isinstance(value.get("name"), str)
-        and all(_is_number(value.get(name)) for name in numbers)
+        and all(_is_number(value.get(name)) for name in ("ratio", "samples", "as_trained"))
+        and _is_number_or_none(value.get("adjusted", ""))
     )
 
 

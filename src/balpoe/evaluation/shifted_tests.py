@@ -27,7 +27,8 @@ class ShiftedScores:
     ratio: float
     samples: int
     as_trained: float
-    adjusted: float
+    adjusted: float | None
+    """None for logits that are no posterior, which cannot be moved."""
 
 
 @dataclass(frozen=True)
@@ -64,7 +65,8 @@ def shifted_test_sets(
     results = []
     for (name, ratio, rows), answer in zip(sets, answers[1:], strict=True):
         right = [float((each[rows] == predictions.targets[rows]).double().mean()) for each in (answers[0], answer)]
-        results.append(ShiftedScores(name, ratio, len(rows), *right))
+        adjusted = None if predictions.source_prior is None else right[1]
+        results.append(ShiftedScores(name, ratio, len(rows), right[0], adjusted))
     return results
 
 

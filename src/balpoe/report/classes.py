@@ -6,15 +6,13 @@ from statistics import fmean
 import torch
 
 from balpoe.data.user.split import evidence_lack
-from balpoe.report.console import mean_and_deviation
+from balpoe.report.console import mean_and_deviation, prior_uses
 from balpoe.report.inputs import Subject
 from balpoe.report.plots import plot_accuracy_by_count, plot_shifted
 from balpoe.report.render import Figure, Section, Table
 from balpoe.report.text import per_cent, per_class, range_text, seed_name
 
 __all__ = ["classes_section", "shifted_section"]
-
-USES = {"as_trained": "as trained", "adjusted": "adjusted"}  # of a model where the prior is another
 
 
 def classes_section(subject: Subject, baseline: Subject | None) -> Section:
@@ -79,27 +77,31 @@ def _without_evidence(subject: Subject) -> list[str]:
 def shifted_section(subject: Subject) -> Section:
     """Accuracy under shifted label distributions."""
     every = [evaluation["shifted"] for evaluation in subject.evaluations]
-    names = [row["name"] for row in every[0]]
+    names, uses = [row["name"] for row in every[0]], prior_uses(subject.evaluations)
     curves = {
         label: [fmean(rows[number][key] for rows in every) for number in range(len(names))]
-        for key, label in USES.items()
+        for key, label in uses.items()
     }
     rows = [
         [row["name"], f"{row['samples']:,}",
-         *(mean_and_deviation([rows[number][key] for rows in every], per_cent=True) for key in USES)]
+         *(mean_and_deviation([rows[number][key] for rows in every], per_cent=True) for key in uses)]
         for number, row in enumerate(every[0])
     ]  # fmt: skip
     if len(names) == 1:
         text = "Some class has too few test samples to cut test sets of other label distributions from them."
         return Section("Where other classes are common", [text])
-    gains = [100 * (after - before) for before, after in zip(*curves.values(), strict=True)]
     text = (
         "The same model where other classes are common: forward sets are long-tailed like the training data, backward "
-        "sets the other way round. Adjusting it to the label prior of each set changes accuracy by "
-        f"{min(gains):+.1f} to {max(gains):+.1f} points, without retraining."
+        "sets the other way round."
     )
+    if "adjusted" in curves:
+        gains = [100 * (after - before) for before, after in zip(*curves.values(), strict=True)]
+        text += (
+            f" Adjusting it to the label prior of each set changes accuracy by {min(gains):+.1f} to {max(gains):+.1f} "
+            "points, without retraining."
+        )
     figure = Figure(
         "shifted", lambda figure: plot_shifted(names, curves, figure.subplots()), (8, 3.4), text,
-        Table(["test set", "samples", *(f"{label} %" for label in USES.values())], rows),
+        Table(["test set", "samples", *(f"{label} %" for label in uses.values())], rows),
     )  # fmt: skip
     return Section("Where other classes are common", [text, *subject.predictions[0].caveats], [figure])

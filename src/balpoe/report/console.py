@@ -17,6 +17,7 @@ __all__ = [
     "counts_table",
     "mean_and_deviation",
     "print_scores",
+    "prior_uses",
     "program",
     "score_table",
     "score_text",
@@ -120,14 +121,22 @@ def mean_and_deviation(values: Sequence[float | None], per_cent: bool, sign: str
 
 
 def shifted_table(evaluations: Sequence[Mapping[str, Any]]) -> Table:
-    """Return accuracy under the shifted test sets, as trained and adjusted to the prior of each."""
+    """Return accuracy under the shifted test sets, as trained and, if possible, adjusted to the prior of each."""
+    uses = prior_uses(evaluations)
     table = Table(title="accuracy % under shifted label distributions", title_justify="left")
-    for heading in ("test set", "samples", "as trained", "adjusted"):
+    for heading in ("test set", "samples", *uses.values()):
         table.add_column(heading, justify="left" if heading == "test set" else "right")
     for rows in zip(*(e["shifted"] for e in evaluations), strict=True):
-        cells = (mean_and_deviation([row[key] for row in rows], per_cent=True) for key in ("as_trained", "adjusted"))
+        cells = (mean_and_deviation([row[key] for row in rows], per_cent=True) for key in uses)
         table.add_row(rows[0]["name"], f"{rows[0]['samples']:,}", *cells)
     return table
+
+
+def prior_uses(evaluations: Sequence[Mapping[str, Any]]) -> dict[str, str]:
+    """Return keys and headings of the accuracies of shifted test sets; logits that are no posterior have one only."""
+    first = evaluations[0]["shifted"][0]
+    uses = {"as_trained": "as trained", "adjusted": "adjusted"}
+    return {key: heading for key, heading in uses.items() if first[key] is not None}
 
 
 def counts_table(names: Sequence[str], counts: Sequence[int], groups: Mapping[str, Sequence[bool]]) -> Table:

@@ -26,7 +26,7 @@ class DeploymentScores:
     what: str
     """What the samples stand for."""
     rows: dict[str, list[dict[str, Any]]]
-    """From "as trained" and "adjusted" (or "estimated") to the scores of each seed."""
+    """From "as trained" and, if the logits are posteriors, "adjusted" or "estimated" to the scores of each seed."""
     sentences: list[str]
 
 
@@ -67,11 +67,12 @@ def deployment_scores(
 
 def _known(seeds: Sequence[Predictions], prior: str, groups: tuple[int, int]) -> DeploymentScores:
     targets = [parse_prior(prior, predictions) for predictions in seeds]
+    uses = {"as trained": False} if seeds[0].source_prior is None else {"as trained": False, "adjusted": True}
     rows = {
         name: [_scores(p, groups, target, adjust) for p, target in zip(seeds, targets, strict=True)]
-        for name, adjust in (("as trained", False), ("adjusted", True))
+        for name, adjust in uses.items()
     }
-    effective = fmean(scores["effective_samples"] for scores in rows["adjusted"])
+    effective = fmean(scores["effective_samples"] for scores in rows["as trained"])
     sentence = f"Effective sample size: under these weights {len(seeds[0]):,} samples are worth {effective:,.0f}."
     return DeploymentScores(f", weighted to the prior {prior}", rows, [sentence, *seeds[0].caveats])
 

@@ -260,6 +260,26 @@ def test_the_numbers_are_those_of_evaluate(opened):
     agree(page, predictions, target_prior("train", predictions))
     page.move(lambda: page.page.get_by_role("button", name="Uniform").click())
     agree(page, predictions, target_prior("uniform", predictions))
+
+
+def test_logits_that_are_no_posterior_are_shown_as_trained_only(opened):
+    made = make(600, 6)
+    free = Predictions(made.expert_logits, made.targets, made.class_counts)
+    page = opened(page_of(explorer(free)))
+    (sentence,) = free.caveats
+    for word in ("backward-25", "uniform"):
+        page.slide_to(word)
+        exact = f"{100 * evaluate(free, word, num_resamples=0).accuracy:.1f}"
+        assert page.page.locator('[data-metric="accuracy"] td').all_inner_texts() == [exact]
+        assert page.text(".explorer-summary") == f"Under {word}, accuracy is {exact} %."
+        assert page.page.locator(".explorer svg").count() == 1
+        page.page.locator("figure details").evaluate("each => { each.open = true }")
+        text = page.text(".explorer-body")
+        assert sentence in text
+        assert not re.search("adjust|change", text.replace(sentence, ""), re.IGNORECASE)
+    assert {row.count("<td") for row in page.page.locator(".explorer-bins tbody").inner_html().split("</tr>")[:-1]} == {
+        3
+    }
     assert page.page.get_by_role("button", name="Uniform").get_attribute("aria-pressed") == "true"
 
 

@@ -292,6 +292,7 @@
     const unmoved = predict(data, new Float64Array(data.classes).fill(1));
     let current = sliderPrior(data, Number(slider.value));
     let waiting = false;
+    if (!data.source) root.querySelectorAll("[data-adjusted]").forEach((each) => each.remove()); // no posterior
 
     function choose(prior, onSlider) {
       current = prior;
@@ -315,39 +316,42 @@
     function show() {
       const prior = current.values;
       const missing = data.names.filter((_, label) => prior[label] > 0 && data.tested[label] === 0);
-      const ratio = prior.map((share, label) => (data.source ? share / data.source[label] : 1)); // null: no posterior
       const nothing = Object.fromEntries([...Object.keys(METRICS).map((name) => [name, NaN]), ["bins", []]]);
-      const adjusted = missing.length ? nothing : measure(data, predict(data, ratio), prior);
-      const asTrained = missing.length ? nothing : measure(data, unmoved, prior);
+      const measured = (predicted) => (missing.length ? nothing : measure(data, predicted, prior));
+      const asTrained = measured(unmoved);
+      const adjusted = data.source && measured(predict(data, prior.map((share, label) => share / data.source[label])));
       part(".explorer-prior").textContent = current.words[0].toUpperCase() + current.words.slice(1);
       const untested = data.names.filter((_, label) => data.tested[label] === 0);
       part(".explorer-problem").textContent = missing.length
         ? `The test set has no sample of ${someNames(missing)}, so nothing can be said about this prior.`
         : untested.length ? `Without a test sample, and left out here: ${someNames(untested)}.` : "";
-      showSummary(adjusted.accuracy, asTrained.accuracy);
+      showSummary(adjusted, asTrained);
       showTable(adjusted, asTrained);
       const effective = missing.length ? NaN : effectiveSamples(data, prior);
       showEffective(effective);
       showDiagrams(adjusted, asTrained);
-      showChanges(adjusted, asTrained);
+      if (adjusted) showChanges(adjusted, asTrained);
       window.balpoeExplorer.result = { prior: current.name, adjusted, asTrained, effective };
     }
 
     function showSummary(adjusted, asTrained) {
-      const gain = change(adjusted, asTrained);
+      const gain = adjusted ? change(adjusted.accuracy, asTrained.accuracy) : 0;
       const size = `${Math.abs(gain).toFixed(1)} points`;
       const effect = size === "0.0 points" ? "adjusting changes nothing" : `adjusting ${gain > 0 ? "gains" : "costs"} ${size}`;
-      part(".explorer-summary").textContent = Number.isNaN(gain) ? ""
-        : `Under ${current.name}, accuracy is ${percent(adjusted)} % adjusted and ${percent(asTrained)} % as trained: ${effect}.`;
+      const numbers = adjusted
+        ? `${percent(adjusted.accuracy)} % adjusted and ${percent(asTrained.accuracy)} % as trained: ${effect}`
+        : `${percent(asTrained.accuracy)} %`;
+      part(".explorer-summary").textContent = Number.isNaN(asTrained.accuracy) ? ""
+        : `Under ${current.name}, accuracy is ${numbers}.`;
     }
 
     function showTable(adjusted, asTrained) {
       for (const [name, { perCent }] of Object.entries(METRICS)) {
         const cells = part(`[data-metric="${name}"]`).querySelectorAll("td");
-        const difference = signed(change(adjusted[name], asTrained[name], perCent), perCent);
-        [shown(asTrained[name], perCent), shown(adjusted[name], perCent), difference].forEach((text, place) => {
-          cells[place].textContent = text;
-        });
+        cells[0].textContent = shown(asTrained[name], perCent);
+        if (!adjusted) continue;
+        cells[1].textContent = shown(adjusted[name], perCent);
+        cells[2].textContent = signed(change(adjusted[name], asTrained[name], perCent), perCent);
       }
       for (const name of ["many", "medium", "few"]) {
         const members = data.names.map((_, label) => label).filter((label) => data.group[label] === name);
@@ -366,11 +370,11 @@
 
     function showDiagrams(adjusted, asTrained) {
       part('[data-diagram="asTrained"]').replaceChildren(diagram("As trained", asTrained.bins, asTrained.ece));
-      part('[data-diagram="adjusted"]').replaceChildren(diagram("Adjusted", adjusted.bins, adjusted.ece));
+      if (adjusted) part('[data-diagram="adjusted"]').replaceChildren(diagram("Adjusted", adjusted.bins, adjusted.ece));
       const numbers = (bin) => (bin.share > 0 ? [bin.share, bin.confidence, bin.accuracy] : [0, NaN, NaN]);
-      part(".explorer-bins tbody").replaceChildren(...adjusted.bins.map((bin, place) => {
+      part(".explorer-bins tbody").replaceChildren(...asTrained.bins.map((bin, place) => {
         const range = `${percent(place / data.bins)} to ${percent((place + 1) / data.bins)}`;
-        const cells = [...numbers(asTrained.bins[place]), ...numbers(bin)].map((value) => element("td", percent(value)));
+        const cells = [bin, ...(adjusted ? [adjusted.bins[place]] : [])].flatMap(numbers).map((value) => element("td", percent(value)));
         return row([element("th", range, { scope: "row" }), ...cells]);
       }));
     }

@@ -34,6 +34,10 @@ CLASSES_OF_A_SAMPLE = 20
 DEEPEST = 20.0  # nats below the most probable class: exp(-20) is nothing for all but absurd priors
 COARSE, FINE = 2**8 - 1, 2**16 - 1
 KNOWN = "{ perClass, prior, members, correct, confidence, weights, bins }"  # to a metric's expression, in `measure`
+BOTH_USES = (
+    "<em>As trained</em> uses the model's probabilities as they are. <em>Adjusted</em> moves them to these "
+    "frequencies, without retraining."
+)
 MEASURED = ("train", *(f"{side}-{ratio}" for side in ("forward", "backward") for ratio in (100, 50, 10)), "uniform")
 
 
@@ -74,8 +78,9 @@ def explorer(predictions: Predictions, *, shot_groups: tuple[int, int] = (20, 10
     error = _largest_difference(packed, predictions, priors)
     template = Template(asset("explorer.html"))
     page = template.substitute(
+        uses=" ".join(predictions.caveats) or BOTH_USES,
         rows=_metric_rows(),
-        note=" ".join([*predictions.caveats, _note(packed, len(predictions), error, approximate)]),
+        note=_note(packed, len(predictions), error, approximate),
         data=_script_json(_data(packed, predictions, shot_groups, num_bins)),
     )
     return Explorer(page, approximate, error, len(packed.targets))
@@ -272,7 +277,7 @@ def _metric_rows() -> str:
             label = html.escape(metric.label[0].upper() + metric.label[1:])
             note = html.escape(metric.meaning + (", lower is better" if metric.lower_is_better else ""))
             head = f'<th scope="row">{label}<small>{note}</small></th>'
-            rows.append(f'<tr data-metric="{name}">{head}{3 * "<td></td>"}</tr>')
+            rows.append(f'<tr data-metric="{name}">{head}<td></td>{2 * "<td data-adjusted></td>"}</tr>')
     return "\n".join(rows)
 
 
