@@ -27,6 +27,12 @@ def cifar_root() -> Path:
     return Path(root)
 
 
+@pytest.fixture
+def no_figure_files(monkeypatch):
+    """Reports without the files beside a page, each of which is drawn anew; the page's own drawings stay."""
+    monkeypatch.setattr("balpoe.report.write.figure_bytes", lambda *_: b"")
+
+
 @pytest.fixture(scope="session")
 def browser():
     """A Chromium that is installed on this machine; none is downloaded."""

@@ -24,7 +24,7 @@ def test_the_explanation_is_made_of_the_numbers():
 
 
 @pytest.mark.slow
-def test_the_demo_as_a_newcomer_sees_it(tmp_path, monkeypatch, capsys):
+def test_the_demo_as_a_newcomer_sees_it(tmp_path, monkeypatch, capsys, no_figure_files):
     """The real thing: BalPoE's mean must be ahead of the better cross-entropy row by at least five points."""
     monkeypatch.chdir(tmp_path)
     assert main(["demo"]) == 0
@@ -42,5 +42,6 @@ def test_the_demo_as_a_newcomer_sees_it(tmp_path, monkeypatch, capsys):
         printed = re.search(rf"{re.escape(row)} +│ +([\d.]+) ±", out)
         shown = re.search(rf"^\| {re.escape(row)} \| ([\d.]+) ±", page, flags=re.MULTILINE)
         assert float(printed[1]) == pytest.approx(float(shown[1]), abs=1.0)
+    monkeypatch.setattr("balpoe.cli.demo_runs.write_report", lambda *_, **settings: None)
     assert main(["demo"]) == 0
     assert "(trained before)" in capsys.readouterr().out

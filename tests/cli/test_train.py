@@ -160,14 +160,15 @@ def test_a_disk_that_is_really_full(run, small_disk):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("devices", ["1", "2"])
-def test_ctrl_c_on_the_command_line(tmp_path, devices):
+def test_ctrl_c_on_the_command_line(run, tmp_path, devices):
     """A real Ctrl-C to the whole group of processes; the same command then goes on to the end."""
     command = [
-        sys.executable, "-m", "balpoe", "train", "digits-lt", "--epochs", "200", "--width", "8", "--threads", "1",
-        "--checkpoint-seconds", "0", "--runs", str(tmp_path), "--devices", devices,
+        "train", "digits-lt", "--epochs", "200", "--width", "8", "--threads", "1", "--checkpoint-seconds", "0",
+        "--runs", str(tmp_path), "--devices", devices,
     ]  # fmt: skip
     checkpoint = tmp_path / "digits-lt-width-8-epochs-200" / "seed-0" / "checkpoint.pt"
-    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, start_new_session=True)
+    whole = [sys.executable, "-m", "balpoe", *command]
+    process = subprocess.Popen(whole, stderr=subprocess.PIPE, text=True, start_new_session=True)
     deadline = time.monotonic() + 60
     while not checkpoint.exists() and time.monotonic() < deadline:
         time.sleep(0.05)
@@ -179,15 +180,9 @@ def test_ctrl_c_on_the_command_line(tmp_path, devices):
     assert "of 200; nothing is lost, the same command goes on from here" in sentence(err)
     before = torch.load(checkpoint, weights_only=True)["epoch"]
     assert 0 < before < 200
-    again = subprocess.run(
-        [*command, "--devices", "1", "--checkpoint-seconds", "5"],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=120,
-    )
-    assert again.returncode == 0, again.stderr
-    assert "continues where it stopped" in again.stdout
+    code, out, err = run(*command, "--devices", "1", "--checkpoint-seconds", "5")
+    assert code == 0, err
+    assert "continues where it stopped" in out
 
 
 @pytest.mark.slow

@@ -111,19 +111,22 @@ def test_what_is_no_model(run, tmp_path):
 
 @pytest.mark.data
 @pytest.mark.slow
-def test_the_published_model_gives_its_published_numbers(cifar_root, tmp_path):
-    from balpoe.experiments.run_folder import evaluate_model
-
+def test_the_published_model_gives_its_published_numbers(cifar_root):
+    """On every eighth test image, as many right answers as when all of them gave the published numbers."""
     root = Path(__file__).parents[2]
     file = root / "models" / "cifar100-lt-100.safetensors"
     assert file.stat().st_size < 3_000_000
-    measured = evaluate_model(file, tmp_path / "model" / "seed-0", str(cifar_root)).evaluation()
+    model = load(file)
+    _, test = recipe_data(updated(model.recipe, {"data_root": str(cifar_root)}))
+    predictions = model.predictions(test.subset(torch.arange(0, len(test), 8)))
+    right = int((predictions.logits.argmax(dim=1) == predictions.targets).sum())
+    assert right == pytest.approx(648, abs=2)  # processors round differently
     published = json.loads((root / "results" / "models" / "cifar100-lt-100.json").read_text())
     text = (root / "docs" / "results.md").read_text(encoding="utf-8")
     for name in ("accuracy", "many", "medium", "few", "ece"):
-        assert measured[name] == pytest.approx(published[name], abs=0.001), name
         assert re.search(rf"{name}\s{100 * published[name]:.1f}", text, flags=re.IGNORECASE), name
-    assert measured["parameters"] == published["parameters"] == 1_362_064
+    assert right / len(predictions) == pytest.approx(published["accuracy"], abs=0.03)  # two standard errors
+    assert predictions.parameters == published["parameters"] == 1_362_064
 
 
 def test_a_file_is_evaluated_like_a_run(run, monkeypatch, capsys, tmp_path):

@@ -6,7 +6,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from balpoe import BalPoELoss, CosineClassifier, UserError, expert_network
-from balpoe.networks import ExpertHead, multiply_adds, num_parameters
+from balpoe.networks import ExpertHead, multiply_adds, num_parameters, resnet_cifar
 from balpoe.networks.experts import ExpertCopies, ExpertNetwork
 
 KINDS = {
@@ -79,7 +79,8 @@ def test_experts_start_from_different_weights(kind):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_under_torch_compile(kind):
+def test_under_torch_compile(kind, monkeypatch):
+    monkeypatch.setattr(resnet_cifar, "BLOCKS_PER_STAGE", 1)
     network, images = build(kind)
     network.eval()
     compiled = torch.compile(network, backend="aot_eager", fullgraph=True)

@@ -5,6 +5,7 @@ import math
 from pathlib import Path
 
 import pytest
+from matplotlib.figure import Figure
 
 from balpoe.paper import figures
 from balpoe.paper.expected import PAPER_TABLES
@@ -12,9 +13,10 @@ from balpoe.paper.expected import PAPER_TABLES
 ROOT = Path(__file__).parents[2]
 
 
-@pytest.fixture
-def results(tmp_path):
+@pytest.fixture(scope="module")
+def results(tmp_path_factory):
     """A record for every result of the ablations, whose accuracy tells which it is."""
+    tmp_path = tmp_path_factory.mktemp("results")
     record = json.loads((ROOT / "results" / "cifar100-lt" / "balpoe" / "seed-1.json").read_text())
     for table in ("experts", "mean-lambda", "alpha", "cifar100-lt", "cifar10-lt-calibration"):
         for number, result in enumerate(PAPER_TABLES[table]):
@@ -41,7 +43,13 @@ def test_every_figure_is_drawn(results):
         assert path.read_bytes().startswith(b"\x89PNG")
 
 
-def test_average_predictions_lie_beside_their_priors(results, monkeypatch):
+@pytest.fixture
+def undrawn(monkeypatch):
+    """What is drawn is looked at on its way; files of it are not wanted."""
+    monkeypatch.setattr(Figure, "savefig", lambda figure, stream, **_: stream.write(b""))
+
+
+def test_average_predictions_lie_beside_their_priors(results, monkeypatch, undrawn):
     drawn = []
     monkeypatch.setattr(figures, "plot_marginal", lambda prior, marginal, axes: drawn.append((prior, marginal)))
     figures.write_figures(results)
@@ -53,7 +61,7 @@ def test_average_predictions_lie_beside_their_priors(results, monkeypatch):
         assert divergence == pytest.approx(check["marginal_kl"], rel=1e-3)
 
 
-def test_curves_hold_the_results_they_should(results, monkeypatch):
+def test_curves_hold_the_results_they_should(results, monkeypatch, undrawn):
     drawn = []
     monkeypatch.setattr(figures, "plot_curves", lambda curves, axes, x, y, **_: drawn.append((x, y, curves)))
     figures.write_figures(results)

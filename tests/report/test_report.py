@@ -32,6 +32,11 @@ from gaussians import Gaussians
 from made_predictions import HOSTILE, make
 
 
+@pytest.fixture(autouse=True)
+def _page_alone(no_figure_files):
+    """All but `page`, which is made once and whole, do without the files beside it."""
+
+
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory):
     """Two seeds of BalPoE and one of cross-entropy on the digits, a few epochs each."""

@@ -131,14 +131,17 @@ def same_run(runs, alone):
 @pytest.mark.slow
 def test_torchrun(tmp_path, alone):
     """Two processes, one table; the same command again finds the run finished."""
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m", "balpoe"]
-    result = subprocess.run([*command, *QUICK, str(tmp_path)], capture_output=True, text=True, timeout=300, check=True)
-    assert result.stdout.count("Next: ") == 1
-    assert result.stdout.count("seed-0 │") == 1
-    same_run(tmp_path, alone)
-    again = subprocess.run([*command, *QUICK, str(tmp_path)], capture_output=True, text=True, timeout=300, check=True)
-    assert "is finished already" in again.stdout
-    assert again.stdout.count("Next: ") == 1
+    script, runs = tmp_path / "twice.py", tmp_path / "runs"
+    script.write_text(
+        "import sys\nfrom balpoe.cli.main import main\nsys.exit(main(sys.argv[1:]) or main(sys.argv[1:]))"
+    )
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", str(script)]
+    result = subprocess.run([*command, *QUICK, str(runs)], capture_output=True, text=True, timeout=300, check=True)
+    first, again = result.stdout.split("is finished already")
+    assert first.count("Next: ") == 1
+    assert first.count("seed-0 │") == 1
+    assert again.count("Next: ") == 1
+    same_run(runs, alone)
 
 
 def srun(arguments, tasks):

@@ -65,20 +65,21 @@ def test_a_capture_that_broke_is_made_once_more(monkeypatch, recwarn, failures):
     assert len(recwarn) == (failures == 2)
 
 
-def in_a_new_process(function):
+@pytest.fixture(scope="module")
+def new_process():
     """Torch's compiler has state of the whole process, which other tests may have touched."""
     with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
-        return pool.submit(function).result()
+        yield pool
 
 
-def test_many_networks_can_be_compiled_in_one_process():
+def test_many_networks_can_be_compiled_in_one_process(new_process):
     """Torch's own limit is eight; beyond it a step would silently run as it is."""
-    assert in_a_new_process(number_of_compilations) == 12
+    assert new_process.submit(number_of_compilations).result() == 12
 
 
-def test_compiled_gradients_of_a_float32_classifier_are_float32():
+def test_compiled_gradients_of_a_float32_classifier_are_float32(new_process):
     """By default torch's compiler would compute them in bfloat16, as the network in front of it."""
-    assert max(in_a_new_process(distances_of_compiled_gradients)) < 1e-5
+    assert max(new_process.submit(distances_of_compiled_gradients).result()) < 1e-5
 
 
 @pytest.mark.parametrize(
