@@ -12,6 +12,27 @@ settings.register_profile("balpoe", deadline=None, derandomize=True, max_example
 settings.load_profile("balpoe")
 
 
+SLOW = (  # folders and files whose tests train, compile, draw or open a browser
+    "cli",
+    "estimator",
+    "evaluation/test_prior_estimate.py",
+    "evidence",
+    "networks/test_timm_backbones.py",
+    "paper",
+    "report",
+    "training/test_step.py",
+    "training/test_weight_averaging.py",
+)
+
+
+def pytest_collection_modifyitems(items):
+    """Mark the tests of slow places and those of the CIFAR files; elsewhere slow ones are marked one by one."""
+    places = {Path(__file__).parent / place for place in SLOW}
+    for item in items:
+        if not places.isdisjoint([item.path, *item.path.parents]) or item.get_closest_marker("data"):
+            item.add_marker("slow")
+
+
 @pytest.fixture(autouse=True)
 def _one_thread():
     """Bit equality between two runs wants a fixed number of threads, and the tests run side by side."""

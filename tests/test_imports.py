@@ -1,6 +1,7 @@
 """Who may import whom, and what importing costs."""
 
 import ast
+import functools
 import json
 import subprocess
 import sys
@@ -65,15 +66,16 @@ def room(path):
     return path.relative_to(SOURCE).parts[0].removesuffix(".py")
 
 
+@functools.cache
 def imports(path, everywhere=True):
     """Absolute names of all imports of a file, also those inside functions."""
-    tree = ast.parse(path.read_text(encoding="utf-8"))
-    nodes = ast.walk(tree) if everywhere else tree.body
-    for node in nodes:
+    tree, names = ast.parse(path.read_text(encoding="utf-8")), []
+    for node in ast.walk(tree) if everywhere else tree.body:
         if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
+            names += [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
-            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+            names += [f"{node.module}.{alias.name}" for alias in node.names]
+    return names
 
 
 def test_every_file_is_in_a_room():
@@ -157,6 +159,7 @@ print(heavy)
     assert result.stdout == "[]\n"
 
 
+@pytest.mark.slow
 def test_training_on_features_waits_for_no_library_of_pictures(tmp_path):
     """Nor for scikit-learn, of which a run records the version: each of them takes seconds to import."""
     rng = np.random.default_rng(0)

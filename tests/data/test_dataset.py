@@ -142,6 +142,7 @@ def test_validation_data_are_in_neither_training_nor_test_set():
     assert not images[2] & (images[0] | images[1])
 
 
+@pytest.mark.slow
 @pytest.mark.data
 def test_images_that_cifar100_lt_has_twice(cifar_root):
     from balpoe.data.registry import validation_data

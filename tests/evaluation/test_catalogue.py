@@ -66,6 +66,7 @@ def test_a_file_from_before_the_metric_is_still_read(added):
     assert "margin" in stream.getvalue()
 
 
+@pytest.mark.slow
 def test_an_entry_is_in_tables_and_in_the_explorer(added, tmp_path, browser, no_figure_files):
     evaluation = evaluate(added, num_resamples=0).to_dict()
     stream = io.StringIO()

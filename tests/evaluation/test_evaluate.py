@@ -219,6 +219,7 @@ def test_an_infinite_loss_has_no_difference(predictions):
     assert evaluate(other, num_resamples=20).intervals.keys() == evaluate(predictions).intervals.keys() - {"nll"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("separation", [0.3, 0.8, 2.0])
 def test_the_weighted_check_is_zero_for_exact_experts_and_the_paper_s_is_not(separation):
     """Experts with exact posteriors; the paper's divergence grows with separation all the same."""

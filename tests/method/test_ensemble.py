@@ -159,6 +159,7 @@ def test_wrong_priors(target, source, sentence):
         shift_prior(torch.zeros(1, 2), target, source)
 
 
+@pytest.mark.slow
 def test_under_torch_compile():
     target = torch.tensor([0.7, 0.2, 0.1])
 

@@ -26,6 +26,7 @@ def slow_em(posteriors, source, iterations=3000):
     return prior
 
 
+@pytest.mark.slow
 def test_free_estimate_against_plain_em():
     problem = Gaussians(classes=6, separation=0.6)
     source = long_tail(6, 5)
@@ -37,6 +38,7 @@ def test_free_estimate_against_plain_em():
     assert torch.equal(found.prior, found.estimate)
 
 
+@pytest.mark.slow
 def test_a_hundred_classes_under_a_reversed_long_tail():
     problem = Gaussians(classes=100, dimensions=32, separation=0.45)
     target = long_tail(100).flip(0)
@@ -64,6 +66,7 @@ def test_without_a_shift_a_hundred_classes_are_called_shifted_in_about_5_per_cen
     assert 1 <= sum(calls) <= 13
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("family", ["free", "tempered"])
 def test_level_and_power_with_exact_posteriors_from_a_prior_that_is_not_uniform(family):
     problem = Gaussians(classes=8, separation=0.7)
@@ -78,6 +81,7 @@ def test_level_and_power_with_exact_posteriors_from_a_prior_that_is_not_uniform(
     assert calls["some"] > 30
 
 
+@pytest.mark.slow
 def test_tempered_recovers_lambda_and_its_interval_covers_it():
     problem = Gaussians(classes=10, separation=0.7)
     train = long_tail(10, 50)
@@ -99,6 +103,7 @@ def miscalibrated(problem, labels):
     return 2.2 * exact + bias
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("family", ["free", "tempered"])
 def test_validation_data_protect_from_miscalibration(family):
     classes = 20

@@ -78,6 +78,7 @@ def test_experts_start_from_different_weights(kind):
     assert not torch.allclose(logits[:, 1], logits[:, 2])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_under_torch_compile(kind, monkeypatch):
     monkeypatch.setattr(resnet_cifar, "BLOCKS_PER_STAGE", 1)

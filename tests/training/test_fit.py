@@ -60,6 +60,7 @@ def test_against_a_loop_written_out():
         torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_the_same_seed_gives_the_same_bits_and_another_does_not():
     data = tiny_data()
     networks = [resnet(data) for _ in range(3)]
@@ -70,6 +71,7 @@ def test_the_same_seed_gives_the_same_bits_and_another_does_not():
     assert not same_weights(networks[0], networks[2])
 
 
+@pytest.mark.slow
 def test_a_network_that_is_ready_for_evaluation_is_trained_like_any_other():
     data = tiny_data()
     first, second = resnet(data), resnet(data).eval()
@@ -149,6 +151,7 @@ def crash_at(monkeypatch, name, number):
     monkeypatch.setattr(os, name, dying)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["fsync", "replace"])
 def test_a_crash_at_any_file_operation_resumes_to_the_same_bits(tmp_path, monkeypatch, name):
     data, straight = features(), mlp(features())

@@ -24,6 +24,7 @@ def test_more_digits_than_python_turns_into_a_number():
     assert natural_order(["1" + long, long]) == (long, "1" + long)
 
 
+@pytest.mark.slow
 @given(st.lists(st.text(max_size=4)))
 def test_the_order_does_not_depend_on_how_names_come(names):
     assert natural_order(names) == natural_order(reversed(names))

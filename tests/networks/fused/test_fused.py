@@ -50,6 +50,7 @@ in_interpreter = pytest.mark.skipif("TRITON_INTERPRET" not in os.environ, reason
 
 
 @pytest.mark.skipif("TRITON_INTERPRET" in os.environ, reason="is what runs the others")
+@pytest.mark.slow
 def test_in_tritons_interpreter():
     """It runs the kernels on a CPU; in a process of its own, for it is chosen where Triton is imported."""
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-m", "not gpu", str(Path(__file__))]
@@ -235,6 +236,7 @@ def compiled(kernel, settings, **types):
 
 @pytest.mark.skipif("TRITON_INTERPRET" in os.environ, reason="nothing is compiled then")
 @needs_threads
+@pytest.mark.slow
 def test_kernels_are_compiled_in_threads(small, monkeypatch, tmp_path):
     """For an H200 that Triton believes to be here; a second time there is nothing left to compile."""
     import triton
@@ -278,6 +280,7 @@ def test_kernels_are_compiled_in_threads(small, monkeypatch, tmp_path):
     assert len(set(threads)) > 1
 
 
+@pytest.mark.slow
 @pytest.mark.skipif("TRITON_INTERPRET" in os.environ, reason="nothing is compiled then")
 @pytest.mark.parametrize("num_experts", [1, 3])
 def test_what_a_copy_writes_is_fenced_before_tensor_cores_read_it(num_experts):
