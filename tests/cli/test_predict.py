@@ -7,7 +7,7 @@ import torch
 
 import balpoe
 from balpoe.cli.main import main
-from pictures import picture, picture_folder
+from images import picture, picture_folder
 
 COUNTS = {"ash": 14, "birch": 7, "cedar": 4}
 

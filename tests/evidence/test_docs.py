@@ -15,7 +15,7 @@ from balpoe.data.registry import DATASETS
 from balpoe.evaluation.catalogue import METRICS
 from balpoe.training.optimizers import BUILDERS
 from balpoe.training.settings import OPTIMIZERS
-from pictures import picture_folder
+from images import picture_folder
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]

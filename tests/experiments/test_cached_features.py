@@ -8,7 +8,7 @@ from balpoe.data.loading.image_files import PictureFiles
 from balpoe.data.user.load import load_user_data
 from balpoe.experiments.cached_features import feature_data, features_of
 from balpoe.networks import expert_network
-from pictures import picture, picture_folder
+from images import picture, picture_folder
 
 SIZE = Preprocessing((3, 32, 32), (0.5, 0.5, 0.5), (0.5, 0.5, 0.5), 32)
 

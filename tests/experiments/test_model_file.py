@@ -14,7 +14,7 @@ from balpoe.experiments.model_file import save_model
 from balpoe.experiments.presets import preset
 from balpoe.experiments.recipe import updated
 from balpoe.experiments.run_folder import evaluate_model, train_run
-from pictures import picture_folder
+from images import picture_folder
 
 RECIPE = updated(preset("digits-lt"), {"epochs": 3, "width": (16,), "data_root": "secret"})
 

@@ -6,7 +6,7 @@ import torch
 
 from balpoe import UserError
 from balpoe.data.user.load import cache_folder, load_user_data
-from pictures import picture, picture_folder
+from images import picture, picture_folder
 
 COUNTS = {"ash": 20, "birch": 10, "cedar": 4, "date": 1}
 

@@ -11,7 +11,7 @@ import pytest
 
 from balpoe.cli.main import main
 from balpoe.experiments.run_folder import Run
-from pictures import picture, picture_folder
+from images import picture, picture_folder
 
 TINY = [
     *("--network", "test_efficientnet", "--image-size", "32", "--width", "16", "--weights", ""),
