@@ -75,7 +75,7 @@ def test_an_entry_is_in_tables_and_in_the_explorer(added, tmp_path, browser, no_
     assert f"{evaluation['margin']:.3f}" in stream.getvalue()
     added.save(tmp_path / "ours")
     write_report([str(tmp_path / "ours")], tmp_path / "page.html")
-    page = browser.new_page()
+    page = browser.new_page(bypass_csp=True)  # the page forbids what wait_for_function does when it must wait
     page.goto((tmp_path / "page.html").as_uri())
     headings = page.locator("section:nth-of-type(2) table").first.locator("th[scope=col]").all_inner_texts()
     assert {"margin", "first two %"} <= set(headings)
