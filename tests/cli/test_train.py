@@ -159,6 +159,7 @@ def test_a_disk_that_is_really_full(run, small_disk):
 
 
 @pytest.mark.slow
+@pytest.mark.filterwarnings("default:.*continues with 1 process where 2 began")
 @pytest.mark.parametrize("devices", ["1", "2"])
 def test_ctrl_c_on_the_command_line(run, tmp_path, devices):
     """A real Ctrl-C to the whole group of processes; the same command then goes on to the end."""
