@@ -217,7 +217,7 @@ def compile_kernels(fused: FusedForward, images: Tensor) -> None:
 
 @contextmanager
 def _one_parse_at_a_time() -> Iterator[None]:
-    """Let threads parse kernels one by one: in Python 3.11 and 3.12 two at once can break each other (SystemError)."""
+    """Let threads parse kernels one by one: two at once can break each other (SystemError, seen in Python 3.11)."""
     parse, lock = ast.parse, threading.Lock()
 
     def parse_alone(*arguments: Any, **settings: Any) -> Any:
