@@ -2,13 +2,13 @@
 
 import argparse
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable
 from typing import Any, Protocol
 
 from balpoe.baselines.catalogue import METHODS
-from balpoe.errors import UserError, unknown_name
+from balpoe.errors import UserError
 from balpoe.experiments.recipe import FIELDS, TYPES, Recipe, parse, updated
-from balpoe.old_names import OLD_METHODS, OLD_NAMES, current_recipe
+from balpoe.old_names import OLD_METHODS, OLD_NAMES
 from balpoe.settings import parsed_setting
 from balpoe.training.settings import OPTIMIZERS
 
@@ -118,30 +118,23 @@ def _named_value(text: str) -> tuple[str, str]:
     return name, value
 
 
-def with_settings(start: Recipe, arguments: argparse.Namespace, changes: Mapping[str, Any]) -> dict[str, Any]:
-    """Return changes of a recipe, with what --set gives sorted into the settings of method and optimiser.
-
-    Settings of the recipe to start from stay, unless another method or optimiser is chosen.
-    """
-    changes = current_recipe({**changes, **{old: getattr(arguments, old) or 0.0 for old in OLD_METHODS}})
-    given, known = dict(arguments.settings), list[str]()
-    of_methods = {name: entry.settings for name, entry in METHODS.items()}
-    for owner, tables in (("method", of_methods), ("optimizer", OPTIMIZERS)):
-        name = changes.get(owner, getattr(start, owner))
-        if name not in tables:
-            raise unknown_name(owner, name, tables)
-        values = getattr(start, f"{owner}_settings") if name == getattr(start, owner) else {}
-        ours = {key: parsed_setting(key, item, given.pop(key)) for key, item in tables[name].items() if key in given}
-        changes[f"{owner}_settings"] = {**values, **changes.get(f"{owner}_settings", {}), **ours}
-        known += [f"{key} of {owner} {name}" for key in tables[name]]
-    for key in given:
+def with_settings(recipe: Recipe, given: Iterable[tuple[str, str]]) -> Recipe:
+    """Return a recipe with what --set gives, sorted into the settings of its method and of its optimiser."""
+    left, known, changes = dict(given), list[str](), dict[str, Any]()
+    tables = {"method": METHODS[recipe.method].settings, "optimizer": OPTIMIZERS[recipe.optimizer]}
+    for owner, table in tables.items():
+        ours = {key: parsed_setting(key, item, left.pop(key)) for key, item in table.items() if key in left}
+        changes[f"{owner}_settings"] = {**getattr(recipe, f"{owner}_settings"), **ours}
+        known += [f"{key} of {owner} {getattr(recipe, owner)}" for key in table]
+    for key in left:
         raise UserError(f"--set: there is no setting {key!r} here; known are: {', '.join(known) or 'none'}")
-    return changes
+    return updated(recipe, changes)
 
 
 def changed_fields(arguments: argparse.Namespace) -> dict[str, Any]:
-    """Return the recipe fields given on the command line."""
-    given = {name: value for name in arguments.fields if (value := getattr(arguments, name)) is not None}
+    """Return the recipe fields given on the command line, fields of before among them."""
+    names = (*arguments.fields, *OLD_METHODS)
+    given = {name: value for name in names if (value := getattr(arguments, name, None)) is not None}
     return {name: parse(name, value) if isinstance(value, str) else value for name, value in given.items()}
 
 

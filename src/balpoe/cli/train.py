@@ -89,7 +89,7 @@ def chosen_recipe(arguments: argparse.Namespace, start: Recipe) -> Recipe:
     if is_user_data(arguments.recipe) and (twice := {"dataset", "data_root"} & set(changes)):
         flag = min(twice).replace("_", "-")
         raise UserError(f"{arguments.recipe} says what to train on, so that --{flag} is one too many; leave it out")
-    return updated(start, with_settings(start, arguments, changes))
+    return with_settings(updated(start, changes), arguments.settings)
 
 
 def chosen_seeds(arguments: argparse.Namespace, recipe: Recipe) -> list[int]:
