@@ -102,7 +102,7 @@ def _image_or_error(path: str, preprocessing: Preprocessing) -> Tensor | str:
 
 
 def _answers(model: Model, images: Tensor, target: Tensor | None, top: int, experts: bool) -> list[LabelRow]:
-    expert_logits = model.expert_logits(images)
+    expert_logits = model.calibrated(model.expert_logits(images))
     logits = product_of_experts(expert_logits)
     if target is not None:
         logits = shift_prior(logits, target, model.source_prior)

@@ -360,7 +360,7 @@ def _block_summaries(
 
 def _tables(predictions: Predictions, rows: slice) -> list[Tensor]:
     """Logits (rows, classes) of the ensemble, then of each expert."""
-    expert_logits = predictions.expert_logits[rows].double()
+    expert_logits = predictions.calibrated(rows).double()
     return [product_of_experts(expert_logits), *expert_logits.unbind(dim=1)]
 
 

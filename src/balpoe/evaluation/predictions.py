@@ -1,7 +1,7 @@
 """What a network said about a test set, saved once: every metric and figure is computed from it on a CPU."""
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ from balpoe.data.npz import read_archive
 from balpoe.errors import UserError
 from balpoe.files import read_json, write_file, write_json
 from balpoe.method.ensemble import checked_source, product_of_experts, shift_prior, source_prior
+from balpoe.method.expert_calibration import ExpertCalibration, read_calibration, training_offsets
 from balpoe.method.priors import Lambdas, checked_lambdas, checked_prior, class_prior, tempered_prior
 from balpoe.networks.experts import multiply_adds, num_parameters
 
@@ -56,6 +57,8 @@ class Predictions:
         source_prior: Prior under which `logits` are posteriors, (classes,). It follows from the lambdas where there are
             any, whatever is given: uniform for lambdas that average to 0. None without lambdas: the logits are no
             posterior, and nothing is adjusted.
+        calibration: What was fitted on samples outside of training. `expert_logits` are as the network gave them;
+            `logits`, and every metric, are calibrated.
 
     >>> predictions = Predictions(torch.zeros(5, 3, 2), torch.tensor([0, 0, 0, 0, 1]), [90, 10], [1, 0, -1])
     >>> len(predictions), predictions.logits.shape, predictions.source_prior
@@ -71,6 +74,7 @@ class Predictions:
     parameters: int | None = None
     multiply_adds: int | None = None
     source_prior: Tensor | None = None
+    calibration: ExpertCalibration | None = None
 
     def __post_init__(self) -> None:
         put = object.__setattr__  # frozen for users, completed here once
@@ -155,8 +159,20 @@ class Predictions:
 
     @property
     def logits(self) -> Tensor:
-        """The ensemble's logits, (samples, classes)."""
-        return product_of_experts(self.expert_logits)
+        """The ensemble's logits, calibrated, (samples, classes)."""
+        return product_of_experts(self.calibrated())
+
+    def calibrated(self, rows: slice = slice(None)) -> Tensor:
+        """Return the expert logits of some samples as the calibration makes them; as they are without one."""
+        logits = self.expert_logits[rows]
+        if self.calibration is None:
+            return logits
+        offsets = training_offsets(self.train_prior, self.lambdas, self.source_prior)
+        return self.calibration(logits, self.train_prior, offsets)
+
+    def uncalibrated(self) -> "Predictions":
+        """Return the same predictions as the network gave them."""
+        return replace(self, calibration=None)
 
     @property
     def expert_priors(self) -> Tensor | None:
@@ -185,7 +201,7 @@ class Predictions:
         moves = [nothing, *(self.adjusted(nothing, prior) for prior in priors)]
         found = []
         for rows in self.blocks():
-            logits = product_of_experts(self.expert_logits[rows])
+            logits = product_of_experts(self.calibrated(rows))
             found.append(torch.stack([(logits + move).argmax(dim=1) for move in moves]))
         return torch.cat(found, dim=1)
 
@@ -200,7 +216,10 @@ class Predictions:
             yield slice(start, start + rows)
 
     def save(self, folder: str | Path) -> None:
-        """Write expert_logits.npy, targets.npy and, last, predictions.json, which says that all is there."""
+        """Write expert_logits.npy, targets.npy and, last, predictions.json, which says that all is there.
+
+        The logits in the file are as the network gave them, without the calibration, whose numbers are in the .json.
+        """
         folder = Path(folder)
         logits = self.expert_logits.float()
         if logits.numel() * 4 > HALF_PRECISION_ABOVE:
@@ -217,6 +236,7 @@ class Predictions:
                 "source_prior": _listed(self.source_prior),
                 "parameters": self.parameters,
                 "multiply_adds": self.multiply_adds,
+                "calibration": self.calibration and asdict(self.calibration),
             },
         )
 
@@ -236,6 +256,7 @@ class Predictions:
                 about["parameters"],
                 about["multiply_adds"],
                 _tensor(about.get("source_prior")),
+                read_calibration(about.get("calibration")),
             )
         except UserError:
             raise

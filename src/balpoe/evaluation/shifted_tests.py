@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from balpoe.data.long_tail import long_tailed_indices, shifted_test_counts
+from balpoe.evaluation.catalogue import METRICS
 from balpoe.evaluation.evaluate import evaluate
 from balpoe.evaluation.predictions import Predictions
 from balpoe.evaluation.prior_estimate import posterior_source
@@ -44,9 +45,14 @@ class EstimatedScores:
 
 
 def full_evaluation(predictions: Predictions, shot_groups: tuple[int, int]) -> dict[str, Any]:
-    """Return what a run saves as its evaluation: all metrics, and the shifted test sets."""
+    """Return what a run saves as its evaluation: all metrics, the shifted test sets, and what calibration changed."""
     evaluation = evaluate(predictions, shot_groups=shot_groups).to_dict()
-    return {**evaluation, "shifted": [asdict(scores) for scores in shifted_test_sets(predictions)]}
+    evaluation["shifted"] = [asdict(scores) for scores in shifted_test_sets(predictions)]
+    if predictions.calibration is not None:
+        before = evaluate(predictions.uncalibrated(), shot_groups=shot_groups, num_resamples=0).to_dict()
+        scores = {name: before[name] for name in METRICS if name in before}
+        evaluation["calibration"] = {**asdict(predictions.calibration), "before": scores}
+    return evaluation
 
 
 def shifted_test_sets(

@@ -4,9 +4,9 @@ import functools
 import math
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -18,11 +18,12 @@ from balpoe.data.cifar import CIFAR_PREPROCESSING
 from balpoe.data.dataset import Dataset, Preprocessing
 from balpoe.data.loading.decode import ResizedCrop
 from balpoe.data.loading.image_files import PictureFiles, Samples
-from balpoe.data.registry import DATASETS, DatasetEntry, load_data, load_files
+from balpoe.data.registry import DATASETS, DatasetEntry, load_data, load_files, validation_data
 from balpoe.data.user.load import UserData, load_user_data
+from balpoe.data.user.split import split_rows
 from balpoe.errors import UserError
 from balpoe.experiments.cached_features import feature_data
-from balpoe.experiments.recipe import FOR_FEATURES, Recipe
+from balpoe.experiments.recipe import FOR_FEATURES, Recipe, updated
 from balpoe.files import holds_features
 from balpoe.method.ensemble import source_prior
 from balpoe.method.priors import class_prior
@@ -32,11 +33,34 @@ from balpoe.training import schedules
 from balpoe.training.distributed import chosen_device
 from balpoe.training.settings import FitSettings
 
-__all__ = ["Assembly", "assemble", "benchmark_data", "build_network", "own_data", "recipe_data"]
+__all__ = [
+    "Assembly",
+    "DataParts",
+    "assemble",
+    "benchmark_data",
+    "build_network",
+    "data_parts",
+    "default_epochs",
+    "own_data",
+    "recipe_data",
+]
 
 
 READING = threading.Lock()
 FIRST_WEIGHTS = threading.Lock()  # drawn from torch's one generator, whatever other threads do
+LEAST_EPOCHS, LEAST_STEPS = 30, 600  # of own data
+OUTSIDE = 5000  # labelled samples outside of a benchmark's training set that calibrate, all classes together
+
+
+class DataParts(NamedTuple):
+    """The samples of a recipe."""
+
+    train: Samples
+    test: Samples
+    held_out: Samples | None = None
+    """Labelled samples outside of training, to calibrate by; None where cross-fitting finds them, or none are wanted."""
+    groups: Tensor | None = None
+    """Number of each training sample's group, (samples,), which stays whole; None where each is its own."""
 
 
 @dataclass(frozen=True)
@@ -50,6 +74,8 @@ class Assembly:
     train: Samples
     """What `trained` is given."""
     test: Samples
+    held_out: Samples | None
+    groups: Tensor | None
     preprocessing: Preprocessing
     """Preprocessing of what the whole network is given."""
     train_prior: Tensor
@@ -67,19 +93,23 @@ def assemble(recipe: Recipe, progress: bool = False) -> Assembly:
     """
     if recipe.threads:
         torch.set_num_threads(recipe.threads)
-    train, test = recipe_data(recipe, progress)
+    train, test, held_out, groups = data_parts(recipe, progress)
+    if recipe.epochs == 0:
+        recipe = updated(recipe, {"epochs": default_epochs(len(train), recipe.batch_size)})
     train_prior = class_prior(train.class_counts, method=recipe.prior_method, smoothing=recipe.smoothing)
     inputs = MethodInputs(train.class_counts, train_prior, recipe.expert_lambdas, recipe.experts)
     loss, lambdas, source = method_parts(recipe, inputs)
     preprocessing = train.preprocessing
     network = trained = build_network(recipe, len(train.class_names), preprocessing.size)
     if recipe.frozen:
-        trained, train, test = _on_features(recipe, network, train, test, progress)
+        trained, (train, test, held_out) = _on_features(recipe, network, (train, test, held_out), progress)
     crop = (ResizedCrop(),) if recipe.augmentation in CROPS_WHILE_DECODING else ()
     settings = recipe.fit_settings(
         schedule=_schedule(recipe), augmentation=(*crop, *AUGMENTATIONS[recipe.augmentation])
     )
-    return Assembly(network, trained, loss, train, test, preprocessing, train_prior, lambdas, source, settings)
+    return Assembly(
+        network, trained, loss, train, test, held_out, groups, preprocessing, train_prior, lambdas, source, settings
+    )
 
 
 def method_parts(recipe: Recipe, inputs: MethodInputs) -> tuple[MethodLoss, Tensor | None, Tensor | None]:
@@ -101,18 +131,62 @@ def _schedule(recipe: Recipe) -> schedules.Schedule:
     return kinds[recipe.schedule]()
 
 
+def default_epochs(samples: int, batch_size: int) -> int:
+    """Return the number of passes over own data: few samples make few steps, and so get more passes.
+
+    >>> default_epochs(200, 128), default_epochs(100_000, 128)
+    (300, 30)
+    """
+    return max(LEAST_EPOCHS, math.ceil(LEAST_STEPS / math.ceil(samples / batch_size)))
+
+
 def recipe_data(recipe: Recipe, progress: bool = False) -> tuple[Samples, Samples]:
     """Return a recipe's training and test data."""
+    return data_parts(recipe, progress)[:2]
+
+
+def data_parts(recipe: Recipe, progress: bool = False) -> DataParts:
+    """Return a recipe's training and test data, and what it calibrates by."""
     entry = DATASETS.get(recipe.dataset)
     if entry and entry.in_memory:
-        return benchmark_data(recipe)
+        outside = _outside_of_training(recipe) if recipe.calibrate else None
+        return DataParts(*benchmark_data(recipe), outside)
     if recipe.validation:
         names = ", ".join(name for name, entry in DATASETS.items() if entry.in_memory)
         raise UserError(f"--validation is for {names}; give other data a test part of their own")
     if entry is None:
-        found = own_data(recipe, progress)
-        return found.train, found.test
-    return load_files(recipe.dataset, recipe.data_root or None, _image_preprocessing(recipe, entry))
+        return _own_parts(recipe, own_data(recipe, progress))
+    if recipe.calibrate:
+        raise UserError(f"--calibrate does not know labelled images outside of {recipe.dataset}; leave it out")
+    return DataParts(*load_files(recipe.dataset, recipe.data_root or None, _image_preprocessing(recipe, entry)))
+
+
+def _outside_of_training(recipe: Recipe) -> Dataset:
+    """Images of a benchmark's pool that its long-tailed subset leaves out: further labelled data."""
+    settings = {name: getattr(recipe, name) for name in ("imbalance_ratio", "profile")}
+    classes = len(benchmark_data(recipe)[0].class_names)
+    with READING:
+        return validation_data(recipe.dataset, recipe.data_root or None, **settings, per_class=OUTSIDE // classes)
+
+
+def _own_parts(recipe: Recipe, found: UserData) -> DataParts:
+    """Own data; a network that is trained as a whole goes without some of them, to be calibrated by."""
+    parts = DataParts(found.train, found.test, groups=_copies(found.train))
+    if not recipe.calibrate or parts.held_out is not None or recipe.frozen or recipe.network in FOR_FEATURES:
+        return parts
+    groups = parts.groups
+    names = None if groups is None else [str(number) for number in groups.tolist()]
+    kept, held_out = split_rows(found.train.targets, names, test_fraction=recipe.held_out, seed=1)
+    still = None if groups is None else groups[kept]
+    return DataParts(found.train.subset(kept), found.test, found.train.subset(held_out), still)
+
+
+def _copies(train: Samples) -> Tensor | None:
+    """A number for each image, the same for copies of one file; None for samples without files."""
+    if not isinstance(train, PictureFiles):
+        return None
+    numbers = {digest: number for number, digest in enumerate(dict.fromkeys(train.digests))}
+    return torch.tensor([numbers[digest] for digest in train.digests])
 
 
 def benchmark_data(recipe: Recipe) -> tuple[Dataset, Dataset]:
@@ -189,17 +263,16 @@ def _image_preprocessing(recipe: Recipe, entry: DatasetEntry | None = None) -> P
 
 
 def _on_features(
-    recipe: Recipe, network: ExpertNetwork, train: Samples, test: Samples, progress: bool
-) -> tuple[ExpertNetwork, Samples, Samples]:
+    recipe: Recipe, network: ExpertNetwork, parts: "Sequence[Samples | None]", progress: bool
+) -> "tuple[ExpertNetwork, list[Any]]":
     """The head of a frozen network, and its data: features that are computed once."""
-    if not isinstance(train, PictureFiles) or not isinstance(test, PictureFiles):
+    if not all(part is None or isinstance(part, PictureFiles) for part in parts):
         raise UserError("a frozen network wants images in files; add --no-frozen")
     if recipe.augmentation != "none":
         raise UserError("features that are computed once cannot be varied; use --augmentation none, or --no-frozen")
     network.freeze_trunk()
-    device = chosen_device(recipe.device)
-    with CountProgress("features", len(train) + len(test), progress) as count:
-        found = [
-            feature_data(network, part, device=device, workers=recipe.workers, progress=count) for part in (train, test)
-        ]
-    return network.head(), found[0], found[1]
+    settings: dict[str, Any] = {"device": chosen_device(recipe.device), "workers": recipe.workers}
+    images = [part for part in parts if isinstance(part, PictureFiles)]
+    with CountProgress("features", sum(map(len, images)), progress) as count:
+        found = iter([feature_data(network, part, **settings, progress=count) for part in images])
+        return network.head(), [None if part is None else next(found) for part in parts]

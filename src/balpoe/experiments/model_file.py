@@ -18,6 +18,7 @@ from balpoe.experiments.build import build_network
 from balpoe.experiments.recipe import Recipe, recipe_toml, toml_values, updated
 from balpoe.files import write_file
 from balpoe.method.ensemble import product_of_experts, shift_prior, source_prior
+from balpoe.method.expert_calibration import ExpertCalibration, read_calibration, training_offsets
 from balpoe.networks import ExpertNetwork, multiply_adds, num_parameters
 
 __all__ = ["Model", "load", "save_model"]
@@ -49,6 +50,8 @@ class Model:
     source_prior: Tensor | None = None
     """Prior under which the ensemble's logits are posteriors; of lambdas, where there are any. None without them: the
     logits are no posterior, and cannot be adjusted to another prior."""
+    calibration: ExpertCalibration | None = None
+    """What was fitted on samples outside of training; `predict` applies it."""
 
     def __post_init__(self) -> None:
         if self.lambdas is not None:
@@ -72,7 +75,7 @@ class Model:
                 image files (paths, or what Pillow has opened) of any size.
             target_prior: Deployment prior, as for `balpoe.evaluate`; by default what the ensemble is made for.
         """
-        logits = product_of_experts(self.expert_logits(images))
+        logits = product_of_experts(self.calibrated(self.expert_logits(images)))
         if target_prior is not None:
             if self.source_prior is None:
                 raise UserError(
@@ -83,10 +86,20 @@ class Model:
         return logits.softmax(dim=1)
 
     def expert_logits(self, images: Any) -> Tensor:
-        """Return expert logits (samples, experts, classes) for raw samples, as `predict` takes them."""
+        """Return expert logits (samples, experts, classes) for raw samples, as `predict` takes them.
+
+        They are as the network gives them; `calibrated` makes of them what `predict` uses.
+        """
         self.network.eval()
         blocks = images.split(PREDICTED_AT_ONCE) if isinstance(images, Tensor) else self._decoded(images)
         return forward_in_blocks(self.network, self.preprocessing, blocks)
+
+    def calibrated(self, expert_logits: Tensor) -> Tensor:
+        """Return expert logits as the calibration makes them; as they are without one."""
+        if self.calibration is None:
+            return expert_logits
+        offsets = training_offsets(self.train_prior, self.lambdas, self.source_prior)
+        return self.calibration(expert_logits, self.train_prior, offsets)
 
     def _decoded(self, images: Any) -> Iterator[Tensor]:
         if not isinstance(images, list | tuple) or not images or len(self.preprocessing.size) != 3:
@@ -110,7 +123,7 @@ class Model:
         cost = multiply_adds(self.network, example)
         return Predictions(
             expert_logits, data.targets, self.class_counts, self.lambdas, self.class_names, self.train_prior,
-            num_parameters(self.network), cost, self.source_prior,
+            num_parameters(self.network), cost, self.source_prior, self.calibration,
         )  # fmt: skip
 
 
@@ -131,6 +144,7 @@ def save_model(path: Path, model: Model, *, half: bool = False) -> None:
         "train_prior": model.train_prior.tolist(),
         "lambdas": _numbers(model.lambdas),
         "source_prior": _numbers(model.source_prior),
+        "calibration": model.calibration and asdict(model.calibration),
         "recipe": recipe_toml(model.recipe.without_places()),
     }
     # One entry: with two, safetensors would write them in any order, and the same model as different bytes.
@@ -175,9 +189,10 @@ def load(path: str | Path) -> Model:
         prior, lambdas, source = (_tensor(about[name]) for name in ("train_prior", "lambdas", "source_prior"))
         counts, names = torch.tensor(about["class_counts"]), tuple(about["class_names"])
         preprocessing = Preprocessing(**statistics)
+        calibration = read_calibration(about.get("calibration"))
     except (KeyError, TypeError, ValueError, RuntimeError) as error:
         raise UserError(f"{file} does not describe a network of this version: {str(error).splitlines()[0]}") from error
-    return Model(network.eval(), names, counts, preprocessing, prior, lambdas, recipe, source)
+    return Model(network.eval(), names, counts, preprocessing, prior, lambdas, recipe, source, calibration)
 
 
 def _numbers(values: Tensor | None) -> Any:

@@ -112,7 +112,22 @@ class Recipe(TrainingOptions):
     )
     smoothing: float = setting(0.0, "added to each class count", at_least=0, at_most=1e12, group="method")
 
+    # Calibration
+    calibrate: bool = setting(
+        False, "fit temperatures on samples outside of training, so that probabilities come true", group="calibration"
+    )
+    held_out: float = setting(
+        0.1, "calibrating own data whose network is trained as a whole: what training goes without",
+        above=0, at_most=0.5, group="calibration",
+    )  # fmt: skip
+    choose_mixup: bool = setting(
+        False, "choose mixup_alpha from 0, 0.1, 0.2 and 0.4 by what predicts such samples best", group="calibration"
+    )
+
     # Optimisation, beside the options of every training
+    epochs: int = setting(
+        200, "passes over the data; 0: as many as own data need", at_least=0, at_most=10**9, group="optimisation"
+    )
     batch_size: int = setting(
         128, "samples per step, over all processes", at_least=2, at_most=10**9, group="optimisation"
     )
@@ -145,6 +160,10 @@ class Recipe(TrainingOptions):
             )
         if self.shot_groups[0] > self.shot_groups[1] + 1:
             raise UserError(f"shot_groups must rise, such as 20,100, but is {as_text(self.shot_groups)}")
+        if self.choose_mixup and not self.calibrate:
+            raise UserError("choose_mixup asks samples outside of training; add --calibrate, or --no-choose-mixup")
+        if self.epochs == 0 and self.dataset != "own":
+            raise UserError("epochs 0 is for own data, whose size decides; give a number of epochs")
         if self.batch_size < self.devices:
             raise UserError(
                 f"batch_size {self.batch_size} is too small for {self.devices} processes; give each a sample"
@@ -186,7 +205,7 @@ class Recipe(TrainingOptions):
 
 FIELDS = {
     item.name: item
-    for group in ("data", "experts", "method", "optimisation", "machine")
+    for group in ("data", "experts", "method", "calibration", "optimisation", "machine")
     for item in dataclasses.fields(Recipe)
     if item.metadata["group"] == group
 }
@@ -206,6 +225,8 @@ def updated(recipe: Recipe, changes: Mapping[str, Any]) -> Recipe:
     for owner in ("method", "optimizer"):  # settings of another one are not its own
         if changes.get(owner, getattr(recipe, owner)) != getattr(recipe, owner):
             changes.setdefault(f"{owner}_settings", {})
+    if "mixup_alpha" in changes or changes.get("calibrate") is False:
+        changes.setdefault("choose_mixup", False)  # it was chosen, or there is nothing to choose by
     for name in changes:
         if name not in FIELDS:
             raise unknown_name("field", name, FIELDS)

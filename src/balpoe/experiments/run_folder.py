@@ -219,9 +219,8 @@ def train_run_by_step(
         interrupt: Given, training pauses after each step and ends when it asks to; otherwise it is done at one go.
     """
     from balpoe.experiments.build import assemble
-    from balpoe.experiments.model_file import Model
+    from balpoe.experiments.calibrate import Choice, choice_by_held_out, is_cross_fitted
     from balpoe.training.distributed import check_devices
-    from balpoe.training.fit import fit_and_predict, fit_and_predict_by_step
     from balpoe.training.loggers import check_tracking
 
     run = Run(folder)
@@ -240,18 +239,46 @@ def train_run_by_step(
         say(f"{folder} continues where it stopped")
     with locked(folder):
         _write_start(folder, recipe, parts)
-        settings = replace(parts.settings, run=folder, progress=progress)
-        objects = (parts.trained, parts.loss, parts.train, parts.test, settings)
-        if interrupt is None:
-            _, logits = fit_and_predict(*objects)
-        else:
-            _, logits = yield from fit_and_predict_by_step(*objects, interrupt)
-        model = Model(
-            parts.network, parts.train.class_names, parts.train.class_counts, parts.preprocessing,
-            parts.train_prior, parts.lambdas, recipe, parts.source_prior,
-        )  # fmt: skip
-        yield functools.partial(_measure, model, parts.test, folder, logits)
+        parts = replace(parts, settings=replace(parts.settings, run=folder, progress=progress))
+        fit, choice = _fitting(interrupt), Choice.load(folder)
+        if choice is None and is_cross_fitted(recipe, parts):
+            choice = yield from choice_by_held_out(recipe, parts, folder, fit)
+        if choice is not None:
+            parts = replace(parts, settings=replace(parts.settings, mixup_alpha=choice.mixup_alpha))
+        logits = yield from fit(parts.trained, parts.loss, parts.train, parts.test, parts.settings)
+        yield functools.partial(_finish, recipe, parts, folder, logits, choice)
     return run
+
+
+def _fitting(interrupt: Any) -> Any:
+    """How a run trains a network, as a generator: at one go, or, for trainings side by side, step by step."""
+    from balpoe.training.fit import fit_and_predict, fit_and_predict_by_step
+
+    def fit(network: Any, loss: Any, train: Any, test: Any, settings: Any) -> Generator[Any, None, Any]:
+        if interrupt is None:
+            return fit_and_predict(network, loss, train, test, settings)[1]
+        return (yield from fit_and_predict_by_step(network, loss, train, test, settings, interrupt))[1]
+
+    return fit
+
+
+def _finish(recipe: Recipe, parts: Any, folder: Path, logits: Any, choice: Any) -> None:
+    """Calibrate the trained network where that is still to be done, and measure it."""
+    from balpoe.evaluation.predictions import logits_of
+    from balpoe.experiments.calibrate import Choice, calibrated_by, held_out_predictions
+    from balpoe.experiments.model_file import Model
+
+    if recipe.calibrate and choice is None and parts.held_out is not None and parts.source_prior is not None:
+        theirs = logits_of(parts.trained, parts.held_out, workers=recipe.workers)
+        choice = Choice(
+            recipe.mixup_alpha, calibrated_by(held_out_predictions(parts, theirs, parts.held_out.targets)), {}
+        )
+        choice.save(folder)
+    model = Model(
+        parts.network, parts.train.class_names, parts.train.class_counts, parts.preprocessing, parts.train_prior,
+        parts.lambdas, recipe, parts.source_prior, choice and choice.held_out.calibration,
+    )  # fmt: skip
+    _measure(model, parts.test, folder, logits)
 
 
 def _write_start(folder: Path, recipe: Recipe, parts: Any) -> None:

@@ -4,6 +4,7 @@ The networks are further groups of experts in one `ExpertNetwork`, trained by on
 that call is one sample for each network, and its "label" is a row number, by which the loss finds labels and weights.
 """
 
+import copy
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
@@ -27,9 +28,13 @@ __all__ = [
     "CrossLoss",
     "Folds",
     "Unseen",
+    "can_be_repeated",
     "cross_fit",
     "expert_means",
     "feature_experts",
+    "fold_training",
+    "held_out_logits",
+    "repeated",
     "split_folds",
     "weighted_prior",
 ]
@@ -47,30 +52,45 @@ class Folds(NamedTuple):
     """What each network is trained on, (rows, networks): in random order, the shorter ones filled up from the start."""
 
 
-def split_folds(targets: Tensor, networks: int, folds: int, generator: torch.Generator) -> Folds:
+def split_folds(
+    targets: Tensor, networks: int, folds: int, generator: torch.Generator, groups: Tensor | None = None
+) -> Folds:
     """Split the samples of each class into folds; the first networks go without one fold each.
 
-    Every network keeps every class: a class of one sample is seen by all.
+    Every network keeps every class: a class of one sample, or of one group, is seen by all.
 
     Args:
         targets: Labels, (samples,).
         networks: Number of networks, at most `folds`.
         folds: Number of folds, at least 2.
         generator: Source of the order.
+        groups: Number of each sample's group, (samples,), which is never split; None where each is its own.
 
     >>> split_folds(torch.tensor([0, 0, 0, 0, 1, 1, 2]), 2, 2, torch.Generator().manual_seed(0)).fold[-1]
     tensor(-1)
     """
+    group = torch.arange(len(targets)) if groups is None else groups.unique(return_inverse=True)[1]
     order = torch.randperm(len(targets), generator=generator)
     order = order[targets[order].argsort(stable=True)]
-    fold = torch.empty(len(targets), dtype=torch.long)
-    fold[order] = torch.arange(len(targets)) % folds
-    alone = torch.bincount(targets)[targets] == 1
-    fold[alone | (fold >= networks)] = -1
+    fold = _group_folds(group[order], folds)[group]
+    fold[fold >= networks] = -1
+    for each in range(networks):  # a class that a network would not see at all stays with it, and its groups with it
+        counts = torch.bincount(targets, minlength=int(targets.max()) + 1)
+        without = torch.bincount(targets[fold == each], minlength=len(counts)) == counts
+        fold[torch.isin(group, group[without[targets]])] = -1
     shuffled = torch.randperm(len(targets), generator=generator)
     seen = [shuffled[fold[shuffled] != network] for network in range(networks)]
     longest = max(map(len, seen))
     return Folds(fold, torch.stack([torch.cat([rows, rows])[:longest] for rows in seen], dim=1))
+
+
+def _group_folds(ordered: Tensor, folds: int) -> Tensor:
+    """The fold of each group, (groups,): one after the other, in the order in which they first come."""
+    first = torch.full((int(ordered.max()) + 1,), len(ordered))
+    first.scatter_reduce_(0, ordered, torch.arange(len(ordered)), reduce="amin")
+    fold = torch.empty_like(first)
+    fold[first.argsort()] = torch.arange(len(first)) % folds
+    return fold
 
 
 class Unseen(NamedTuple):
@@ -116,15 +136,36 @@ def cross_fit(
         source_prior: Prior under which the logits of that method's product are posteriors.
         settings: Settings of the training.
     """
-    rows, networks = folds.rows, folds.rows.shape[1]
-    size = data.preprocessing.size
-    together = Dataset(
-        data.images[rows].flatten(1, 2), torch.arange(len(rows)),
-        preprocessing=replace(data.preprocessing, size=(networks * size[0], *size[1:])),
-    )  # fmt: skip
-    cross_loss = CrossLoss(loss, data.targets[rows], weights[rows].float())
-    history, _ = fit_and_predict(network, cross_loss, together, None, settings)
+    history, _ = fit_and_predict(network, *fold_training(data, weights, folds, loss), None, settings)
     return _calibrated(network, data, weights, folds, source_prior, history)
+
+
+def fold_training(data: Dataset, weights: Tensor, folds: Folds, loss: MethodLoss) -> "tuple[CrossLoss, Dataset]":
+    """Return the loss and the data by which one `fit` trains networks side by side, each on its rows.
+
+    Args:
+        data: All samples.
+        weights: One weight a sample, 1 on average.
+        folds: Which samples each network goes without.
+        loss: Loss of one network's experts, of any method.
+    """
+    rows, alone, networks = folds.rows, data.preprocessing, folds.rows.shape[1]
+    preprocessing = replace(
+        alone, size=(networks * alone.size[0], *alone.size[1:]), mean=networks * alone.mean, std=networks * alone.std
+    )
+    together = Dataset(data.images[rows].flatten(1, 2), torch.arange(len(rows)), preprocessing=preprocessing)
+    return CrossLoss(loss, data.targets[rows], weights[rows].float()), together
+
+
+def held_out_logits(network: ExpertNetwork, data: Dataset, folds: Folds) -> tuple[Tensor, Tensor]:
+    """Return the samples that a network has not seen, and what its experts say, (held out, experts, classes)."""
+    held_out = (folds.fold >= 0).nonzero().squeeze(1)
+    networks = folds.rows.shape[1]
+    experts, found = network.num_experts // networks, []
+    for rows in held_out.split(ROWS_AT_ONCE):
+        logits = logits_of(network, data.subset(rows)).unflatten(1, (networks, experts))
+        found.append(logits[torch.arange(len(rows)), folds.fold[rows]])
+    return held_out, torch.cat(found) if found else torch.zeros(0, experts, network.num_classes)
 
 
 def weighted_prior(targets: Tensor, weights: Tensor) -> Tensor:
@@ -141,13 +182,12 @@ def _calibrated(
     history: list[dict[str, float]],
 ) -> CrossFitted:
     """One temperature, from what each network says about the samples that it has not seen."""
-    held_out = (folds.fold >= 0).nonzero().squeeze(1)
+    held_out, own = held_out_logits(network, data, folds)
     prior = weighted_prior(data.targets, weights)
     targets, scale, nll = data.targets[held_out], 1.0, 0.0
     logits = torch.zeros(0, len(prior))
     if len(held_out):
-        own = logits_of(network, data.subset(held_out)).unflatten(1, (folds.rows.shape[1], -1)).mean(dim=2)
-        logits = own[torch.arange(len(held_out)), folds.fold[held_out]].double().log_softmax(dim=1)
+        logits = own.mean(dim=1).double().log_softmax(dim=1)
         moved = prior.log() - source_prior.log()  # the labels follow the training prior
         scale = fit_scale(logits, targets, weights[held_out], moved)
         log_p = (scale * logits + moved).log_softmax(dim=1).gather(1, targets[:, None]).squeeze(1)
@@ -204,6 +244,33 @@ class _OneForEach(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         features = x.view(len(x), -1, 1, self.num_features)
         return features.expand(-1, self.num_networks, self.num_experts, -1).flatten(1, 2)
+
+
+def can_be_repeated(network: ExpertNetwork) -> bool:
+    """Return whether copies of a network can be trained side by side: if its experts share no weights."""
+    shares = any(True for _ in network.trunk.parameters())
+    return not shares and all(isinstance(layer, ExpertLinear) for layer in network.branches)
+
+
+def repeated(network: ExpertNetwork, copies: int) -> ExpertNetwork:
+    """Return a network of several copies, which begin alike: in training each copy has samples of its own.
+
+    Args:
+        network: Network for feature vectors that `can_be_repeated`.
+        copies: Number of copies.
+
+    >>> from balpoe.networks import ExpertHead
+    >>> repeated(ExpertHead(4, 3, num_experts=2), 5)(torch.zeros(6, 5 * 4)).shape
+    torch.Size([6, 10, 3])
+    """
+    whole = copy.deepcopy(network)
+    branches = [layer for layer in whole.branches if isinstance(layer, ExpertLinear)]
+    for layer in (*branches, whole.classifier):
+        layer.num_experts *= copies
+        for name, tensor in list(layer.named_parameters(recurse=False)):
+            setattr(layer, name, nn.Parameter(tensor.detach().repeat(copies, *[1] * (tensor.ndim - 1))))
+    num_features = (*branches, whole.classifier)[0].weight.shape[-1]
+    return ExpertNetwork(_OneForEach(num_features, copies, network.num_experts), branches, whole.classifier)
 
 
 def feature_experts(

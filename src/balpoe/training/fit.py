@@ -147,7 +147,7 @@ def fit_and_predict(
 
 
 def fit_and_predict_by_step(
-    network: nn.Module, loss: Loss, train: Samples, test: Samples, settings: FitSettings, interrupt: Interrupt
+    network: nn.Module, loss: Loss, train: Samples, test: Samples | None, settings: FitSettings, interrupt: Interrupt
 ) -> "Work[tuple[History, Tensor | None]]":
     """Do what `fit_and_predict` does, on one device, as a generator that yields after each step: for `concurrent`.
 
@@ -155,7 +155,7 @@ def fit_and_predict_by_step(
         network: Network, trained in place.
         loss: Loss, as for `fit`.
         train: Training samples, as for `fit`.
-        test: Raw samples with their preprocessing.
+        test: Raw samples with their preprocessing, or None.
         settings: Settings of the training.
         interrupt: Interrupt whose request ends the training, as a Ctrl-C ends `fit`.
     """

@@ -128,7 +128,7 @@ def _read(predictions: Predictions, approximate: bool) -> _Packed:
     levels = FINE if len(predictions) * classes <= FINE_VALUES else COARSE
     parts, spread = [], torch.zeros(classes, dtype=torch.float64)
     for rows in predictions.blocks():
-        logits = product_of_experts(predictions.expert_logits[rows].double())
+        logits = product_of_experts(predictions.calibrated(rows).double())
         depth = logits.amax(dim=1, keepdim=True) - logits
         if bool(depth.isnan().any()):
             row = rows.start + int(depth.isnan().any(dim=1).nonzero()[0])

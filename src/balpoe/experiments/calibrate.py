@@ -1,0 +1,181 @@
+"""Calibration of a run by samples outside of training, and mixup's alpha chosen by them.
+
+Heads on features are cheap: several are trained side by side, each without a part of the samples, once for each alpha.
+A network that is trained as a whole is calibrated by samples that its training goes without.
+"""
+
+import copy
+import shutil
+from collections.abc import Callable, Generator
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from balpoe.data.dataset import Dataset
+from balpoe.data.loading.image_files import Samples
+from balpoe.errors import UserError
+from balpoe.evaluation.predictions import Predictions
+from balpoe.experiments.build import Assembly
+from balpoe.experiments.recipe import Recipe
+from balpoe.files import read_json, write_json
+from balpoe.method.expert_calibration import (
+    ExpertCalibration,
+    fit_expert_calibration,
+    held_out_nll,
+    read_calibration,
+    training_offsets,
+)
+from balpoe.training.cross_fit import Folds, can_be_repeated, fold_training, held_out_logits, repeated, split_folds
+from balpoe.training.settings import FitSettings
+
+__all__ = [
+    "ALPHAS",
+    "Choice",
+    "Fit",
+    "calibrated_by",
+    "choice_by_held_out",
+    "held_out_predictions",
+    "is_cross_fitted",
+]
+
+ALPHAS = 0.0, 0.1, 0.2, 0.4
+NETWORKS = ((1_000, 5), (5_000, 2))  # up to so many samples, so many networks side by side; beyond, one
+FOLDS = 5
+
+Fit = Callable[[nn.Module, Any, Samples, Samples | None, FitSettings], Generator[Any, None, Tensor | None]]
+"""Trains a network in place, step by step, and returns its expert logits of further samples, if there are any."""
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What samples outside of training decided."""
+
+    mixup_alpha: float
+    held_out: Predictions
+    """What the experts said of those samples; its calibration is the model's."""
+    nll: dict[float, float]
+    """Mean held-out NLL of each alpha that was tried, calibrated, in nats."""
+
+    def save(self, folder: Path) -> None:
+        """Write predictions/held-out and then calibration.json, which says that both are there."""
+        self.held_out.save(folder / "predictions" / "held-out")
+        calibration = self.held_out.calibration
+        assert calibration is not None
+        write_json(
+            folder / "calibration.json",
+            {
+                **asdict(calibration),
+                "mixup_alpha": self.mixup_alpha,
+                "nll": {f"{alpha:g}": value for alpha, value in self.nll.items()},
+                "samples": len(self.held_out),
+            },
+        )
+
+    @staticmethod
+    def load(folder: Path) -> "Choice | None":
+        """Return what an earlier call has saved in a run's folder; None if there is nothing."""
+        path = folder / "calibration.json"
+        if not path.exists():
+            return None
+        try:
+            about = read_json(path)
+            calibration = read_calibration(about)
+            held_out = replace(Predictions.load(folder / "predictions" / "held-out"), calibration=calibration)
+            nll = {float(alpha): float(value) for alpha, value in about["nll"].items()}
+            return Choice(float(about["mixup_alpha"]), held_out, nll)
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise UserError(f"{path} is garbled ({error}); train the run anew with --fresh") from error
+
+
+def is_cross_fitted(recipe: Recipe, parts: Assembly) -> bool:
+    """Return whether a run asks networks that go without some samples, before the one that sees all is trained."""
+    if not recipe.calibrate or parts.source_prior is None:
+        return False
+    return parts.held_out is None or recipe.choose_mixup
+
+
+def choice_by_held_out(
+    recipe: Recipe, parts: Assembly, folder: Path, fit: Fit
+) -> "Generator[Any, None, Choice | None]":
+    """Train networks without some samples, once for each alpha; return the best for these, calibrated by them.
+
+    Args:
+        recipe: Recipe of the run.
+        parts: Objects of the recipe; its network stays as it is.
+        folder: Folder of the run, below which the trainings are kept until all are done.
+        fit: How to train.
+    """
+    found: dict[float, Predictions] = {}
+    folds = None if parts.held_out is not None else _folds(parts)
+    if folds is not None and not bool((folds.fold >= 0).any()):
+        return None  # no class has a sample to spare
+    for alpha in ALPHAS if recipe.choose_mixup else (recipe.mixup_alpha,):
+        settings = replace(parts.settings, mixup_alpha=alpha, run=folder / "cross-fit" / f"alpha-{alpha:g}")
+        if folds is None:
+            found[alpha] = yield from _held_out_part(parts, fit, settings)
+        else:
+            found[alpha] = yield from _cross_fitted(parts, fit, settings, folds)
+    nll = {alpha: _nll(predictions) for alpha, predictions in found.items()}
+    best = min(nll, key=lambda alpha: nll[alpha])
+    choice = Choice(best, found[best], nll)
+    choice.save(folder)
+    shutil.rmtree(folder / "cross-fit", ignore_errors=True)
+    return choice
+
+
+def calibrated_by(predictions: Predictions, groups: Tensor | None = None) -> Predictions:
+    """Return predictions of samples outside of training with the calibration that fits them."""
+    prior, source = predictions.train_prior, predictions.source_prior
+    assert source is not None
+    offsets = training_offsets(prior, predictions.lambdas, source)
+    fitted: ExpertCalibration = fit_expert_calibration(
+        predictions.expert_logits, predictions.targets, prior, offsets, source, groups=groups
+    )
+    return replace(predictions, calibration=fitted)
+
+
+def _nll(predictions: Predictions) -> float:
+    assert predictions.source_prior is not None
+    return held_out_nll(predictions.logits, predictions.targets, predictions.source_prior)
+
+
+def _folds(parts: Assembly) -> Folds:
+    """Several networks for few samples; one, without a fifth of them, for many."""
+    samples = len(parts.train)
+    networks = next((networks for most, networks in NETWORKS if samples <= most), 1)
+    if not can_be_repeated(parts.trained):
+        networks = 1
+    generator = torch.Generator().manual_seed(parts.settings.seed)
+    return split_folds(parts.train.targets, networks, FOLDS, generator, parts.groups)
+
+
+def _cross_fitted(parts: Assembly, fit: Fit, settings: FitSettings, folds: Folds) -> Generator[Any, None, Predictions]:
+    """What networks side by side say of the samples that each has not seen."""
+    data, networks = parts.train, folds.rows.shape[1]
+    assert isinstance(data, Dataset)
+    network = repeated(parts.trained, networks) if networks > 1 else copy.deepcopy(parts.trained)
+    loss, together = fold_training(data, torch.ones(len(data)), folds, copy.deepcopy(parts.loss))
+    yield from fit(network, loss, together, None, settings)
+    rows, logits = held_out_logits(network, data, folds)
+    groups = None if parts.groups is None else parts.groups[rows]
+    return calibrated_by(held_out_predictions(parts, logits, data.targets[rows]), groups)
+
+
+def _held_out_part(parts: Assembly, fit: Fit, settings: FitSettings) -> Generator[Any, None, Predictions]:
+    """What one network, trained on all training samples, says of a part that is held out."""
+    assert parts.held_out is not None
+    network, loss = copy.deepcopy(parts.trained), copy.deepcopy(parts.loss)
+    logits = yield from fit(network, loss, parts.train, parts.held_out, settings)
+    assert logits is not None
+    return calibrated_by(held_out_predictions(parts, logits, parts.held_out.targets))
+
+
+def held_out_predictions(parts: Assembly, expert_logits: Tensor, targets: Tensor) -> Predictions:
+    """Return what experts of a run said of labelled samples outside of training."""
+    return Predictions(
+        expert_logits, targets, parts.train.class_counts, parts.lambdas, parts.train.class_names, parts.train_prior,
+        source_prior=parts.source_prior,
+    )  # fmt: skip
