@@ -8,6 +8,8 @@ from typing import Any
 from rich.console import Console
 
 from balpoe.evaluation.catalogue import METRICS
+from balpoe.evaluation.evaluate import evaluate
+from balpoe.evaluation.rival import adjusted_rival, paired_difference, verdict
 from balpoe.experiments.build import own_data
 from balpoe.experiments.recipe import FOR_FEATURES, Recipe, updated
 from balpoe.experiments.run_folder import Run, changed_name, run_folder, train_run, train_run_by_step
@@ -117,11 +119,20 @@ def _whole(runs: list[Run]) -> Path:
 def _print_comparison(out: Console, plain: list[Run], runs: list[Run]) -> None:
     """Print this method beside cross-entropy, the numbers that matter with their intervals, and what to type next."""
     ours = {"balpoe": "BalPoE"}.get(method := runs[0].recipe().method, method)
-    rows = {name: [run.evaluation() for run in each] for name, each in (("cross-entropy", plain), (ours, runs))}
+    few, many = runs[0].recipe().shot_groups
+    rivals = [run.predictions() for run in plain]
+    adjusted = [rival for each in rivals if (rival := adjusted_rival(each)) is not None]
+    rows = {
+        "cross-entropy": [run.evaluation() for run in plain],
+        "cross-entropy, adjusted": [evaluate(each, shot_groups=(few, many)).to_dict() for each in adjusted],
+        ours: [run.evaluation() for run in runs],
+    }
     _print_scores(out, rows, runs)
     for name in ("balanced_accuracy", "few", "rarest_third"):
         parts = [f"{method} {_with_interval(evaluations, name)}" for method, evaluations in rows.items()]
         out.print(f"{METRICS[name].title}: {', '.join(parts)}")
+    difference = paired_difference([run.predictions() for run in runs], adjusted, shot_groups=(few, many))
+    out.print(verdict(ours, "cross-entropy, adjusted", difference))
     out.print("Next, a page to look at and to show:")
     out.print(f"  {program()} report {_whole(runs)} --baseline {_whole(plain)}", soft_wrap=True)
 

@@ -53,10 +53,12 @@ def adjusted_rival(predictions: Predictions) -> Predictions | None:
     if source is None or float(source.max() - source.min()) < SAME:
         return None
     uniform = torch.full_like(source, 1 / predictions.num_classes)
-    moved = predictions.adjusted(predictions.expert_logits, uniform)
+    moved = replace(
+        predictions, expert_logits=predictions.adjusted(predictions.calibrated(), uniform), calibration=None
+    )
     if predictions.lambdas is None:
-        return replace(predictions, expert_logits=moved, source_prior=uniform)
-    return replace(predictions, expert_logits=moved, lambdas=predictions.lambdas - predictions.lambdas.mean(dim=0))
+        return replace(moved, source_prior=uniform)
+    return replace(moved, lambdas=predictions.lambdas - predictions.lambdas.mean(dim=0))
 
 
 def rival_name(name: str, predictions: Predictions) -> str:

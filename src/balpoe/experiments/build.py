@@ -58,7 +58,7 @@ class DataParts(NamedTuple):
     train: Samples
     test: Samples
     held_out: Samples | None = None
-    """Labelled samples outside of training, to calibrate by; None where cross-fitting finds them, or none are wanted."""
+    """Labelled samples outside of training, to calibrate by; None where cross-fitting finds them, or none are asked."""
     groups: Tensor | None = None
     """Number of each training sample's group, (samples,), which stays whole; None where each is its own."""
 

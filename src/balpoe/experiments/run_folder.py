@@ -274,6 +274,7 @@ def _finish(recipe: Recipe, parts: Any, folder: Path, logits: Any, choice: Any) 
             recipe.mixup_alpha, calibrated_by(held_out_predictions(parts, theirs, parts.held_out.targets)), {}
         )
         choice.save(folder)
+    parts.network.to(next(parts.trained.parameters()).device)  # a frozen trunk stayed behind
     model = Model(
         parts.network, parts.train.class_names, parts.train.class_counts, parts.preprocessing, parts.train_prior,
         parts.lambdas, recipe, parts.source_prior, choice and choice.held_out.calibration,

@@ -265,11 +265,12 @@ def repeated(network: ExpertNetwork, copies: int) -> ExpertNetwork:
     """
     whole = copy.deepcopy(network)
     branches = [layer for layer in whole.branches if isinstance(layer, ExpertLinear)]
-    for layer in (*branches, whole.classifier):
+    layers: list[ExpertLinear | CosineClassifier] = [*branches, whole.classifier]
+    for layer in layers:
         layer.num_experts *= copies
         for name, tensor in list(layer.named_parameters(recurse=False)):
             setattr(layer, name, nn.Parameter(tensor.detach().repeat(copies, *[1] * (tensor.ndim - 1))))
-    num_features = (*branches, whole.classifier)[0].weight.shape[-1]
+    num_features = layers[0].weight.shape[-1]
     return ExpertNetwork(_OneForEach(num_features, copies, network.num_experts), branches, whole.classifier)
 
 
