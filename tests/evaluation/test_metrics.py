@@ -16,6 +16,7 @@ from balpoe.evaluation.metrics import (
     expected_calibration_error,
     maximum_calibration_error,
     negative_log_likelihoods,
+    rarest_third,
     shot_groups,
     weighted_mean,
 )
@@ -135,6 +136,15 @@ def test_accuracy_per_class_and_groups():
     assert other == {"many": 1, "medium": 0, "few": 3}
     with pytest.raises(UserError, match="few <= many"):
         shot_groups(counts, (100, 20))
+
+
+@given(st.lists(st.integers(1, 9), min_size=1, max_size=10))
+def test_the_rarest_third_has_the_fewest_samples(counts):
+    chosen = rarest_third(torch.tensor(counts)).tolist()
+    assert sum(chosen) == math.ceil(len(counts) / 3)
+    rare = [count for count, is_rare in zip(counts, chosen, strict=True) if is_rare]
+    others = [count for count, is_rare in zip(counts, chosen, strict=True) if not is_rare]
+    assert not others or max(rare) <= min(others)
 
 
 @given(st.integers(0, 1000))
