@@ -24,7 +24,7 @@ import pytest
 ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src" / "balpoe"
 AT_ONCE = 2
-SECONDS = 300  # a mutant that makes the tests endless is killed, too
+SECONDS = 900  # a mutant that makes the tests endless is killed, too
 BAR = 0.95
 ALREADY_IMPORTED = ("-W", "ignore::pytest.PytestAssertRewriteWarning")  # of what is imported before pytest
 FORKS = multiprocessing.get_context("forkserver")  # which imports what takes seconds once, and nothing of ours

@@ -357,6 +357,22 @@ def test_logits_are_divided_by_the_temperature(small, monkeypatch):
     np.testing.assert_allclose(classifier.predict_proba(X), logits.mean(dim=1).softmax(dim=1), rtol=1e-4)
 
 
+@pytest.mark.parametrize("lambdas", [(1,), (1, 0, -1)])
+def test_logits_are_moved_from_source_to_target(small, lambdas):
+    """Cross-entropy's are made for the training prior, those of lambdas that average to zero for the uniform one."""
+    X, y = small
+    classifier = quick(lambdas=lambdas, epochs=2).fit(X, y)
+    logits, train = classifier._logits(X), torch.from_numpy(classifier.class_prior_)
+    source = train if lambdas == (1,) else torch.full((3,), 1 / 3)
+    for name, target in (
+        ("train", train),
+        ("uniform", torch.full((3,), 1 / 3)),
+        ([1, 2, 7], torch.tensor([1, 2, 7]) / 10),
+    ):
+        expected = (logits + target.log() - source.log()).softmax(dim=1)
+        np.testing.assert_allclose(classifier.set_params(target_prior=name).predict_proba(X), expected, rtol=1e-5)
+
+
 def test_auto_keeps_the_alpha_that_predicts_unseen_samples_better(small, monkeypatch):
     X, y = small
     real, tried = balpoe.estimator.classifier.cross_fit, []
