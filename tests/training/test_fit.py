@@ -225,7 +225,7 @@ def test_sigkill_at_several_moments(tmp_path):
             assert (folder / run / name).read_bytes() == (straight / name).read_bytes(), (moment, name)
 
 
-@pytest.mark.parametrize("at", [1, 7, 10, 13])
+@pytest.mark.parametrize("at", [1, 7, 10, 13, 17])  # the last one within the mean of the weights
 def test_ctrl_c_stops_cleanly_after_any_step_and_resumes_to_the_same_bits(tmp_path, at):
     data, straight = features(), mlp(features())
     expected = train(data, straight, weight_average_fraction=0.5)
