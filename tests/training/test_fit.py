@@ -305,9 +305,10 @@ def test_checkpoints_that_are_broken_foreign_or_malicious(tmp_path):
     torch.save({"weights": torch.zeros(2)}, path)
     with pytest.raises(UserError, match="not a checkpoint of balpoe"):
         train(data, mlp(data), run=tmp_path)
-    save_checkpoint(path, {"version": 99})
-    with pytest.raises(UserError, match="format 99, but this balpoe reads format 2"):
-        train(data, mlp(data), run=tmp_path)
+    for version in (1, 99):
+        save_checkpoint(path, {"version": version})
+        with pytest.raises(UserError, match=f"format {version}, but this balpoe reads format 2"):
+            train(data, mlp(data), run=tmp_path)
 
 
 def test_numbers_of_numpy_and_torch_are_numbers():
