@@ -4,7 +4,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test quick lint bench results env clean
+.PHONY: demo test quick lint bench mutants results env clean
 
 demo: env
 	$(BIN)/balpoe demo
@@ -22,6 +22,9 @@ lint: env
 
 bench: env
 	$(BIN)/python benchmarks/cpu_experts.py
+
+mutants: env
+	$(BIN)/python benchmarks/mutants.py
 
 results: env
 	$(BIN)/python docs/tables.py

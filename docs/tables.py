@@ -3,7 +3,7 @@
 The tables and figures of results/, the numbers of results.md and paper.md, and the table of metrics in report.md.
 In results.md a line `<!-- table NAME -->` stands above the table results/tables/NAME.md. In paper.md
 `<!-- FOLDER SCORE -->52.0 ± 0.5<!-- -->` is a score, such as accuracy, ece or shifted.0.adjusted, of the records in
-results/FOLDER.
+results/FOLDER; in per cent, divergences (`_kl`) as they are.
 """
 
 import functools
@@ -40,7 +40,8 @@ def numbered(page: str, results: Path) -> str:
         found = measured_records(result, results)
         part = "" if len(found) == result.seeds else f" ({len(found)} of {result.seeds} seeds)"
         values = [_within(record["evaluation"], match[2].split(".")) for record in found]
-        text = mean_and_deviation(values, per_cent=True) + part if found else "not measured yet"
+        per_cent = not match[2].endswith("_kl")
+        text = mean_and_deviation(values, per_cent) + part if found else "not measured yet"
         return f"<!-- {match[1]} {match[2]} -->{text}<!-- -->"
 
     return NUMBER.sub(number, page)

@@ -1,4 +1,5 @@
 import copy
+import dataclasses
 import functools
 import pickle
 
@@ -339,6 +340,51 @@ def test_warm_start_on_other_rows_keeps_the_temperature():
     second = classifier.temperature_
     assert classifier.fit(X[order], y[order]).temperature_ == second
     assert classifier.fit(X, y).temperature_ == second  # in between, all networks have seen all samples
+
+
+def test_logits_are_divided_by_the_temperature(small, monkeypatch):
+    """Whatever cross-fitting finds; here a scale of 4, which is a temperature of a quarter."""
+    X, y = small
+    real = balpoe.estimator.classifier.cross_fit
+    monkeypatch.setattr(
+        balpoe.estimator.classifier, "cross_fit", lambda *parts: dataclasses.replace(real(*parts), scale=4.0)
+    )
+    classifier = quick().fit(X, y)
+    assert classifier.temperature_ == 0.25
+    networks = classifier.network_(classifier._plan.inputs(X)).detach().double().unflatten(1, (5, 3))
+    logits = 4 * networks.mean(dim=1)
+    np.testing.assert_allclose(classifier.predict_expert_proba(X), logits.softmax(dim=2), rtol=1e-4)
+    np.testing.assert_allclose(classifier.predict_proba(X), logits.mean(dim=1).softmax(dim=1), rtol=1e-4)
+
+
+@pytest.mark.parametrize("lambdas", [(1,), (1, 0, -1)])
+def test_logits_are_moved_from_source_to_target(small, lambdas):
+    """Cross-entropy's are made for the training prior, those of lambdas that average to zero for the uniform one."""
+    X, y = small
+    classifier = quick(lambdas=lambdas, epochs=2).fit(X, y)
+    logits, train = classifier._logits(X), torch.from_numpy(classifier.class_prior_)
+    source = train if lambdas == (1,) else torch.full((3,), 1 / 3)
+    for name, target in (
+        ("train", train),
+        ("uniform", torch.full((3,), 1 / 3)),
+        ([1, 2, 7], torch.tensor([1, 2, 7]) / 10),
+    ):
+        expected = (logits + target.log() - source.log()).softmax(dim=1)
+        np.testing.assert_allclose(classifier.set_params(target_prior=name).predict_proba(X), expected, rtol=1e-5)
+
+
+def test_auto_keeps_the_alpha_that_predicts_unseen_samples_better(small, monkeypatch):
+    X, y = small
+    real, tried = balpoe.estimator.classifier.cross_fit, []
+
+    def scored(*parts):
+        tried.append(parts[-1].mixup_alpha)
+        return dataclasses.replace(real(*parts), nll=abs(tried[-1] - best))
+
+    monkeypatch.setattr(balpoe.estimator.classifier, "cross_fit", scored)
+    for best in (0.0, 0.2):
+        assert quick(mixup_alpha="auto", epochs=1).fit(X, y).mixup_alpha_ == best
+    assert tried == [0.0, 0.2] * 2
 
 
 def test_a_search_over_priors(small):

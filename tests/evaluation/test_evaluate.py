@@ -154,6 +154,10 @@ def test_blocks_change_nothing(predictions, monkeypatch):
     parts = evaluate(predictions, num_resamples=10).to_dict()
     for name in ("accuracy", "ece", "classwise_ece", "nll", "brier"):
         assert parts[name] == pytest.approx(whole[name], abs=1e-12)
+    checks = [(each["check"], *each["expert_checks"]) for each in (parts, whole)]
+    for ours, theirs in zip(*checks, strict=True):
+        for name, value in theirs.items():
+            assert ours[name] == pytest.approx(value, abs=1e-12), name
 
 
 def test_it_is_plain_json(predictions):

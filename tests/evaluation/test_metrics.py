@@ -16,6 +16,7 @@ from balpoe.evaluation.metrics import (
     expected_calibration_error,
     maximum_calibration_error,
     negative_log_likelihoods,
+    rarest_third,
     shot_groups,
     weighted_mean,
 )
@@ -99,6 +100,20 @@ def test_classwise_bins_are_the_bins_of_each_column(seed, weighted):
         assert float(together[label]) == pytest.approx(float(alone))
 
 
+@given(st.lists(st.tuples(st.integers(0, 16), st.integers(0, 1), st.floats(0.1, 5)), min_size=1, max_size=12))
+def test_edges_of_classwise_bins_belong_to_the_bin_below(rows):
+    """Probabilities on every edge, 0 and 1 among them, against the definition; each bin by itself."""
+    first = [k / 16 for k, _, _ in rows]
+    labels, weights = [label for _, label, _ in rows], [weight for *_, weight in rows]
+    p = torch.tensor([[a, 1 - a] for a in first], dtype=torch.float64)
+    sums = classwise_sums(p, torch.tensor(labels), 4, torch.tensor(weights, dtype=torch.float64))
+    bins = sums.bins(4)
+    for label in range(2):
+        expected = naive_bins(p[:, label].tolist(), [each == label for each in labels], weights, 4)
+        for part, column in zip(bins, zip(*expected, strict=True), strict=True):
+            assert part[label].tolist() == pytest.approx(list(column), abs=1e-9)
+
+
 def test_bins_of_blocks_can_be_added():
     torch.manual_seed(0)
     confidence, correct = torch.rand(100), torch.rand(100) < 0.5
@@ -121,6 +136,15 @@ def test_accuracy_per_class_and_groups():
     assert other == {"many": 1, "medium": 0, "few": 3}
     with pytest.raises(UserError, match="few <= many"):
         shot_groups(counts, (100, 20))
+
+
+@given(st.lists(st.integers(1, 9), min_size=1, max_size=10))
+def test_the_rarest_third_has_the_fewest_samples(counts):
+    chosen = rarest_third(torch.tensor(counts)).tolist()
+    assert sum(chosen) == math.ceil(len(counts) / 3)
+    rare = [count for count, is_rare in zip(counts, chosen, strict=True) if is_rare]
+    others = [count for count, is_rare in zip(counts, chosen, strict=True) if not is_rare]
+    assert not others or max(rare) <= min(others)
 
 
 @given(st.integers(0, 1000))

@@ -84,6 +84,7 @@ def test_the_drawing_of_many_classes_has_one_step_for_each_count():
 
 
 def test_what_the_page_on_growth_says():
+    """Bars for the record; for the code there are those above."""
     text = (ROOT / "docs" / "performance.md").read_text(encoding="utf-8")
     rows = json.loads((ROOT / "results" / "growth.json").read_text())["rows"]
     by_size = {}

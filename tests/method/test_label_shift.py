@@ -1,9 +1,11 @@
+import dataclasses
 from types import SimpleNamespace
 
 import pytest
 import torch
 
 from balpoe import UserError, estimate_prior, tempered_prior
+from balpoe.method.calibration import Calibration
 from balpoe.method.label_shift import _chi_square_tail
 from gaussians import Gaussians, long_tail
 
@@ -198,3 +200,12 @@ def test_what_cannot_be_estimated_from():
     ):
         with pytest.raises(UserError, match=text):
             estimate_prior(*arguments[0], **arguments[1])
+
+
+def test_adjusting_is_calibration_then_the_move_from_source_to_prior():
+    source, prior = torch.tensor([0.7, 0.2, 0.1]).double(), torch.tensor([0.2, 0.3, 0.5]).double()
+    logits = torch.randn(5, 3, generator=torch.Generator().manual_seed(0))
+    bias = torch.tensor([0.1, -0.2, 0.3]).double()
+    found = estimate_prior(logits, source_prior=source, num_resamples=1)
+    found = dataclasses.replace(found, prior=prior, calibration=Calibration(2.0, bias))
+    torch.testing.assert_close(found.adjust(logits), 2 * logits.double() + bias + prior.log() - source.log())

@@ -1,4 +1,5 @@
 import io
+import itertools
 import math
 
 import pytest
@@ -106,6 +107,9 @@ def test_reductions():
     logits, targets, offsets = torch.randn(4, 2, 3), torch.tensor([0, 1, 2, 0]), torch.randn(2, 3)
     each = logit_adjusted_cross_entropy(logits, targets, offsets, reduction="none")
     assert each.shape == (4, 2)
+    for sample, expert in itertools.product(range(4), range(2)):
+        log_p = (logits[sample, expert] + offsets[expert]).log_softmax(dim=0)
+        torch.testing.assert_close(each[sample, expert], -log_p[targets[sample]])
     torch.testing.assert_close(each.mean(), logit_adjusted_cross_entropy(logits, targets, offsets))
     torch.testing.assert_close(each.sum(), logit_adjusted_cross_entropy(logits, targets, offsets, reduction="sum"))
 

@@ -19,6 +19,15 @@ def test_mixup_is_the_weighted_sum_of_a_sample_and_its_partner():
     assert sorted(mixed.permutation.tolist()) == list(range(8))
 
 
+@pytest.mark.parametrize("mix", [mixup, cutmix])
+def test_every_sample_is_a_partner_equally_often(mix):
+    """Itself as well, but no more often than the others: a batch mixed with itself would be left as it is."""
+    pairs, images, chance = torch.zeros(3, 3), torch.zeros(3, 1, 2, 2), generator()
+    for _ in range(600):
+        pairs[torch.arange(3), mix(images, generator=chance).permutation] += 1
+    torch.testing.assert_close(pairs / 600, torch.full((3, 3), 1 / 3), rtol=0, atol=0.08)
+
+
 def test_cutmix_pastes_one_box_and_weights_by_what_remains():
     images = torch.arange(4.0).view(4, 1, 1, 1).expand(4, 1, 10, 12)
     for seed in range(20):

@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from balpoe import UserError, class_counts, class_prior, equidistant_lambdas, logit_offsets, tempered_prior
+from balpoe.method.priors import checked_prior
 
 positive = st.lists(st.floats(1e-8, 1.0), min_size=2, max_size=8)
 lambda_ = st.floats(-3, 3)
@@ -106,6 +107,18 @@ def test_lambdas_as_number_vector_and_matrix():
         expected = [(1 - float(matrix[expert, c])) * math.log(prior[c]) for c in range(3)]
         assert logit_offsets(prior, matrix)[expert].tolist() == pytest.approx(expected, rel=1e-6)
     assert logit_offsets(prior, 0.0).shape == (1, 3)
+
+
+def test_counts_are_as_good_as_their_shares():
+    """With one lambda per class a common factor of the prior is not a constant that the softmax removes."""
+    counts, matrix = torch.tensor([70.0, 20.0, 10.0], dtype=torch.float64), [[1.0, 0.5, 0.0], [-1.0, 2.0, 0.3]]
+    for function in (logit_offsets, tempered_prior):
+        torch.testing.assert_close(function(counts, matrix), function(counts / 100, matrix))
+
+
+def test_a_given_prior_is_divided_by_its_sum():
+    given = torch.tensor([0.50004, 0.3, 0.2], dtype=torch.float64)  # as rounding leaves it
+    torch.testing.assert_close(checked_prior(given, 3, "prior"), given / given.sum(), rtol=1e-12, atol=0)
 
 
 @pytest.mark.parametrize(

@@ -92,12 +92,13 @@ def test_cosine_classifier_against_the_formula():
     torch.manual_seed(0)
     classifier = CosineClassifier(4, 3, num_experts=2, scale=32)
     torch.testing.assert_close(classifier.weight.norm(dim=-1), torch.ones(2, 3))
+    with torch.no_grad():  # their lengths do not matter
+        classifier.weight *= torch.rand(2, 3, 1) * 7 + 0.1
     features = torch.randn(5, 2, 4)
     logits = classifier(features)
     for expert in range(2):
         for label in range(3):
-            weight = 7.0 * classifier.weight[expert, label]  # its length does not matter
-            expected = 32 * F.cosine_similarity(features[:, expert], weight[None])
+            expected = 32 * F.cosine_similarity(features[:, expert], classifier.weight[expert, label][None])
             torch.testing.assert_close(logits[:, expert, label], expected)
     assert logits.abs().max() <= 32.0001
 

@@ -2,8 +2,11 @@
 
 import json
 
+import numpy as np
+from scipy.stats import ttest_ind
+
 from balpoe.paper.expected import PaperResult, ShiftedAccuracies
-from balpoe.paper.tables import differences_table, shifted_overview_table
+from balpoe.paper.tables import differences_table, shifted_overview_table, welch_table
 
 SETS = ["forward-50", "uniform", "backward-50"]
 
@@ -31,7 +34,7 @@ def test_differences_beyond_two_deviations(tmp_path):
     )
     halves = [0.50] * 3, [0.52] * 3
     write(tmp_path / "a" / "b", *(record(each[0], each[0], each, each) for each in halves))
-    wide = PaperResult("a/b", "paper unsure", "cifar100-lt", {}, 3, {"accuracy": (53.9, 1.5)})
+    wide = PaperResult("a/b", "paper unsure", "cifar100-lt", {}, 3, {"accuracy": (53.9, 1.5)}, repeats=True)
     one = PaperResult("a/c", "one seed", "cifar100-lt", {}, 1, {"accuracy": (99.0, None)})
     write(tmp_path / "a" / "c", record(0.5, 0.5, halves[0], halves[0]))
     none = PaperResult("a/d", "no record", "cifar100-lt", {}, 1, {"accuracy": (99.0, None)})
@@ -39,8 +42,29 @@ def test_differences_beyond_two_deviations(tmp_path):
         "| a/b: accuracy | 51.0 ± 1.4 | 53.9 | -2.9 |",
         "| a/b: forward-50, as trained | 51.0 ± 1.4 | 48.1 | +2.9 |",
         "| a/b: backward-50, as trained | 51.0 ± 1.4 | 10.0 | +41.0 |",
-        "| *of 7 numbers* |  |  |  |",
+        "| *of 7 comparisons, 6 without repeats* |  |  |  |",
     ]
+
+
+def test_welch_s_test_against_samples_with_the_paper_s_mean_and_deviation(tmp_path):
+    """The paper's five runs are made up: -1, -1, 0, 1, 1 have mean 0 and deviation 1."""
+    ours, other = [0.511, 0.508, 0.514], [0.60, 0.61, 0.59]
+    write(tmp_path / "a" / "b", *(record(x, x, [x] * 3, [x] * 3) for x in ours))
+    write(tmp_path / "a" / "c", *(record(x, x, [x] * 3, [x] * 3) for x in other))
+    numbers = {"accuracy": (51.7, 0.5), "ece": (50.0, None)}
+    close = PaperResult("a/b", "close", "cifar100-lt", {}, 3, numbers)
+    far = PaperResult("a/c", "far", "cifar100-lt", {}, 3, {"accuracy": (62.5, 0.5)}, repeats=True)
+    paper = 0.5 * np.array([-1, -1, 0, 1, 1])
+    near, beyond = (
+        ttest_ind(100 * np.array(values), mean + paper, equal_var=False).pvalue
+        for values, mean in ((ours, 51.7), (other, 62.5))
+    )
+    assert beyond < 0.05 < near < 0.1
+    assert welch_table([close, far], tmp_path).splitlines()[2:] == [
+        f"| a/c: accuracy | 60.0 ± 1.0 | 62.5 ± 0.5 | -2.5 | {beyond:.3f} |",
+        "| *1 of 2 below 0.05, 0.1 expected; without repeats 0 of 1 below 0.05, 0.1 expected* |  |  |  |  |",
+    ]
+    assert f"| {near:.3f} |" in welch_table([close], tmp_path, level=0.1)
 
 
 def test_shifted_test_sets_of_several_results(tmp_path):

@@ -97,6 +97,11 @@ def test_what_is_unseen_is_predicted_by_the_network_that_has_not_seen_it():
         expected = experts[row, fold].mean(dim=0).double().log_softmax(dim=0) * found.scale
         torch.testing.assert_close(logits, expected, atol=1e-5, rtol=1e-5)
     assert torch.equal(found.unseen.targets, data.targets)
+    # Calibrated where the labels are: under the training prior, from the uniform one of these lambdas.
+    moved, raw = data.class_counts.double().log(), found.unseen.logits / found.scale
+    assert found.scale == pytest.approx(fit_scale(raw, data.targets, torch.ones(48), moved), rel=1e-6)
+    log_p = (found.unseen.logits + moved).log_softmax(dim=1)[torch.arange(48), data.targets]
+    assert found.nll == pytest.approx(-float(log_p.mean()))
     means = expert_means(network, data, 2)
     torch.testing.assert_close(means, experts.mean(dim=1))
 

@@ -34,6 +34,7 @@ from balpoe.paper.tables import (
     paper_table,
     shifted_overview_table,
     shifted_result_table,
+    welch_table,
 )
 from balpoe.report.console import console
 from balpoe.training.concurrent import TRAININGS_AT_ONCE, Work, can_share_a_gpu, side_by_side
@@ -221,6 +222,7 @@ def write_tables(results: Path) -> None:
     write_text(results / "tables" / "overview.md", overview_table(OVERVIEW, results))
     write_text(results / "tables" / "also-shifted.md", shifted_overview_table(ALSO_SHIFTED, results))
     write_text(results / "tables" / "differences.md", differences_table(PAPER_RESULTS.values(), results))
+    write_text(results / "tables" / "welch.md", welch_table(PAPER_RESULTS.values(), results))
     for name, rows in NOT_REPRODUCED.items():
         write_text(results / "tables" / f"{name}.md", not_reproduced_table(rows))
     write_figures(results)

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from statistics import fmean, stdev
-from typing import Any
+from typing import Any, NamedTuple
 
 from balpoe.evaluation.catalogue import METRICS
 from balpoe.evaluation.saved import current_evaluation
@@ -20,9 +20,12 @@ __all__ = [
     "paper_table",
     "shifted_overview_table",
     "shifted_result_table",
+    "welch_table",
 ]
 
 PRINTED_SCORES = {name: METRICS[name].title for name in ("accuracy", "many", "medium", "few", "ece", "mce")}
+PAPER_RUNS = 5
+"""Runs behind a deviation that the paper prints."""
 
 
 def measured_records(result: PaperResult, results: Path) -> list[dict[str, Any]]:
@@ -110,18 +113,64 @@ def shifted_overview_table(titled: Mapping[str, PaperResult], results: Path) -> 
     return _markdown(rows)
 
 
+class _Comparison(NamedTuple):
+    """A number that the paper prints beside what some records have, seed by seed."""
+
+    result: PaperResult
+    name: str
+    values: list[float]
+    paper: Number
+
+    @property
+    def difference(self) -> float:
+        return 100 * fmean(self.values) - self.paper[0]
+
+    @property
+    def beyond_two_deviations(self) -> bool:
+        """Whether it is more than twice the larger deviation, ours where the paper prints none."""
+        return abs(self.difference) > 2 * max(100 * stdev(self.values), self.paper[1] or 0)
+
+    @property
+    def p_value(self) -> float:
+        """Welch's test of equal means: two samples with deviations of their own; the paper must print one."""
+        from scipy.stats import ttest_ind_from_stats  # takes a second to import
+
+        mean, deviation = 100 * fmean(self.values), 100 * stdev(self.values)
+        paper = *self.paper, PAPER_RUNS
+        return float(ttest_ind_from_stats(mean, deviation, len(self.values), *paper, equal_var=False).pvalue)
+
+    def cells(self) -> list[str]:
+        ours = mean_and_deviation(self.values, per_cent=True)
+        return [f"{self.result.folder}: {self.name}", ours, _printed(self.paper), f"{self.difference:+.1f}"]
+
+
+def _comparisons(expected: Iterable[PaperResult], results: Path) -> list[_Comparison]:
+    """Every number that the paper prints and for which there are at least two seeds."""
+    records = [(result, measured_records(result, results)) for result in expected]
+    return [
+        _Comparison(result, *each) for result, found in records if len(found) > 1 for each in _compared(result, found)
+    ]
+
+
 def differences_table(expected: Iterable[PaperResult], results: Path) -> str:
     """Return what differs from the paper by more than twice the larger deviation, ours where it prints none."""
-    rows, compared = [["", "ours", "paper", "difference"]], 0
-    for result in expected:
-        found = measured_records(result, results)
-        for name, values, paper in _compared(result, found) if len(found) > 1 else ():
-            compared += 1
-            difference = 100 * fmean(values) - paper[0]
-            if abs(difference) > 2 * max(100 * stdev(values), paper[1] or 0):
-                ours = mean_and_deviation(values, per_cent=True)
-                rows.append([f"{result.folder}: {name}", ours, _printed(paper), f"{difference:+.1f}"])
-    return _markdown([*rows, [f"*of {compared} numbers*"]])
+    compared = _comparisons(expected, results)
+    once = sum(not each.result.repeats for each in compared)
+    rows = [each.cells() for each in compared if each.beyond_two_deviations]
+    last = [f"*of {len(compared)} comparisons, {once} without repeats*"]
+    return _markdown([["", "ours", "paper", "difference"], *rows, last])
+
+
+def welch_table(expected: Iterable[PaperResult], results: Path, level: float = 0.05) -> str:
+    """Return what differs from the paper by Welch's test at a level, of all that the paper prints a deviation of."""
+    tested = [(each, each.p_value) for each in _comparisons(expected, results) if each.paper[1] is not None]
+    rows = [[*each.cells(), f"{p:.3f}"] for each, p in tested if p < level]
+    groups = [p for _, p in tested], [p for each, p in tested if not each.result.repeats]
+    counts = [
+        f"{sum(p < level for p in ps)} of {len(ps)} below {level:g}, {level * len(ps):.1f} expected" for ps in groups
+    ]
+    last = f"*{'; without repeats '.join(counts)}*"
+    return _markdown([["", "ours", "paper", "difference", "p"], *rows, [last]])
 
 
 def _compared(result: PaperResult, found: list[dict[str, Any]]) -> Iterator[tuple[str, list[float], Number]]:

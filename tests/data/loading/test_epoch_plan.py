@@ -47,6 +47,18 @@ def test_mixup_of_every_batch():
     assert float(plan.batches[0].share((3, 8, 8))) == pytest.approx(plan.batches[0].weight)
 
 
+def test_partners_and_weights_of_a_plan_follow_their_distributions():
+    """Every row a partner equally often, itself as well; weights from Beta(alpha, alpha), which is symmetric."""
+    batches = plan_epoch(0, 0, 9000, 3, mixup_alpha=0.4).batches
+    pairs = torch.zeros(3, 3)
+    for batch in batches:
+        pairs[torch.arange(3), batch.partners] += 1
+    torch.testing.assert_close(pairs / 3000, torch.full((3, 3), 1 / 3), rtol=0, atol=0.05)
+    weights = torch.tensor([batch.weight for batch in batches])
+    assert float(weights.mean()) == pytest.approx(0.5, abs=0.03)
+    assert float(weights.var()) == pytest.approx(1 / (4 * 1.8), rel=0.1)
+
+
 def test_cutmix_takes_its_part_of_the_batches():
     plan = plan_epoch(0, 0, 20_000, 10, mixup_alpha=0.4, cutmix_probability=0.3)
     cut = [batch for batch in plan.batches if batch.centre is not None]
