@@ -52,6 +52,7 @@ ENTRANCES = {
     "timm": {"networks"},
     "triton": {"networks"},
     "matplotlib": {"report", "cli", "paper"},
+    "scipy": {"method"},
     "sklearn": {"data", "estimator"},
     "rich": {"progress", "report", "cli"},
     "safetensors": {"experiments", "networks"},
@@ -140,9 +141,11 @@ def test_a_third_party_package_enters_through_its_room(package):
 
 
 def test_the_method_imports_torch_only():
+    """And scipy on first use, inside functions."""
     for path in (SOURCE / "method").glob("*.py"):
-        outside = {name.split(".")[0] for name in imports(path)} - {"balpoe", "torch"}
-        assert outside <= set(sys.stdlib_module_names), path
+        for everywhere, known in ((False, {"balpoe", "torch"}), (True, {"balpoe", "torch", "scipy"})):
+            outside = {name.split(".")[0] for name in imports(path, everywhere)} - known
+            assert outside <= set(sys.stdlib_module_names), path
 
 
 def test_answers_without_torch_or_numpy():

@@ -1,9 +1,9 @@
 import pytest
 import torch
 
-from balpoe import Predictions
+from balpoe import Predictions, estimate_prior
 from balpoe.data.long_tail import long_tailed_counts, long_tailed_indices
-from balpoe.evaluation.shifted_tests import shifted_test_sets
+from balpoe.evaluation.shifted_tests import estimated_test_sets, shifted_test_sets
 from gaussians import Gaussians
 
 CLASSES = 20
@@ -57,3 +57,29 @@ def test_small_and_unbalanced_test_sets():
     ]  # fmt: skip
     uneven = predictions_of([0.0]).subset(torch.arange(CLASSES * 10 + 3))
     assert "test set" in [scores.name for scores in shifted_test_sets(uneven)]
+
+
+def test_estimated_sets_are_calibrated_on_the_validation_samples():
+    """Too sharp and leaning to some classes, so that a balanced test set looks shifted without the validation."""
+    problem = Gaussians(CLASSES, dimensions=8, separation=0.7)
+
+    def predicted(labels):
+        exact = problem.log_likelihood(problem.sample_of(labels))
+        lean = 1.5 * torch.linspace(1, -1, CLASSES, dtype=torch.float64)
+        logits = 1.6 * (exact - exact.mean(dim=1, keepdim=True)) + lean
+        return Predictions(logits[:, None], labels, COUNTS, torch.zeros(1))
+
+    whole, validation = predicted(torch.arange(CLASSES * 50) % CLASSES), predicted(torch.arange(CLASSES * 25) % CLASSES)
+    forward, uniform, backward = estimated_test_sets(whole, validation, ratios=(25,))
+    assert [forward.name, uniform.name, backward.name] == ["forward-25", "uniform", "backward-25"]
+    plain = estimate_prior(whole.logits, family="tempered", train_prior=whole.train_prior)
+    assert plain.significant
+    assert not uniform.significant
+    assert uniform.lambda_ == pytest.approx(0, abs=0.15)
+    assert forward.significant
+    assert backward.significant
+    assert forward.lambda_ > 0.4
+    assert backward.lambda_ < -0.4
+    as_trained = {scores.name: scores.as_trained for scores in shifted_test_sets(whole, ratios=(25,))}
+    assert backward.estimated > as_trained["backward-25"] + 0.1
+    assert uniform.estimated > as_trained["uniform"]

@@ -4,7 +4,8 @@ import pytest
 import torch
 
 from balpoe import UserError, at_temperature, fit_temperature, logit_offsets, product_of_experts
-from balpoe.method.calibration import fit_calibration
+from balpoe.method.calibration import fit_calibration, fit_scale, resampled_calibrations
+from balpoe.method.intervals import stratified_resample
 from gaussians import Gaussians, long_tail
 
 
@@ -20,7 +21,7 @@ def slow_fit(logits, targets, offsets, weights):
     """The same penalised likelihood, minimised by torch's LBFGS through autograd."""
     scale = torch.ones(1, dtype=torch.float64, requires_grad=True)
     bias = torch.zeros(logits.shape[1], dtype=torch.float64, requires_grad=True)
-    optimizer = torch.optim.LBFGS([scale, bias], max_iter=500, tolerance_change=0, line_search_fn="strong_wolfe")
+    optimizer = torch.optim.LBFGS([scale, bias], max_iter=120, tolerance_change=0, line_search_fn="strong_wolfe")
 
     def closure():
         optimizer.zero_grad()
@@ -34,7 +35,7 @@ def slow_fit(logits, targets, offsets, weights):
 
 
 @pytest.mark.parametrize("weighted", [False, True])
-def test_newton_against_a_general_optimiser(weighted):
+def test_fit_against_a_general_optimiser(weighted):
     problem = Gaussians(classes=7, separation=0.8)
     labels = torch.arange(280) % 7
     logits = 1.7 * problem.log_likelihood(problem.sample_of(labels)) + torch.linspace(-1, 1, 7)
@@ -43,8 +44,8 @@ def test_newton_against_a_general_optimiser(weighted):
     )
     found = fit_calibration(labelled(logits, labels), uniform(7), weights=weights)
     scale, bias = slow_fit(logits, labels, torch.zeros(7), weights)
-    assert found.scale == pytest.approx(scale, abs=1e-4)
-    torch.testing.assert_close(found.bias, bias, rtol=0, atol=1e-3)
+    assert found.scale == pytest.approx(scale, abs=1e-6)
+    torch.testing.assert_close(found.bias, bias, rtol=0, atol=1e-5)
 
 
 @pytest.mark.parametrize("validation_prior", ["uniform", "long-tailed"])
@@ -83,6 +84,34 @@ def test_labels_predicted_without_a_doubt_leave_the_logits_as_they_are():
     found = fit_calibration(labelled(logits, targets), uniform(4))
     assert found.scale == pytest.approx(1)
     assert bool(found.bias.isfinite().all())
+
+
+def test_resampled_calibrations_against_fits_to_the_same_resamples():
+    """One step each, which goes nearly all of the way."""
+    problem = Gaussians(classes=5, separation=0.8)
+    labels = torch.arange(1000) % 5
+    validation = labelled(1.7 * problem.log_likelihood(problem.sample_of(labels)) + torch.linspace(-1, 1, 5), labels)
+    found = fit_calibration(validation, uniform(5))
+    seed = torch.Generator().manual_seed(7)
+    steps = resampled_calibrations(validation, uniform(5), found, 12, seed)
+    seed.manual_seed(7)
+    rows = stratified_resample(labels, seed, 12)
+    times = [torch.bincount(each, minlength=1000).double() for each in rows]
+    fits = [fit_calibration(validation, uniform(5), weights=each, start=found) for each in times]
+
+    def table(calibrations):
+        return torch.stack([torch.cat([torch.tensor([each.scale]), each.bias]) for each in calibrations])
+
+    moved = table(fits) - table([found])
+    assert float((table(steps) - table(fits)).norm()) < 0.2 * float(moved.norm())
+
+
+@pytest.mark.parametrize(("right", "end"), [(True, 50.0), (False, 0.02)])
+def test_scales_end_at_the_limits(right, end):
+    """A million labels that are all right though the logits are small; or all wrong."""
+    logits, weights = 0.1 * torch.eye(2, dtype=torch.float64), torch.full((2,), 5e5, dtype=torch.float64)
+    targets = torch.tensor([0, 1]) if right else torch.tensor([1, 0])
+    assert fit_scale(logits, targets, weights, torch.zeros(2)) == end
 
 
 @pytest.mark.parametrize("lambdas", [(1.0, 0.0, -1.0), (0.0,), (0.5, -0.5, -0.75)])

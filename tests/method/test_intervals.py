@@ -15,7 +15,7 @@ def test_a_resample_keeps_the_classes_and_draws_evenly():
     generator = torch.Generator().manual_seed(0)
     drawn = torch.zeros(7)
     for _ in range(3000):
-        rows = stratified_resample(targets, generator)
+        rows = stratified_resample(targets, generator)[0]
         assert torch.equal(torch.bincount(targets[rows]), torch.bincount(targets))
         drawn += torch.bincount(rows, minlength=7)
     torch.testing.assert_close(drawn / 3000, torch.ones(7), rtol=0, atol=0.06)
@@ -48,7 +48,7 @@ def test_counts_are_those_of_resamples_drawn_one_by_one(monkeypatch, at_once):
     monkeypatch.setattr("balpoe.method.intervals.RESAMPLED_VALUES", at_once * len(targets))
     bootstrap(lambda counts: seen.append(counts) or counts, targets, num_resamples=20, seed=3)
     generator = torch.Generator().manual_seed(3)
-    rows = [stratified_resample(targets, generator) for _ in range(20)]
+    rows = list(stratified_resample(targets, generator, 20))
     assert torch.equal(torch.cat(seen), torch.stack([torch.bincount(each, minlength=8) for each in rows]).double())
     assert len(seen) == -(-20 // at_once)
 

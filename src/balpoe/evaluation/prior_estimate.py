@@ -151,9 +151,8 @@ def _fit_p_value(ours: Tensor, theirs: Tensor, targets: Tensor, prior: Tensor, g
     plain = torch.full((ours.shape[1],), 1 / ours.shape[1], dtype=torch.float64)
     both = _Steps(torch.cat([ours, theirs], dim=1))
     distance = both.distance(torch.cat([plain, -weights]))
-    steps = _Steps(theirs)
-    null = [steps.distance(_null_difference(weights, targets, ours.shape[1], generator)) for _ in range(NULL_DRAWS)]
-    return (1 + sum(value >= distance for value in null)) / (1 + NULL_DRAWS)
+    null = _Steps(theirs).distance(_null_differences(weights, targets, ours.shape[1], generator))
+    return (1 + int((null >= distance).sum())) / (1 + NULL_DRAWS)
 
 
 class _Steps:
@@ -164,16 +163,26 @@ class _Steps:
         end = torch.ones(len(values), 1, dtype=torch.bool)
         self.last = torch.cat([values[:, 1:] > values[:, :-1], end], dim=1)  # of equal values, all rise at once
 
-    def distance(self, difference: Tensor) -> float:
-        """Return the largest distance of two functions, from the difference of the two weights of each value."""
-        return float((difference[self.order].cumsum(dim=1) * self.last).abs().max())
+    def distance(self, difference: Tensor) -> Tensor:
+        """Return the largest distance of two functions, from the difference of the two weights of each value.
+
+        Args:
+            difference: Differences, (values,); or several pairs of functions, (pairs, values).
+        """
+        rises = (
+            difference[..., order].cumsum(dim=-1) * last for order, last in zip(self.order, self.last, strict=True)
+        )
+        return torch.stack([each.abs().amax(dim=-1) for each in rises]).amax(dim=0)
 
 
-def _null_difference(weights: Tensor, targets: Tensor, samples: int, generator: torch.Generator) -> Tensor:
-    """Weights of a sample drawn from the weighted validation set, less those of another validation set of this make.
+def _null_differences(weights: Tensor, targets: Tensor, samples: int, generator: torch.Generator) -> Tensor:
+    """Weights of samples drawn from the weighted validation set, less those of other validation sets of this make.
 
-    Both are resampled: a validation set of 20 samples a class is itself random.
+    Both are resampled: a validation set of 20 samples a class is itself random. The result is (draws, validation).
     """
-    drawn = torch.multinomial(weights, samples, replacement=True, generator=generator)
-    again = torch.bincount(stratified_resample(targets, generator), minlength=len(weights))
-    return torch.bincount(drawn, minlength=len(weights)) / samples - weights * again
+    zeros = torch.zeros(NULL_DRAWS, len(weights), dtype=torch.float64)
+    ones = torch.ones(1, 1, dtype=torch.float64)
+    drawn = torch.multinomial(weights.expand(NULL_DRAWS, -1), samples, replacement=True, generator=generator)
+    again = stratified_resample(targets, generator, NULL_DRAWS)
+    ours, theirs = (zeros.scatter_add(1, rows, ones.expand_as(rows)) for rows in (drawn, again))
+    return ours / samples - weights * theirs

@@ -8,9 +8,18 @@ from torch import Tensor
 
 from balpoe.errors import UserError
 from balpoe.method.ensemble import product_of_experts, source_prior
+from balpoe.method.intervals import stratified_resample
 from balpoe.method.priors import Lambdas, class_counts, logit_offsets
 
-__all__ = ["Calibration", "LabelledLogits", "fit_calibration", "fit_scale", "fit_temperature", "to_labels"]
+__all__ = [
+    "Calibration",
+    "LabelledLogits",
+    "fit_calibration",
+    "fit_scale",
+    "fit_temperature",
+    "resampled_calibrations",
+    "to_labels",
+]
 
 
 SCALES = 0.02, 50.0
@@ -65,14 +74,41 @@ def fit_calibration(
     if logits.ndim != 2 or len(logits) != len(targets) or not len(targets):
         raise UserError(f"validation has logits of shape {tuple(logits.shape)} for {len(targets)} labels")
     weights = torch.ones(len(targets), dtype=torch.float64) if weights is None else weights
-    offsets = to_labels(targets, source_prior)
-    problem = _Likelihood(logits, targets, weights, offsets)
+    problem = _Likelihood(logits, targets, weights, to_labels(targets, source_prior))
     scale = torch.tensor([1.0 if start is None else start.scale], dtype=torch.float64)
     bias = torch.zeros(logits.shape[1], dtype=torch.float64) if start is None else start.bias
-    solution = _newton(problem, torch.cat([scale, bias]))
+    solution = problem.minimum(torch.cat([scale, bias]))
     if float(solution[0]) <= 0:
         raise UserError("the validation labels have nothing to do with the logits: are they of the same samples?")
     return Calibration(float(solution[0]), solution[1:])
+
+
+def resampled_calibrations(
+    validation: LabelledLogits,
+    source_prior: Tensor,
+    calibration: Calibration,
+    num_resamples: int,
+    generator: torch.Generator,
+) -> list[Calibration]:
+    """Return calibrations that other validation sets of the same make would have given, by one Newton step each.
+
+    Args:
+        validation: Labelled logits of the model; resamples keep the number of samples of each class.
+        source_prior: Prior that the logits are made for, (classes,), positive.
+        calibration: Result of `fit_calibration` for both.
+        num_resamples: Number of calibrations.
+        generator: Source of the resamples.
+    """
+    targets = validation.targets
+    plain = torch.ones(len(targets), dtype=torch.float64)
+    problem = _Likelihood(validation.logits.double(), targets, plain, to_labels(targets, source_prior))
+    fitted = torch.cat([torch.tensor([calibration.scale], dtype=torch.float64), calibration.bias])
+    scores, curvature = problem.scores_and_curvature(fitted)
+    rows = stratified_resample(targets, generator, num_resamples)
+    counts = torch.stack([torch.bincount(each, minlength=len(targets)) for each in rows]).double()
+    steps = torch.cholesky_solve(((counts - 1) @ scores).T, torch.linalg.cholesky(curvature)).T
+    steps[:, 0] = steps[:, 0].clamp(max=0.9 * calibration.scale)  # a step too far would turn the logits round
+    return [Calibration(float(each[0]), each[1:]) for each in fitted - steps]
 
 
 def fit_scale(logits: Tensor, targets: Tensor, weights: Tensor, offsets: Tensor) -> float:
@@ -91,15 +127,19 @@ def fit_scale(logits: Tensor, targets: Tensor, weights: Tensor, offsets: Tensor)
     >>> round(fit_scale(logits, targets, torch.ones(400), torch.zeros(2)), 2)  # 75 % are right: about log 3 / 2
     0.55
     """
+    from scipy.optimize import brentq
+
     logits, weights = logits.double(), weights.double()
     at_labels = logits.gather(1, targets[:, None]).squeeze(1)
+
+    def ascent(scale: float) -> float:
+        expected = ((logits * scale + offsets).softmax(dim=1) * logits).sum(dim=1)
+        return float(weights @ (at_labels - expected)) - (scale - 1)
+
     low, high = SCALES
-    for _ in range(60):  # the likelihood is concave: half the logarithm of the interval, towards the ascent
-        middle = (low * high) ** 0.5
-        expected = ((logits * middle + offsets).softmax(dim=1) * logits).sum(dim=1)
-        ascent = float(weights @ (at_labels - expected)) - (middle - 1)
-        low, high = (middle, high) if ascent > 0 else (low, middle)
-    return float((low * high) ** 0.5)
+    if ascent(low) <= 0 or ascent(high) >= 0:  # the likelihood is concave: the best lies beyond an end
+        return low if ascent(low) <= 0 else high
+    return float(brentq(ascent, low, high, xtol=1e-12))
 
 
 def fit_temperature(expert_logits: Tensor, targets: Tensor, train_prior: Any, lambdas: Lambdas) -> float:
@@ -137,67 +177,40 @@ class _Likelihood:
 
     def __init__(self, logits: Tensor, targets: Tensor, weights: Tensor, offsets: Tensor) -> None:
         self.logits, self.targets, self.weights, self.offsets = logits, targets, weights, offsets
-        self.rows = torch.arange(len(targets))
+        labels = targets[:, None]
+        self.at_labels = torch.cat([
+            (weights @ logits.gather(1, labels))[:1],
+            torch.zeros(logits.shape[1], dtype=torch.float64).index_add(0, targets, weights),
+        ])  # fmt: skip
 
-    def value(self, parameters: Tensor) -> float:
-        log_p = (self.logits * parameters[0] + parameters[1:] + self.offsets).log_softmax(dim=1)
-        return float(parameters[1:].square().sum() / 2 - self.weights @ log_p[self.rows, self.targets])
+    def minimum(self, start: Tensor) -> Tensor:
+        from scipy.optimize import minimize
 
-    def gradient(self, parameters: Tensor) -> Tensor:
-        """Also keeps what `curve` needs at this point."""
-        p = (self.logits * parameters[0] + parameters[1:] + self.offsets).softmax(dim=1)
-        self.p, self.mass = p, self.weights[:, None] * p
-        self.row_mean = (p * self.logits).sum(dim=1)
-        weighted = self.mass * self.logits
-        self.class_sum, self.square = weighted.sum(dim=0), (weighted * self.logits).sum()
-        at_labels = torch.zeros_like(parameters[1:]).index_add(0, self.targets, self.weights)
-        by_scale = self.weights @ (self.row_mean - self.logits[self.rows, self.targets])
-        return torch.cat([by_scale[None], self.mass.sum(dim=0) - at_labels + parameters[1:]])
+        options = {"ftol": 0, "gtol": 1e-8, "maxiter": 1000, "maxcor": 20}
+        found = minimize(self.value_and_gradient, start.numpy(), jac=True, method="L-BFGS-B", options=options)
+        return torch.from_numpy(found.x)
 
-    def curve(self, direction: Tensor) -> Tensor:
-        """The Hessian times a direction: two products with the table of probabilities, never a classes^2 matrix."""
-        mean = direction[0] * self.row_mean + self.p @ direction[1:]
-        by_bias = direction[0] * self.class_sum + direction[1:] * (self.mass.sum(dim=0) + 1) - mean @ self.mass
-        by_scale = direction[0] * self.square + self.class_sum @ direction[1:] - (self.weights * self.row_mean) @ mean
-        return torch.cat([by_scale[None], by_bias])
+    def value_and_gradient(self, parameters: Any) -> tuple[float, Any]:
+        """Both for one sample, which is what the search's tolerance is about."""
+        point = torch.from_numpy(parameters)
+        scaled = self.logits * point[0] + (point[1:] + self.offsets)
+        normaliser = scaled.logsumexp(dim=1)
+        at_label = scaled.gather(1, self.targets[:, None]).squeeze(1)
+        value = self.weights @ (normaliser - at_label) + point[1:].square().sum() / 2
+        mass = (scaled - normaliser[:, None]).exp_().mul_(self.weights[:, None])
+        gradient = torch.cat([(mass * self.logits).sum()[None], mass.sum(dim=0) + point[1:]]) - self.at_labels
+        total = float(self.weights.sum())
+        return float(value) / total, (gradient / total).numpy()
 
-    def diagonal(self) -> Tensor:
-        by_scale = self.square - self.weights @ self.row_mean.square()
-        return torch.cat([by_scale[None], self.mass.sum(dim=0) - (self.mass * self.p).sum(dim=0) + 1])
-
-
-def _newton(problem: _Likelihood, parameters: Tensor) -> Tensor:
-    """Newton steps, halved while they do not help, until one would gain nothing."""
-    value = problem.value(parameters)
-    for _ in range(100):
-        gradient = problem.gradient(parameters)
-        direction = _conjugate_gradients(problem, -gradient)
-        slope = float(gradient @ direction)
-        length = 1.0
-        while problem.value(parameters + length * direction) > value + 1e-4 * length * slope and length > 1e-6:
-            length /= 2
-        parameters = parameters + length * direction
-        value = problem.value(parameters)
-        if -slope < 1e-9 * len(problem.targets):
-            break
-    return parameters
-
-
-def _conjugate_gradients(problem: _Likelihood, right: Tensor, tolerance: float = 1e-3) -> Tensor:
-    """Solve Hessian * x = right roughly, preconditioned by the Hessian's diagonal."""
-    scale = problem.diagonal().clamp(min=1e-12)
-    x, residual = torch.zeros_like(right), right
-    step = direction = residual / scale
-    fit = residual @ step
-    for _ in range(len(right)):
-        curved = problem.curve(direction)
-        if float(direction @ curved) <= 0:
-            break  # flat but for rounding: the labels are predicted without a doubt, and there is nothing to gain
-        length = fit / (direction @ curved)
-        x, residual = x + length * direction, residual - length * curved
-        if float(residual.norm()) < tolerance * float(right.norm()):
-            break
-        step = residual / scale
-        fit, before = residual @ step, fit
-        direction = step + fit / before * direction
-    return x
+    def scores_and_curvature(self, point: Tensor) -> tuple[Tensor, Tensor]:
+        """The gradient of each sample without the squares, (samples, 1 + classes), and the Hessian of the whole."""
+        p = (self.logits * point[0] + (point[1:] + self.offsets)).softmax(dim=1)
+        mean = (p * self.logits).sum(dim=1, keepdim=True)
+        scores = torch.cat([mean - self.logits.gather(1, self.targets[:, None]), p], dim=1)
+        scores[torch.arange(len(p)), 1 + self.targets] -= 1
+        mass = self.weights[:, None] * p
+        by_bias = torch.diag(mass.sum(dim=0) + 1) - mass.T @ p
+        mixed = (mass * (self.logits - mean)).sum(dim=0)
+        by_scale = (mass * (self.logits - mean).square()).sum()
+        top = torch.cat([by_scale[None] + 1e-9, mixed])  # flat for labels that are predicted without a doubt
+        return scores, torch.cat([top[None], torch.cat([mixed[:, None], by_bias], dim=1)])

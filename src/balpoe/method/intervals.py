@@ -18,14 +18,14 @@ RESAMPLED_VALUES = 2**20  # samples of the resamples that are looked at together
 LEAST_EVIDENCE = 4  # samples of a class, below which neither they nor resamples of them say how well it is recognised
 
 
-def stratified_resample(targets: Tensor, generator: torch.Generator) -> Tensor:
-    """Return indices of a resample with replacement that keeps the number of samples of each class.
+def stratified_resample(targets: Tensor, generator: torch.Generator, resamples: int = 1) -> Tensor:
+    """Return indices of resamples with replacement, (resamples, samples), that keep the samples of each class.
 
     >>> targets = torch.tensor([0, 1, 1, 0])
     >>> targets[stratified_resample(targets, torch.Generator().manual_seed(0))]
-    tensor([0, 0, 1, 1])
+    tensor([[0, 0, 1, 1]])
     """
-    return _Strata(targets).draw(generator)[0]
+    return _Strata(targets).draw(generator, resamples)
 
 
 class _Strata:
@@ -37,7 +37,7 @@ class _Strata:
         self.start = (counts.cumsum(0) - counts)[targets[self.order]]
         self.size = counts[targets[self.order]]
 
-    def draw(self, generator: torch.Generator, resamples: int = 1) -> Tensor:
+    def draw(self, generator: torch.Generator, resamples: int) -> Tensor:
         """Indices of samples, (resamples, samples)."""
         drawn = torch.rand(resamples, len(self.order), generator=generator, dtype=torch.float64) * self.size
         return self.order[self.start + drawn.long()]

@@ -1,30 +1,27 @@
 """An unknown label prior, estimated from unlabelled predictions, and used only when the evidence carries it.
 
 If P(x | y) is the same in deployment, the likelihood of unlabelled samples under a prior pi is,
-up to a constant, prod_i sum_y pi_y r_iy with the ratios r_iy = p(y | x_i) / source_y. The maximum over
-all priors is found by EM (Saerens et al. 2002), the maximum over the curve P^lambda by a search in
-one dimension. Both need calibrated p(y | x): labelled validation predictions fit a temperature and a bias per class
-first, and their bootstrap tells how large the likelihood ratio gets when nothing has shifted.
+up to a constant, prod_i sum_y pi_y r_iy with the ratios r_iy = p(y | x_i) / source_y (Saerens et al. 2002);
+`prior_families.py` finds its maximum. It needs calibrated p(y | x): labelled validation predictions fit a temperature
+and a bias per class first, and their resamples tell how large the likelihood ratio gets when nothing has shifted.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from balpoe.errors import UserError, unknown_name
-from balpoe.method.calibration import Calibration, LabelledLogits, fit_calibration
+from balpoe.errors import UserError
+from balpoe.method.calibration import Calibration, LabelledLogits, fit_calibration, resampled_calibrations
 from balpoe.method.ensemble import checked_source, shift_prior
-from balpoe.method.intervals import stratified_resample
-from balpoe.method.priors import checked_prior, tempered_prior
+from balpoe.method.prior_families import PriorFamily, PriorFit, log_likelihood, on_curve, prior_family, slopes
 
 __all__ = ["PriorEstimate", "estimate_prior", "on_curve"]
 
 SIGNIFICANCE = 0.05
-EM_TOLERANCE = 1e-6
-LAMBDA_LIMIT = 4.0
+LEVEL = 0.95
 MIN_RESAMPLES = 40  # below 20 no shift, however large, could be significant
 
 
@@ -38,13 +35,15 @@ class PriorEstimate:
     """
 
     prior: Tensor
-    """The prior to use, (classes,): the estimate if it is significant, otherwise the source prior, unchanged."""
+    """The prior to use, (classes,): the estimate if it is significant, otherwise the source prior, unchanged.
+
+    A free estimate gives each class half a sample at least, so that none is excluded."""
     estimate: Tensor
-    """The most likely prior, (classes,), believed or not."""
+    """The most likely prior, (classes,), believed or not; shares may be zero."""
     lambda_: float | None
     """Lambda of the family P^lambda; None for a free estimate."""
     significant: bool
-    """Whether a shift explains the predictions better than randomness does, at 5 %."""
+    """Whether a shift explains the predictions better than randomness does, at 5 %; one sample never suffices."""
     p_value: float
     interval: Tensor
     """95 % bootstrap interval: of lambda, (2,), or of each class's share, (2, classes)."""
@@ -66,6 +65,7 @@ def estimate_prior(
     validation: LabelledLogits | None = None,
     family: str = "free",
     train_prior: Any = None,
+    weights: Any = None,
     num_resamples: int = 100,
     seed: int = 0,
 ) -> PriorEstimate:
@@ -80,6 +80,8 @@ def estimate_prior(
         validation: Labelled predictions of the same model, any label distribution.
         family: "free" for any prior, or "tempered" for P^lambda, one parameter, which needs far fewer samples.
         train_prior: The prior that "tempered" bends.
+        weights: One weight a sample, of which the ratios alone matter: unequal ones make the evidence thinner, as
+            that of (sum of weights)^2 / (sum of their squares) samples. To count a sample twice, repeat its row.
         num_resamples: Number of resamples of the bootstrap.
         seed: Seed of the bootstrap.
 
@@ -90,34 +92,36 @@ def estimate_prior(
     tensor([0.1000, 0.9000], dtype=torch.float64)
     """
     logits = _checked_logits(logits, "logits").cpu()  # thousands of small operations: a GPU would wait
+    weights = _checked_weights(weights, len(logits))
     classes = logits.shape[1]
-    if validation is not None:
-        validation = _Labelled(_checked_logits(validation.logits, "validation").cpu(), validation.targets.cpu())
-        if validation.logits.shape[1] != classes:
-            raise UserError(
-                f"validation has {validation.logits.shape[1]} classes, but logits {classes}; "
-                "predict both with one model"
-            )
     fewest = 1 if validation is None else MIN_RESAMPLES
     if num_resamples < fewest:
         raise UserError(f"num_resamples must be at least {fewest}, but is {num_resamples}")
     source = torch.full((classes,), 1 / classes, dtype=torch.float64)
     if source_prior is not None:
         source = checked_source(source_prior, classes)
-    search = _family(family, train_prior, source)
+    members = prior_family(family, train_prior, source)
     generator = torch.Generator().manual_seed(seed)
-    calibration = None if validation is None else fit_calibration(validation, source)
-    found, statistic = search(_ratios(logits, calibration, source), None)
-    if validation is None or calibration is None:
-        p_value = _chi_square_tail(statistic, classes - 1 if family == "free" else 1)
-        calibrations: Sequence[Calibration | None] = [None] * num_resamples
+    calibration = None
+    refits: Sequence[Calibration | None] = [None] * num_resamples
+    if validation is not None:
+        validation = _checked_validation(validation, classes)
+        calibration = fit_calibration(validation, source)
+        refits = resampled_calibrations(validation, source, calibration, num_resamples, generator)
+    ratios = _ratios(logits, calibration, source)
+    found = members.fit(ratios, weights)
+    statistic = _statistic(found, ratios, weights, source)
+    if round(float(weights.sum())) == 1:
+        p_value = 1.0
+    elif validation is None:
+        p_value = _chi_square_tail(statistic, members.freedom)
     else:
-        calibrations = refits = [_refit(validation, source, calibration, generator) for _ in range(num_resamples)]
-        null = [_null_statistic(search, validation, refit, source, len(logits), generator) for refit in refits]
+        null = _null_statistics(members, validation, refits, source, round(float(weights.sum())), generator)
         p_value = (1 + sum(value >= statistic for value in null)) / (1 + num_resamples)
+    redrawn = _redrawn_slopes(found, logits, weights, refits, source, generator)
+    interval = _interval(found, members.refit(found, ratios, weights, redrawn), float(weights.sum()), generator)
     significant = p_value < SIGNIFICANCE
-    interval = _interval(search, logits, calibrations, source, generator)
-    used = found.prior if significant else source
+    used = _usable(found, float(weights.sum())) if significant else source
     return PriorEstimate(used, found.prior, found.lambda_, significant, p_value, interval, source, calibration)
 
 
@@ -130,56 +134,29 @@ def _checked_logits(logits: Tensor, name: str) -> Tensor:
     return logits
 
 
+def _checked_weights(weights: Any, samples: int) -> Tensor:
+    """The weights, scaled to sum to the number of equally weighted samples that tell as much (Kish)."""
+    if weights is None:
+        return torch.ones(samples, dtype=torch.float64)
+    given = torch.as_tensor(weights, dtype=torch.float64).cpu()
+    if given.shape != (samples,):
+        raise UserError(f"weights must be one for each of the {samples} samples, but have shape {tuple(given.shape)}")
+    if not bool((given.isfinite() & (given >= 0)).all()) or not bool(given.any()):
+        raise UserError("weights must be finite and not negative, and not all zero; fix those that are not")
+    shares = given / given.sum()
+    return shares / shares.square().sum()
+
+
 class _Labelled(NamedTuple):
     logits: Tensor
     targets: Tensor
 
 
-@dataclass(frozen=True)
-class _PriorFit:
-    """The most likely prior of a family, and its lambda where the family has one."""
-
-    prior: Tensor
-    lambda_: float | None
-
-
-_Search = Callable[[Tensor, Tensor | None], tuple[_PriorFit, float]]
-"""From ratios (samples, classes) and a weight per sample to the best prior and twice its gain in log-likelihood."""
-
-
-def _family(family: str, train_prior: Any, source: Tensor) -> _Search:
-    if family == "free":
-        return lambda ratios, weights: _search_free(ratios, weights, source)
-    if family != "tempered":
-        raise unknown_name("family", family, ("free", "tempered"))
-    if train_prior is None:
-        raise UserError("family 'tempered' bends the training prior: give train_prior")
-    train = checked_prior(train_prior, len(source), "train_prior")
-    _check_on_curve(train, source)
-    return lambda ratios, weights: _search_tempered(ratios, weights, source, train)
-
-
-def _check_on_curve(train: Tensor, source: Tensor) -> None:
-    """The test compares the source prior with others of its family: it has to be a member."""
-    if float(train.max() - train.min()) < 1e-9:
-        raise UserError("train_prior is uniform, so that P^lambda is the same for every lambda; use family='free'")
-    if not on_curve(train, source):
-        raise UserError("source_prior is not of the form P^lambda of train_prior; use family='free'")
-
-
-def on_curve(train_prior: Tensor, source_prior: Tensor) -> bool:
-    """Return whether the source prior is P^lambda of a training prior that is not uniform.
-
-    >>> on_curve(torch.tensor([0.8, 0.2]), torch.tensor([0.5, 0.5]))
-    True
-    >>> on_curve(torch.tensor([0.5, 0.5]), torch.tensor([0.5, 0.5]))
-    False
-    """
-    train, source = train_prior.double().log(), source_prior.double().log()
-    bent, straight = train - train.mean(), source - source.mean()
-    if float(bent.abs().max()) < 1e-9:
-        return False
-    return float((straight - (bent @ straight) / (bent @ bent) * bent).abs().max()) <= 1e-3
+def _checked_validation(validation: LabelledLogits, classes: int) -> _Labelled:
+    logits = _checked_logits(validation.logits, "validation").cpu()
+    if logits.shape[1] != classes:
+        raise UserError(f"validation has {logits.shape[1]} classes, but logits {classes}; predict both with one model")
+    return _Labelled(logits, validation.targets.cpu())
 
 
 def _ratios(logits: Tensor, calibration: Calibration | None, source: Tensor) -> Tensor:
@@ -189,113 +166,74 @@ def _ratios(logits: Tensor, calibration: Calibration | None, source: Tensor) -> 
     return (log_ratios - log_ratios.amax(dim=1, keepdim=True)).exp()
 
 
-def _log_likelihood(ratios: Tensor, weights: Tensor | None, prior: Tensor) -> Tensor:
-    """Log-likelihood of one prior (classes,), or of several (priors, classes)."""
-    values = (ratios @ prior.movedim(-1, 0)).log()
-    return values.sum(dim=0) if weights is None else weights @ values
+def _statistic(found: PriorFit, ratios: Tensor, weights: Tensor, source: Tensor) -> float:
+    """Twice the gain in log-likelihood over the source prior."""
+    both = log_likelihood(ratios, weights, torch.stack([found.prior, source]))
+    return 2 * float(both[0] - both[1])
 
 
-def _search_free(ratios: Tensor, weights: Tensor | None, source: Tensor) -> tuple[_PriorFit, float]:
-    """EM from the source prior until an update moves less than 1e-6 of the mass.
-
-    Two updates tell where EM is heading, and a long step there (SQUAREM, Varadhan and Roland 2008),
-    taken only if the likelihood agrees, saves most of the hundreds that classes which overlap would need.
-    """
-    weights = torch.ones(len(ratios), dtype=torch.float64) if weights is None else weights
-
-    def update(prior: Tensor) -> Tensor:
-        prior = prior * ((weights / (ratios @ prior)) @ ratios)
-        return prior / prior.sum()
-
-    prior = source
-    for _ in range(5_000):
-        first = update(prior)
-        change = first - prior
-        if float(change.abs().sum()) < EM_TOLERANCE:
-            break
-        second = update(first)
-        curvature = second - first - change
-        length = max(1.0, float(change.norm() / curvature.norm().clamp(min=1e-300)))
-        leap = (prior + 2 * length * change + length**2 * curvature).clamp(min=1e-300)
-        leap = update(leap / leap.sum())
-        better = _log_likelihood(ratios, weights, leap) >= _log_likelihood(ratios, weights, second)
-        prior = leap if better else second
-    gain = _log_likelihood(ratios, weights, prior) - _log_likelihood(ratios, weights, source)
-    return _PriorFit(prior, None), 2 * float(gain)
-
-
-def _search_tempered(ratios: Tensor, weights: Tensor | None, source: Tensor, train: Tensor) -> tuple[_PriorFit, float]:
-    """The best lambda on a grid, then a golden-section search between its neighbours."""
-    curve = torch.linspace(-LAMBDA_LIMIT, LAMBDA_LIMIT, 65, dtype=torch.float64)
-    best = int(_log_likelihood(ratios, weights, tempered_prior(train, curve)).argmax())
-    low, high = float(curve[max(best - 1, 0)]), float(curve[min(best + 1, len(curve) - 1)])
-
-    def value(lambda_: float) -> float:
-        return float(_log_likelihood(ratios, weights, tempered_prior(train, lambda_)))
-
-    lambda_ = _golden_section(value, low, high)
-    gain = value(lambda_) - float(_log_likelihood(ratios, weights, source))
-    return _PriorFit(tempered_prior(train, lambda_), lambda_), 2 * gain
-
-
-def _golden_section(value: Callable[[float], float], low: float, high: float, tolerance: float = 1e-4) -> float:
-    """The maximum of a function with one peak between low and high."""
-    golden = (5**0.5 - 1) / 2
-    left, right = high - golden * (high - low), low + golden * (high - low)
-    at_left, at_right = value(left), value(right)
-    while high - low > tolerance:
-        if at_left >= at_right:
-            high, right, at_right = right, left, at_left
-            left = high - golden * (high - low)
-            at_left = value(left)
-        else:
-            low, left, at_left = left, right, at_right
-            right = low + golden * (high - low)
-            at_right = value(right)
-    return (low + high) / 2
-
-
-def _refit(
-    validation: LabelledLogits, source: Tensor, calibration: Calibration, generator: torch.Generator
-) -> Calibration:
-    """The calibration that another validation set of the same make would have given."""
-    rows = stratified_resample(validation.targets, generator)
-    weights = torch.bincount(rows, minlength=len(validation.targets)).double()
-    return fit_calibration(validation, source, weights=weights, start=calibration)
-
-
-def _null_statistic(
-    search: _Search,
+def _null_statistics(
+    members: PriorFamily,
     validation: LabelledLogits,
-    calibration: Calibration,
+    refits: Sequence[Calibration | None],
     source: Tensor,
     samples: int,
     generator: torch.Generator,
-) -> float:
-    """The statistic of `samples` validation rows drawn so that their labels follow the source prior: no shift."""
+) -> list[float]:
+    """Statistics of `samples` validation rows each, drawn so that their labels follow the source prior: no shift."""
     counts = torch.bincount(validation.targets, minlength=len(source))
     probabilities = (source / counts.clamp(min=1))[validation.targets]
-    rows = torch.multinomial(probabilities, samples, replacement=True, generator=generator)
-    weights = torch.bincount(rows, minlength=len(probabilities)).double()
-    return search(_ratios(validation.logits, calibration, source), weights)[1]
+    results = []
+    for refit in refits:
+        rows = torch.multinomial(probabilities, samples, replacement=True, generator=generator)
+        drawn, times = rows.unique(return_counts=True)
+        ratios, weights = _ratios(validation.logits[drawn], refit, source), times.double()
+        results.append(_statistic(members.fit(ratios, weights), ratios, weights, source))
+    return results
 
 
-def _interval(
-    search: _Search,
+def _redrawn_slopes(
+    found: PriorFit,
     logits: Tensor,
-    calibrations: Sequence[Calibration | None],
+    weights: Tensor,
+    refits: Sequence[Calibration | None],
     source: Tensor,
     generator: torch.Generator,
 ) -> Tensor:
-    """Percentiles over resampled rows and refitted calibrations."""
-    values = []
-    for calibration in calibrations:
-        rows = torch.randint(len(logits), (len(logits),), generator=generator)
-        weights = torch.bincount(rows, minlength=len(logits)).double()
-        found, _ = search(_ratios(logits, calibration, source), weights)
-        values.append(found.prior if found.lambda_ is None else torch.tensor(found.lambda_, dtype=torch.float64))
-    levels = torch.tensor([0.025, 0.975], dtype=torch.float64)
-    return torch.quantile(torch.stack(values), levels, dim=0)
+    """Slopes of the likelihood at the estimate for other samples and other validation sets, (draws, classes).
+
+    Samples are redrawn by random weights (the Bayesian bootstrap): a rare class never loses all of its few samples.
+    """
+    plain, rows = _ratios(logits, refits[0], source), []
+    for refit in refits:
+        ratios = plain if refit is None else _ratios(logits, refit, source)
+        times = torch.empty(len(logits), dtype=torch.float64).exponential_(generator=generator)
+        rows.append(slopes(ratios, weights * times, found.prior))
+    return torch.stack(rows)
+
+
+def _interval(found: PriorFit, redrawn: Tensor, samples: float, generator: torch.Generator) -> Tensor:
+    """Percentiles of the redrawn estimates; those of shares with half a random sample more for each class.
+
+    So shares of known labels would get the interval of Jeffreys, and a class without a sample is not surely absent.
+    """
+    tails = torch.tensor([(1 - LEVEL) / 2, (1 + LEVEL) / 2], dtype=torch.float64)
+    # The k-th of n draws estimates the quantile k / (n + 1).
+    positions = ((tails * (len(redrawn) + 1) - 1) / max(len(redrawn) - 1, 1)).clamp(0, 1)
+    plain = torch.quantile(redrawn, positions, dim=0)
+    if found.lambda_ is not None:
+        return plain
+    halves = torch.randn(redrawn.shape, generator=generator, dtype=torch.float64).square() / 2
+    low, high = torch.quantile(redrawn + halves / samples, positions, dim=0).clamp(max=1)
+    return torch.stack([torch.where(plain[0] > 0, low, 0), high])
+
+
+def _usable(found: PriorFit, samples: float) -> Tensor:
+    """The prior with half a sample at least for each class, if its shares are free."""
+    if found.lambda_ is not None:
+        return found.prior
+    lifted = found.prior.clamp(min=0.5 / samples)
+    return lifted / lifted.sum()
 
 
 def _chi_square_tail(statistic: float, freedom: int) -> float:
