@@ -54,6 +54,16 @@ def no_figure_files(monkeypatch):
     monkeypatch.setattr("balpoe.report.write.figure_bytes", lambda *_: b"")
 
 
+@pytest.fixture
+def ready_processes(monkeypatch):
+    """Have the processes of a training forked from one that has imported everything, instead of started anew."""
+    import processes  # which says what is imported
+    from lightning_fabric.strategies.launchers.multiprocessing import _MultiProcessingLauncher
+
+    start, ready = _MultiProcessingLauncher.__init__, processes.READY.get_start_method()
+    monkeypatch.setattr(_MultiProcessingLauncher, "__init__", lambda self, strategy, **_: start(self, strategy, ready))
+
+
 @pytest.fixture(scope="session")
 def browser():
     """A Chromium that is installed on this machine; none is downloaded."""
