@@ -57,8 +57,9 @@ def no_figure_files(monkeypatch):
 @pytest.fixture
 def ready_processes(monkeypatch):
     """Have the processes of a training forked from one that has imported everything, instead of started anew."""
-    import processes  # which says what is imported
     from lightning_fabric.strategies.launchers.multiprocessing import _MultiProcessingLauncher
+
+    import processes  # which says what is imported
 
     start, ready = _MultiProcessingLauncher.__init__, processes.READY.get_start_method()
     monkeypatch.setattr(_MultiProcessingLauncher, "__init__", lambda self, strategy, **_: start(self, strategy, ready))

@@ -357,7 +357,7 @@ def test_wrong_settings():
 
 
 @pytest.mark.slow
-def test_two_processes_train_as_one(tmp_path):
+def test_two_processes_train_as_one(tmp_path, ready_processes):
     """Without batch normalisation and augmentation: ten losses and the weights, mixup included."""
     data, alone, together = features(), mlp(features()), mlp(features())
     settings = {
@@ -419,7 +419,7 @@ def test_a_run_continues_with_another_number_of_processes_and_says_so(tmp_path, 
 
 
 @pytest.mark.slow
-def test_two_processes_with_batch_normalisation_and_augmentation_end_within_noise():
+def test_two_processes_with_batch_normalisation_and_augmentation_end_within_noise(ready_processes):
     train_set, test_set = load_data("digits-lt", imbalance_ratio=10)
     data = train_set.subset(torch.arange(len(train_set))[::2])
     accuracies = {}

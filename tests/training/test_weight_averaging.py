@@ -138,7 +138,7 @@ def test_a_training_that_was_stopped_goes_on_to_the_same_bits(tmp_path, epochs_b
     assert same_weights(again, straight)
 
 
-def test_of_two_processes_the_statistics_are_those_of_the_first_one_s_rows():
+def test_of_two_processes_the_statistics_are_those_of_the_first_one_s_rows(ready_processes):
     data, network = tiny_data(), resnet()
     train(data, network, devices=2, weight_average_fraction=0.5)
     again = copy.deepcopy(network).train()
