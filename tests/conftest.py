@@ -33,6 +33,11 @@ def pytest_collection_modifyitems(items):
             item.add_marker("slow")
 
 
+def pytest_sessionstart():
+    """Also what is made for several tests is made before the first of them."""
+    torch.set_num_threads(1)
+
+
 @pytest.fixture(autouse=True)
 def _one_thread():
     """Bit equality between two runs wants a fixed number of threads, and the tests run side by side."""
