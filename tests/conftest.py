@@ -33,6 +33,11 @@ def pytest_collection_modifyitems(items):
             item.add_marker("slow")
 
 
+def pytest_sessionstart():
+    """Also what is made for several tests is made before the first of them."""
+    torch.set_num_threads(1)
+
+
 @pytest.fixture(autouse=True)
 def _one_thread():
     """Bit equality between two runs wants a fixed number of threads, and the tests run side by side."""
@@ -52,6 +57,17 @@ def cifar_root() -> Path:
 def no_figure_files(monkeypatch):
     """Reports without the files beside a page, each of which is drawn anew; the page's own drawings stay."""
     monkeypatch.setattr("balpoe.report.write.figure_bytes", lambda *_: b"")
+
+
+@pytest.fixture
+def ready_processes(monkeypatch):
+    """Have the processes of a training forked from one that has imported everything, instead of started anew."""
+    from lightning_fabric.strategies.launchers.multiprocessing import _MultiProcessingLauncher
+
+    import processes  # which says what is imported
+
+    start, ready = _MultiProcessingLauncher.__init__, processes.READY.get_start_method()
+    monkeypatch.setattr(_MultiProcessingLauncher, "__init__", lambda self, strategy, **_: start(self, strategy, ready))
 
 
 @pytest.fixture(scope="session")

@@ -164,10 +164,10 @@ def test_a_disk_that_is_really_full(run, small_disk):
 def test_ctrl_c_on_the_command_line(run, tmp_path, devices):
     """A real Ctrl-C to the whole group of processes; the same command then goes on to the end."""
     command = [
-        "train", "digits-lt", "--epochs", "200", "--width", "8", "--threads", "1", "--checkpoint-seconds", "0",
-        "--runs", str(tmp_path), "--devices", devices,
+        "train", "digits-lt", "--epochs", "200", "--batch-size", "512", "--threads", "1", "--checkpoint-seconds", "0",
+        "--runs", str(tmp_path), "--name", "mine", "--devices", devices,
     ]  # fmt: skip
-    checkpoint = tmp_path / "digits-lt-width-8-epochs-200" / "seed-0" / "checkpoint.pt"
+    checkpoint = tmp_path / "mine" / "seed-0" / "checkpoint.pt"
     whole = [sys.executable, "-m", "balpoe", *command]
     process = subprocess.Popen(whole, stderr=subprocess.PIPE, text=True, start_new_session=True)
     deadline = time.monotonic() + 60
@@ -187,7 +187,7 @@ def test_ctrl_c_on_the_command_line(run, tmp_path, devices):
 
 
 @pytest.mark.slow
-def test_two_devices_on_the_command_line(run, tmp_path):
+def test_two_devices_on_the_command_line(run, tmp_path, ready_processes):
     code, _, _ = run(*QUICK, "--devices", "2", "--device", "cpu", "--name", "two")
     assert code == 0
     code, _, _ = run(*QUICK, "--name", "one")

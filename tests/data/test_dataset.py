@@ -1,3 +1,4 @@
+import functools
 import shutil
 
 import numpy as np
@@ -100,6 +101,14 @@ def test_a_truncated_file(cifar_root, tmp_path):
         load_data("cifar100-lt", tmp_path)
 
 
+@functools.cache
+def official(name, root):
+    """The whole training set, read by torchvision."""
+    from torchvision.datasets import CIFAR10, CIFAR100
+
+    return (CIFAR100 if "100" in name else CIFAR10)(str(root), train=True)
+
+
 @pytest.mark.data
 @pytest.mark.parametrize(
     ("name", "ratio", "total", "first"),
@@ -112,13 +121,11 @@ def test_a_truncated_file(cifar_root, tmp_path):
 )
 def test_the_official_subsets(cifar_root, name, ratio, total, first):
     """The check values of the reference: which samples of class 0, counted within the class, are kept first."""
-    from torchvision.datasets import CIFAR10, CIFAR100
-
     train, test = load_data(name, cifar_root, imbalance_ratio=ratio)
     assert len(train) == total
     assert len(test) == 10_000
     assert len(set(test.class_counts.tolist())) == 1
-    full = (CIFAR100 if "100" in name else CIFAR10)(str(cifar_root), train=True)
+    full = official(name, cifar_root)
     assert train.class_names == tuple(full.classes)
     of_class_0 = np.where(np.array(full.targets) == 0)[0]
     for position, rank in enumerate(first):

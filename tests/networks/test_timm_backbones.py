@@ -29,7 +29,7 @@ FAMILIES = {
     "mobilenetv4_conv_small_035": 32,
     "swin_tiny_patch4_window7_224": 64,
     "swinv2_tiny_window8_256": 64,
-    "swinv2_cr_tiny_224": 224,
+    "swinv2_cr_tiny_224": 64,
     "regnetx_002": 32,
     "regnety_002": 32,
     "vit_tiny_patch16_224": 32,

@@ -11,6 +11,7 @@ import torch
 
 from balpoe import UserError
 from balpoe.training.distributed import check_devices, gathered_rows, launch, led_by_first
+from processes import ready_command
 
 QUICK = ["train", "digits-lt", "--epochs", "2", "--threads", "1", "--device", "cpu", "--runs"]
 
@@ -40,7 +41,7 @@ class Gather:
 
 
 @pytest.mark.slow
-def test_rows_of_three_processes_come_back_in_order_and_once():
+def test_rows_of_three_processes_come_back_in_order_and_once(ready_processes):
     lengths, ours = (100_000, 7, 3, 2, 1), network()
     result = launch(Gather(lengths), ours, device="cpu", precision="32-true", devices=3)
     assert result["rank"] == 0
@@ -82,7 +83,7 @@ class Fail:
         ("killed", UserError, "ended from outside .process 1 terminated with signal SIGKILL.; run the same command"),
     ],
 )
-def test_a_process_that_dies_ends_all_and_its_error_is_shown(how, error, sentence):
+def test_a_process_that_dies_ends_all_and_its_error_is_shown(ready_processes, how, error, sentence):
     started = time.monotonic()
     with pytest.raises(error, match=sentence):
         together(Fail(how), devices=2)
@@ -142,8 +143,8 @@ def test_torchrun(tmp_path, alone, capsys):
     assert "is finished already" in capsys.readouterr().out
 
 
-def srun(arguments, tasks):
-    """Start what srun would start on one machine."""
+def srun(arguments, tasks, folder):
+    """Start what srun would start on one machine; each task prints to files of its number in the folder."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -153,13 +154,7 @@ def srun(arguments, tasks):
         "SLURM_NTASKS_PER_NODE": str(tasks), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port),
     }  # fmt: skip
     return [
-        subprocess.Popen(
-            [sys.executable, "-m", "balpoe", *arguments],
-            env={**os.environ, **same, "SLURM_PROCID": str(rank), "SLURM_LOCALID": str(rank)},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
+        ready_command(arguments, folder / str(rank), {**same, "SLURM_PROCID": str(rank), "SLURM_LOCALID": str(rank)})
         for rank in range(tasks)
     ]
 
@@ -167,29 +162,31 @@ def srun(arguments, tasks):
 @pytest.mark.slow
 def test_srun(tmp_path, alone):
     """Two processes: the first one speaks and writes, the other ends quietly, with exit code 0."""
-    processes = srun([*QUICK, str(tmp_path)], 2)
-    outputs = [process.communicate(timeout=300) for process in processes]
-    assert [process.returncode for process in processes] == [0, 0], outputs
-    assert outputs[0][0].count("Next: ") == 1
-    for stdout, stderr in outputs[1:]:
-        assert all(line.startswith("[Gloo]") for line in stdout.splitlines())  # torch's own
-        assert not stderr
-    same_run(tmp_path, alone)
+    processes = srun([*QUICK, str(tmp_path / "runs")], 2, tmp_path)
+    for process in processes:
+        process.join(300)
+    outputs = [(tmp_path / f"{rank}.{suffix}").read_text() for rank in (0, 1) for suffix in ("out", "err")]
+    assert [process.exitcode for process in processes] == [0, 0], outputs
+    assert outputs[0].count("Next: ") == 1
+    assert all(line.startswith("[Gloo]") for line in outputs[2].splitlines())  # torch's own
+    assert not outputs[3]
+    same_run(tmp_path / "runs", alone)
 
 
 @pytest.mark.slow
 def test_a_task_of_srun_that_is_killed_ends_the_others(tmp_path):
-    processes = srun([*QUICK[:3], "100000", *QUICK[4:], str(tmp_path), "--checkpoint-seconds", "0"], 2)
+    processes = srun([*QUICK[:3], "100000", *QUICK[4:], str(tmp_path), "--checkpoint-seconds", "0"], 2, tmp_path)
     try:
         while not (tmp_path / "digits-lt-epochs-100000" / "seed-0" / "checkpoint.pt").exists():
-            assert all(process.poll() is None for process in processes)
+            assert all(process.is_alive() for process in processes)
             time.sleep(0.05)
         processes[1].kill()
-        _, stderr = processes[0].communicate(timeout=120)
-        assert processes[0].returncode == 2
+        processes[0].join(120)
+        stderr = (tmp_path / "0.err").read_text()
+        assert processes[0].exitcode == 2
         assert "balpoe: process 0 of the training has lost the others" in stderr
         assert "Traceback" not in stderr
     finally:
         for process in processes:
             process.kill()
-            process.communicate()
+            process.join()

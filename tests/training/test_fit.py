@@ -1,7 +1,7 @@
 import json
 import os
-import subprocess
-import sys
+import pkgutil
+import signal
 import threading
 from pathlib import Path
 
@@ -16,6 +16,7 @@ from balpoe.training.fit import fit_and_predict
 from balpoe.training.loop import Trainer
 from balpoe.training.schedules import Constant, Cosine
 from balpoe.training.settings import FitSettings
+from processes import READY
 from trainings import Stop, features, mlp, resnet, same_weights, tiny_data, train
 
 
@@ -175,36 +176,23 @@ def test_a_crash_at_any_file_operation_resumes_to_the_same_bits(tmp_path, monkey
     assert crashes > 6
 
 
-KILLED = """
-import os, signal, sys, time
-from pathlib import Path
-import balpoe.cli.train_seeds, balpoe.experiments.run_folder, balpoe.training.fit  # once, for all that are forked
-from balpoe.cli.main import main
+def killed_command(place, number, command):
+    """Run a command of ours whose process is killed for good after the `number`-th call of the function at a place."""
+    from balpoe.cli.main import main
 
-def die_at(name, number):
-    real, calls = getattr(os, name), []
+    owner, _, name = place.rpartition(".")
+    owner = pkgutil.resolve_name(owner)
+    real, calls = getattr(owner, name), []
+
     def dying(*arguments):
         calls.append(arguments)
         result = real(*arguments)
         if len(calls) == number:
             os.kill(os.getpid(), signal.SIGKILL)
         return result
-    setattr(os, name, dying)
 
-root, *command = sys.argv[1:]
-for name, number in (("fsync", 9), ("replace", 12), ("replace", 41), ("later", 1)):
-    folder = Path(root, f"{name}-{number}")
-    process = os.fork()
-    if not process:
-        if name != "later":
-            die_at(name, number)
-        os._exit(main([*command, str(folder)]))
-    while name == "later" and not list(folder.rglob("checkpoint.pt")):
-        time.sleep(0.01)
-    if name == "later":
-        os.kill(process, signal.SIGKILL)
-    assert os.waitstatus_to_exitcode(os.waitpid(process, 0)[1]) == -signal.SIGKILL
-"""
+    setattr(owner, name, dying)
+    main(command)
 
 
 @pytest.mark.slow
@@ -212,17 +200,25 @@ def test_sigkill_at_several_moments(tmp_path):
     """The command of the user, killed for good while it writes, between files, and while it trains."""
     from balpoe.cli.main import main
 
-    command = ["train", "digits-lt", "--epochs", "12", "--checkpoint-seconds", "0", "--threads", "1", "--runs"]
+    command = ["train", "digits-lt", "--epochs", "4", "--checkpoint-seconds", "0", "--threads", "1", "--runs"]
     assert main([*command, str(tmp_path / "straight")]) == 0
-    run = Path("digits-lt-epochs-12", "seed-0")
+    run = Path("digits-lt-epochs-4", "seed-0")
     straight = tmp_path / "straight" / run
-    subprocess.run([sys.executable, "-c", KILLED, str(tmp_path), *command], check=True)
-    for moment in ("fsync-9", "replace-12", "replace-41", "later-1"):
-        folder = tmp_path / moment
+    for place, number in (
+        ("os.fsync", 9),
+        ("os.replace", 12),
+        ("os.replace", 17),  # the predictions, after the last epoch
+        ("balpoe.training.step.EagerStep.__call__", 17),
+    ):
+        folder = tmp_path / f"{place}-{number}"
+        process = READY.Process(target=killed_command, args=(place, number, [*command, str(folder)]))
+        process.start()
+        process.join()
+        assert process.exitcode == -signal.SIGKILL
         assert not (folder / run / "evaluation.json").exists()
         assert main([*command, str(folder)]) == 0
         for name in ("model.safetensors", "history.jsonl", "predictions/expert_logits.npy", "evaluation.json"):
-            assert (folder / run / name).read_bytes() == (straight / name).read_bytes(), (moment, name)
+            assert (folder / run / name).read_bytes() == (straight / name).read_bytes(), (place, number, name)
 
 
 @pytest.mark.parametrize("at", [1, 7, 10, 13, 17])  # the last one within the mean of the weights
@@ -358,7 +354,7 @@ def test_wrong_settings():
 
 
 @pytest.mark.slow
-def test_two_processes_train_as_one(tmp_path):
+def test_two_processes_train_as_one(tmp_path, ready_processes):
     """Without batch normalisation and augmentation: ten losses and the weights, mixup included."""
     data, alone, together = features(), mlp(features()), mlp(features())
     settings = {
@@ -420,7 +416,7 @@ def test_a_run_continues_with_another_number_of_processes_and_says_so(tmp_path, 
 
 
 @pytest.mark.slow
-def test_two_processes_with_batch_normalisation_and_augmentation_end_within_noise():
+def test_two_processes_with_batch_normalisation_and_augmentation_end_within_noise(ready_processes):
     train_set, test_set = load_data("digits-lt", imbalance_ratio=10)
     data = train_set.subset(torch.arange(len(train_set))[::2])
     accuracies = {}

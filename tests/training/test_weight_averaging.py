@@ -1,6 +1,7 @@
 """Weights averaged over the last epochs, against trainings that end there and statistics measured batch by batch."""
 
 import copy
+import functools
 
 import pytest
 import torch
@@ -113,15 +114,21 @@ def test_the_last_weights_where_nothing_is_averaged():
     assert not same_weights(networks[0], networks[2])
 
 
+@functools.cache
+def straight_training():
+    """Network and history of a training that nothing stopped."""
+    data, network = tiny_data(), resnet()
+    return network, train(data, network, weight_average_fraction=0.5)
+
+
 @pytest.mark.parametrize("epochs_before", [2, 3, 4])
 def test_a_training_that_was_stopped_goes_on_to_the_same_bits(tmp_path, epochs_before):
     """Before the first epoch that counts, between those, and before the pass for the statistics."""
-    data, straight, again = tiny_data(), resnet(), resnet()
+    data, again, (straight, expected) = tiny_data(), resnet(), straight_training()
     settings = {
         "epochs": 4, "batch_size": 16, "lr": 0.05, "schedule": Cosine(), "device": "cpu", "progress": False,
         "weight_average_fraction": 0.5, "run": tmp_path, "checkpoint_seconds": 0.0,
     }  # fmt: skip
-    expected = train(data, straight, weight_average_fraction=0.5)
     loss, interrupt = BalPoELoss(data.class_counts, (1, -1)), Interrupt()
     history = tmp_path / "history.jsonl"
     steps = fit_and_predict_by_step(resnet(), loss, data, data, FitSettings(**settings), interrupt)
@@ -138,7 +145,7 @@ def test_a_training_that_was_stopped_goes_on_to_the_same_bits(tmp_path, epochs_b
     assert same_weights(again, straight)
 
 
-def test_of_two_processes_the_statistics_are_those_of_the_first_one_s_rows():
+def test_of_two_processes_the_statistics_are_those_of_the_first_one_s_rows(ready_processes):
     data, network = tiny_data(), resnet()
     train(data, network, devices=2, weight_average_fraction=0.5)
     again = copy.deepcopy(network).train()
@@ -247,8 +254,7 @@ def test_a_neighbour_that_takes_its_mean_does_not_change_a_training_s_chances():
 
 
 def test_an_interrupt_in_the_pass_for_the_statistics(tmp_path, monkeypatch):
-    data, straight, again = tiny_data(), resnet(), resnet()
-    expected = train(data, straight, weight_average_fraction=0.5)
+    data, again, (straight, expected) = tiny_data(), resnet(), straight_training()
     interrupt, real = Interrupt(), EagerStep.outputs
 
     def outputs(self, images):

@@ -1,0 +1,27 @@
+"""Processes that are forked from one that has imported torch and us: anew, each would take seconds for that."""
+
+import os
+import sys
+from multiprocessing import get_context
+
+READY = get_context("forkserver")
+READY.set_forkserver_preload(
+    ["pytest", "sklearn.datasets", "balpoe.cli.train_seeds", "balpoe.experiments.run_folder", "balpoe.training.fit"]
+)
+
+
+def ready_command(arguments, output, variables=None):
+    """Start a command of ours, which prints to the files OUTPUT.out and OUTPUT.err."""
+    process = READY.Process(target=_command, args=(arguments, output, variables or {}))
+    process.start()
+    return process
+
+
+def _command(arguments, output, variables):
+    from balpoe.cli.main import main
+
+    os.environ.update(variables)
+    for descriptor, suffix in ((1, "out"), (2, "err")):
+        with open(f"{output}.{suffix}", "wb") as file:
+            os.dup2(file.fileno(), descriptor)
+    sys.exit(main(arguments))
