@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from balpoe.method.intervals import bootstrap, stratified_resample, wilson_interval
+from balpoe.method.intervals import bootstrap, mean_difference_interval, stratified_resample, wilson_interval
 
 
 def test_a_resample_keeps_the_classes_and_draws_evenly():
@@ -59,3 +59,25 @@ def test_wilson_against_published_values():
     low, high = wilson_interval(torch.tensor([81.0, 15, 0, 1]), torch.tensor([263.0, 148, 20, 29]))
     assert low.tolist() == pytest.approx([0.2553, 0.0624, 0.0000, 0.0061], abs=1e-4)
     assert high.tolist() == pytest.approx([0.3662, 0.1605, 0.1611, 0.1718], abs=1e-4)
+
+
+@pytest.mark.parametrize("sizes", [[1] * 40, [1] * 20 + [3] * 20, [2] * 10 + [30] * 10])
+def test_interval_of_a_difference_covers_it_also_with_a_sample_or_two_a_class(sizes):
+    """Two predictors of known accuracies on each class: the true mean difference lies in 93 % of intervals or more."""
+    generator = torch.Generator().manual_seed(0)
+    targets = torch.repeat_interleave(torch.arange(len(sizes)), torch.tensor(sizes))
+    better = torch.linspace(0.0, 0.25, len(sizes), dtype=torch.float64)  # where only the first one is right
+    worse = torch.full_like(better, 0.08)
+    truth, inside = float((better - worse).mean()), 0
+    for _ in range(400):
+        drawn = torch.rand(len(targets), generator=generator, dtype=torch.float64)
+        first, second = better[targets], worse[targets]
+        low, high = mean_difference_interval((drawn < first).double() - (drawn > 1 - second).double(), targets)
+        inside += low <= truth <= high
+    assert 0.93 <= inside / 400 < 1
+
+
+def test_predictors_that_never_differ_may_still_do_so():
+    low, high = mean_difference_interval(torch.zeros(5), torch.arange(5))
+    assert -0.6 < low < -0.1
+    assert high == -low

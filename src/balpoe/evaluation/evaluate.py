@@ -21,7 +21,13 @@ from balpoe.evaluation.metrics import (
 )
 from balpoe.evaluation.predictions import Predictions
 from balpoe.method.ensemble import product_of_experts, shift_prior
-from balpoe.method.intervals import LEAST_EVIDENCE, bootstrap, mean_interval, wilson_interval
+from balpoe.method.intervals import (
+    LEAST_EVIDENCE,
+    bootstrap,
+    mean_difference_interval,
+    mean_interval,
+    wilson_interval,
+)
 from balpoe.method.priors import checked_prior
 from balpoe.old_names import reads_old_names
 
@@ -210,7 +216,9 @@ def compare(
     value = difference(measure.once).squeeze(0).tolist()
     low, high = bootstrap(difference, predictions.targets, num_resamples=num_resamples, seed=seed).tolist()
     rows = zip(value, low, high, strict=True)
-    return {name: row for name, row in zip(_resampled_metrics(), rows, strict=True) if math.isfinite(row[0])}
+    found = {name: row for name, row in zip(_resampled_metrics(), rows, strict=True) if math.isfinite(row[0])}
+    rare = measure.differences_of_rare(ours, theirs)
+    return {name: (row[0], *rare.get(name, row[1:])) for name, row in found.items()}
 
 
 @dataclass(frozen=True)
@@ -281,13 +289,19 @@ class _Measure:
         return found | self._intervals_of_rare(summary)
 
     def _intervals_of_rare(self, summary: _Summary) -> dict[str, tuple[float, float]]:
-        """Intervals of means over classes of which some have too few samples to be resampled."""
         totals, hits = self.totals[self.present], torch.bincount(self.row_of, summary.correct.double())
-        found = {}
-        for name, chosen in self.groups.items():
-            if bool(chosen.any()) and int(totals[chosen].min()) < LEAST_EVIDENCE:
-                found[name] = mean_interval(hits[chosen], totals[chosen])
-        return found
+        return {name: mean_interval(hits[chosen], totals[chosen]) for name, chosen in self._groups_of_rare().items()}
+
+    def differences_of_rare(self, ours: _Summary, theirs: _Summary) -> dict[str, tuple[float, float]]:
+        """95 % intervals of differences of means over classes of which some have too few samples to be resampled."""
+        difference = ours.correct.double() - theirs.correct.double()
+        samples = {name: chosen[self.row_of] for name, chosen in self._groups_of_rare().items()}
+        return {name: mean_difference_interval(difference[rows], self.targets[rows]) for name, rows in samples.items()}
+
+    def _groups_of_rare(self) -> dict[str, Tensor]:
+        """The groups of classes of which some have too few samples to be resampled."""
+        totals, groups = self.totals[self.present], self.groups.items()
+        return {name: rows for name, rows in groups if rows.any() and int(totals[rows].min()) < LEAST_EVIDENCE}
 
     def _per_class(self, correct: Tensor, counts: Tensor) -> Tensor:
         """Accuracy of each class with samples, (rows, classes with samples)."""

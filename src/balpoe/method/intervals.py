@@ -5,7 +5,14 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-__all__ = ["LEAST_EVIDENCE", "bootstrap", "mean_interval", "stratified_resample", "wilson_interval"]
+__all__ = [
+    "LEAST_EVIDENCE",
+    "bootstrap",
+    "mean_difference_interval",
+    "mean_interval",
+    "stratified_resample",
+    "wilson_interval",
+]
 
 RESAMPLED_VALUES = 2**20  # samples of the resamples that are looked at together
 LEAST_EVIDENCE = 4  # samples of a class, below which neither they nor resamples of them say how well it is recognised
@@ -88,6 +95,31 @@ def mean_interval(hits: Tensor, totals: Tensor, level: float = 0.95) -> tuple[fl
     half = z * (smooth * (1 - smooth) / totals).sum().sqrt() / len(hits)
     mean = (hits / totals).mean()
     return max(0.0, float(mean - half)), min(1.0, float(mean + half))
+
+
+def mean_difference_interval(differences: Tensor, targets: Tensor, level: float = 0.95) -> tuple[float, float]:
+    """Return an interval of the mean over the classes of each class's mean difference, sound also for a sample or two.
+
+    Two predictors are right on the same samples, or one of them is. A class's variance is how often they differ there,
+    shrunk to how often they differ anywhere, which is taken to be once more than was seen.
+
+    Args:
+        differences: Difference of each sample, -1, 0 or 1, (samples,).
+        targets: Labels, (samples,).
+        level: Probability of the interval.
+
+    >>> low, high = mean_difference_interval(torch.tensor([1, 0, 0, 0]), torch.tensor([0, 1, 2, 3]))
+    >>> round(low, 2), round(high, 2)
+    (-0.29, 0.79)
+    """
+    _, row_of, totals = torch.unique(targets, return_inverse=True, return_counts=True)
+    values, sizes = differences.double(), totals.double()
+    z = torch.special.ndtri(torch.tensor((1 + level) / 2, dtype=torch.float64))
+    anywhere = (values.square().sum() + 1) / (len(values) + 2)
+    variance = (torch.bincount(row_of, values.square()) + 2 * anywhere) / (sizes + 2)
+    half = z * (variance / sizes).sum().sqrt() / len(sizes)
+    mean = (torch.bincount(row_of, values) / sizes).mean()
+    return max(-1.0, float(mean - half)), min(1.0, float(mean + half))
 
 
 def wilson_interval(hits: Tensor, totals: Tensor, level: float = 0.95) -> Tensor:
