@@ -122,7 +122,7 @@ def _gains_and_losses(subject: Subject, baseline: Subject) -> tuple[str, list[Ta
     random = len(change) / 40
     return (
         f"Against {baseline.name}, {len(up):,} of {len(change):,} classes gained and {len(down):,} lost more than the "
-        f"95 % interval of their test samples tells apart; about {random:.0f} of each would even if the two were the "
+        f"95 % interval of their test samples tells apart; up to {random:.0f} of each would even if the two were the "
         "same. The other differences may be random.",
         tables,
     )
