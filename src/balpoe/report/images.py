@@ -106,7 +106,8 @@ def gallery(images: SampleImages, groups: Sequence[Shown]) -> list[Fragment]:
         if shown := "".join(tag for tag in tags.values() if tag is not None):
             note = f"<small>{html.escape(group.note)}</small>" if group.note else ""
             items.append(f"<li>{shown}<br><bdi>{html.escape(group.words)}</bdi>{note}</li>")
-    found = [Fragment(f'<ul class="images">{"".join(items)}</ul>')] if items else []
+    kind = "images" if all(len(group.rows) == 1 for group in groups) else "images wide"
+    found = [Fragment(f'<ul class="{kind}">{"".join(items)}</ul>')] if items else []
     if missing:
         found.append(_sentence(f"Files that could not be read when this page was made: {', '.join(missing)}."))
     return found
