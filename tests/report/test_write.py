@@ -194,6 +194,17 @@ def test_gains_and_losses_are_those_beyond_their_interval():
     assert f"{len(gained)} of 8 classes gained" in part.sentences[1]
 
 
+def test_classes_without_evidence_are_named_while_they_are_few():
+    for classes, named in ((8, True), (40, False)):
+        made = make(2 * classes, classes)
+        (sentence,) = classes_section(Subject("p", (made,), (full_evaluation(made, (20, 100)),), (20, 100))).sentences[
+            1:
+        ]
+        assert sentence.startswith("Too few test samples, below 4")
+        assert f"{classes} of {classes}" in sentence
+        assert ("7 (2)" in sentence) == named
+
+
 def test_no_group_of_classes_without_a_class(tmp_path, browser):
     """Neither a column nor a row of the page, where all classes are medium-shot."""
     predictions = replace(make(500, 5), class_counts=torch.tensor([90, 80, 70, 60, 50]))

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from balpoe.data.user.split import evidence_lack
+from balpoe.data.user.split import evidence_lack, without_evidence
 from balpoe.method.intervals import wilson_interval
 from balpoe.report.console import mean_and_deviation, prior_uses
 from balpoe.report.inputs import Subject
@@ -18,6 +18,7 @@ from balpoe.report.text import per_cent, per_class, points, range_text, seed_nam
 
 __all__ = ["class_differences", "classes_section", "shifted_section"]
 
+MOST_NAMED = 10  # classes that a sentence names
 MOST_POINTS = 10_000  # classes up to which a page names each point
 
 
@@ -133,6 +134,8 @@ def _without_evidence(subject: Subject) -> list[str]:
     predictions = subject.predictions[0]
     counts = torch.bincount(predictions.targets, minlength=predictions.num_classes)
     lack = evidence_lack(counts, predictions.class_names)
+    if len(without_evidence(counts)) > MOST_NAMED:
+        lack = f"{lack.split(' (')[0]}; the table has the test samples of each"
     return [f"{lack[0].upper()}{lack[1:]}."] if lack else []
 
 
