@@ -77,7 +77,7 @@ def test_an_entry_is_in_tables_and_in_the_explorer(added, tmp_path, browser, no_
     write_report([str(tmp_path / "ours")], tmp_path / "page.html")
     page = browser.new_page(bypass_csp=True)  # the page forbids what wait_for_function does when it must wait
     page.goto((tmp_path / "page.html").as_uri())
-    headings = page.locator("section:nth-of-type(2) table").first.locator("th[scope=col]").all_inner_texts()
+    headings = page.locator("section:first-of-type > .scroll table").first.locator("th[scope=col]").all_inner_texts()
     assert {"margin", "first two %"} <= set(headings)
     page.wait_for_function("window.balpoeExplorer.moves > 0")
     page.get_by_role("button", name="Uniform").click()

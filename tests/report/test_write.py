@@ -19,12 +19,15 @@ from hypothesis import strategies as st
 from balpoe import Predictions, evaluate, load_predictions
 from balpoe.cli.main import main
 from balpoe.data.long_tail import long_tailed_counts
+from balpoe.evaluation.rival import adjusted_rival, paired_difference, verdict
 from balpoe.evaluation.shifted_tests import full_evaluation
 from balpoe.experiments.presets import preset
 from balpoe.experiments.recipe import updated
 from balpoe.experiments.run_folder import train_run
 from balpoe.report.calibration import CALIBRATED, TOO_FEW, experts_section
+from balpoe.report.classes import class_differences, classes_section
 from balpoe.report.confusions import confused_pairs, confusions_section
+from balpoe.report.images import SampleImages
 from balpoe.report.inputs import Subject, read_subjects
 from balpoe.report.render import Figure, Section, Table, html_page, markdown_page
 from balpoe.report.write import report_sections
@@ -96,8 +99,11 @@ def test_numbers_are_those_of_the_runs(page, runs):
     evaluations = [json.loads((runs / "ours" / f"seed-{seed}" / "evaluation.json").read_text()) for seed in (0, 1)]
     mean = sum(100 * evaluation["accuracy"] for evaluation in evaluations) / 2
     assert f"{mean:.1f} ±" in text
-    low, high = (100 * bound for bound in evaluations[0]["intervals"]["accuracy"])
-    assert f"95 % interval (seed-0) {low:.1f} to {high:.1f}" in text
+    balanced = sum(100 * evaluation["balanced_accuracy"] for evaluation in evaluations) / 2
+    low, high = (100 * bound for bound in evaluations[0]["intervals"]["balanced_accuracy"])
+    assert re.search(
+        rf"Balanced accuracy is {balanced:.1f} ± [\d.]+ % \(95 % interval \(seed-0\) {low:.1f} to {high:.1f}\)", text
+    )
     for evaluation in evaluations:
         assert f"{100 * evaluation['few']:.1f}</bdi>" in text
     assert "61,696" in text  # parameters
@@ -108,16 +114,16 @@ def test_numbers_are_those_of_the_runs(page, runs):
 def test_the_sections_come_in_order(page):
     titles = re.findall(r"<h2>(.*?)</h2>", page.read_text(encoding="utf-8"))
     assert titles == [
-        "What was trained on what",
         "The result",
-        "How the training samples are spread",
-        "Frequent and rare classes",
         "Class by class",
         "Can its confidence be trusted?",
         "Are the experts what the theory needs?",
         "What rare classes are taken for",
+        "The most confident errors",
         "Where other classes are common",
         "Try another deployment prior",
+        "How the training samples are spread",
+        "What was trained on what",
         "Seed by seed",
         "How to do it again",
     ]
@@ -135,15 +141,84 @@ def test_every_figure_is_saved_and_has_its_words_and_numbers(page):
         assert len(figure.table.rows) >= 1
 
 
-def test_gains_and_losses_against_the_baseline(page, runs):
-    ours = [json.loads((runs / "ours" / f"seed-{seed}" / "evaluation.json").read_text()) for seed in (0, 1)]
-    theirs = json.loads((runs / "plain" / "seed-0" / "evaluation.json").read_text())
-    change = [
-        100 * ((a + b) / 2 - c)
-        for a, b, c in zip(ours[0]["per_class"], ours[1]["per_class"], theirs["per_class"], strict=True)
-    ]
-    best = max(change)
-    assert f"<bdi>{best:+.1f}</bdi>" in page.read_text(encoding="utf-8")
+def test_the_honest_rival_stands_beside_the_result(page, runs):
+    """Cross-entropy adjusted to the same prior has its row, its difference with an interval, and a verdict."""
+    text = page.read_text(encoding="utf-8")
+    plain = load_predictions(runs / "plain" / "seed-0")
+    rival = evaluate(plain, "uniform", shot_groups=(10, 50), num_resamples=0)
+    assert f"<bdi>plain (cross-entropy), adjusted</bdi></th><td><bdi>{100 * rival.balanced_accuracy:.1f}</bdi>" in text
+    ours = [load_predictions(runs / "ours" / f"seed-{seed}") for seed in (0, 1)]
+    found = paired_difference(ours, [adjusted_rival(plain)], shot_groups=(10, 50))
+    assert verdict("ours", "plain (cross-entropy), adjusted", found) in text
+    first = text.index("<h2>The result"), text.index("Balanced accuracy is"), text.index("On these data ours is")
+    assert list(first) == sorted(first)
+    assert first[-1] < text.index("<svg ") < text.index("<nav ")
+
+
+def test_a_baseline_that_is_no_worse_is_said_to_be_so(tmp_path):
+    """The same classifier as its own rival: no verdict inside the noise, in any place."""
+    ours, theirs = make(300, 10, lambdas=(0,)), make(300, 10, lambdas=(1,))
+    save_npz(tmp_path / "ours.npz", ours)
+    save_npz(tmp_path / "theirs.npz", replace(theirs, expert_logits=theirs.expert_logits + 1e-4))
+    arguments = ["--baseline", str(tmp_path / "theirs.npz"), "--out", str(tmp_path / "r.md")]
+    assert main(["report", str(tmp_path / "ours.npz"), *arguments]) == 0
+    text = (tmp_path / "r.md").read_text(encoding="utf-8")
+    assert "On these data ours is no better than theirs (cross-entropy), adjusted" in text
+    assert "which may be random" in text
+
+
+def test_gains_and_losses_are_those_beyond_their_interval():
+    """Against loops over the samples, two seeds of ours against one."""
+    ours, theirs = [make(400, 8, noise=n, seed=5) for n in (0.2, 0.4)], make(400, 8, lambdas=(1,), seed=5)
+    subjects = [Subject("a", tuple(ours), (), (20, 100)), Subject("b", (theirs,), (), (20, 100))]
+    found = class_differences(*subjects)
+    right = [(each.logits.argmax(1) == each.targets).tolist() for each in (*ours, theirs)]
+    for label, (value, low, high) in enumerate(found):
+        rows = [row for row in range(400) if int(theirs.targets[row]) == label]
+        each = [(right[0][row] + right[1][row]) / 2 - right[2][row] for row in rows]
+        n = len(rows) + 2  # Agresti and Min: half a sample in each cell, two of them the concordant ones
+        variance = (sum(d * d for d in each) + 1 - sum(each) ** 2 / n) / n**2
+        assert value == pytest.approx(sum(each) / len(rows))
+        assert (low, high) == pytest.approx(
+            (sum(each) / n - 1.96 * variance**0.5, sum(each) / n + 1.96 * variance**0.5)
+        )
+    one, other = (
+        Subject(each.name, each.predictions[:1], (full_evaluation(each.predictions[0], (20, 100)),), (20, 100))
+        for each in subjects
+    )
+    gained = {str(label) for label, (_, low, _) in enumerate(class_differences(one, other)) if low > 0}
+    assert gained
+    part = classes_section(one, [other])
+    tables = {table.caption: {row[0] for row in table.rows} for table in part.exhibits if isinstance(table, Table)}
+    assert tables["The classes that gained most"] == gained
+    assert f"{len(gained)} of 8 classes gained" in part.sentences[1]
+
+
+def test_classes_without_evidence_are_named_while_they_are_few():
+    for classes, named in ((8, True), (40, False)):
+        made = make(2 * classes, classes)
+        (sentence,) = classes_section(Subject("p", (made,), (full_evaluation(made, (20, 100)),), (20, 100))).sentences[
+            1:
+        ]
+        assert sentence.startswith("Too few test samples, below 4")
+        assert f"{classes} of {classes}" in sentence
+        assert ("7 (2)" in sentence) == named
+
+
+def test_no_group_of_classes_without_a_class(tmp_path, browser):
+    """Neither a column nor a row of the page, where all classes are medium-shot."""
+    predictions = replace(make(500, 5), class_counts=torch.tensor([90, 80, 70, 60, 50]))
+    path = save_npz(tmp_path / "p.npz", predictions)
+    assert main(["report", path, "--out", str(tmp_path / "p.html")]) == 0
+    tab, complaints, _ = opened(browser, tmp_path / "p.html")
+    headings = tab.locator("#section-0 > .scroll th[scope=col]").all_inner_texts()
+    assert "medium %" in headings
+    assert not {"many %", "few %"} & set(headings)
+    assert tab.locator("[data-metric=medium]").is_visible()
+    assert not tab.locator("[data-metric=few], [data-metric=many]").first.is_visible()
+    assert tab.locator("#section-0 svg").first.inner_html().count("rarest third") == 1
+    assert complaints == []
+    tab.context.close()
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
@@ -154,7 +229,7 @@ def test_the_page_in_a_browser(page, browser, scheme, width):
     )
     assert tab.evaluate("document.documentElement.scrollWidth") <= width
     assert colours(tab.screenshot()) > 20
-    tab.locator("#section-9").scroll_into_view_if_needed()
+    tab.locator("#section-8").scroll_into_view_if_needed()
     assert colours(tab.screenshot()) > 20
     assert tab.locator(".explorer").inner_text().count("%") > 3
     assert complaints == []
@@ -251,7 +326,7 @@ def test_logits_that_are_no_posterior_are_said_to_be_so(tmp_path, capsys):
     assert main(["report", str(tmp_path / "free"), *arguments]) == 0
     words = (tmp_path / "free.md").read_text(encoding="utf-8").replace(sentence, "")
     assert "| as trained |" in words
-    assert "| test set | samples | as trained % |" in words
+    assert "| test set | samples | as trained % (95 % interval) |" in words
     assert not re.search("adjust", words, re.IGNORECASE)
     arguments = ["--prior", "forward-10", "--out", str(tmp_path / "free.html")]
     assert main(["report", str(tmp_path / "free"), *arguments]) == 0
@@ -274,8 +349,8 @@ def test_two_of_one_name_are_told_apart(tmp_path):
     assert main(["report", paths[0], *arguments]) == 0
     text = (tmp_path / "r.md").read_text(encoding="utf-8")
     for folder, score in zip("ab", scores, strict=True):
-        assert f"| {folder}/p.npz | {score:.1f} |" in text
-    assert f"accuracy {scores[0] - scores[1]:+.1f} (" in text
+        assert re.search(rf"\| {folder}/p.npz \| [\d.]+ \| {score:.1f} \|", text)
+    assert f"| accuracy | {scores[0] - scores[1]:+.1f} (" in text
 
 
 def test_experts_with_one_lambda_and_a_class_without_test_samples(tmp_path, browser):
@@ -286,7 +361,7 @@ def test_experts_with_one_lambda_and_a_class_without_test_samples(tmp_path, brow
     text = (tmp_path / "p.html").read_text(encoding="utf-8")
     assert "expert 1, lambda 1" in text
     assert "expert 2, lambda 1" in text
-    assert "over the classes that have a test sample" in text
+    assert "That is the mean over 9 classes" in text
     assert "unknown: a class has no test sample" in text
     tab, complaints, _ = opened(browser, tmp_path / "p.html")
     assert complaints == []
@@ -377,7 +452,7 @@ def test_without_few_shot_classes_the_rarest_third_of_the_score_is_looked_at():
     """Four of ten classes, as in the metric of that name."""
     predictions = make(1000, 10)
     predictions = replace(predictions, class_counts=predictions.class_counts + 20)  # at least 25 each
-    part = confusions_section(Subject("many", (predictions,), (), (20, 100)), "")
+    part = confusions_section(Subject("many", (predictions,), (), (20, 100)), SampleImages())
     assert "the rarest third of the classes" in part.sentences[0]
     assert {row[0] for row in part.exhibits[0].rows} == {"6", "7", "8", "9"}
 

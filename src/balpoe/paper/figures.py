@@ -124,7 +124,7 @@ def _marginals(several: Sequence[dict[str, Any]]) -> Figure:
         marginal = [fmean(values) for values in zip(*marginals, strict=True)]
         plot_marginal(tempered_prior(prior, float(lambda_)).tolist(), marginal, axes)
         axes.set_title(f"expert with lambda {lambda_}" if place else "ensemble", fontsize=10)
-        axes.set_ylabel("" if place else "probability")
+        axes.set_ylabel("" if place else "share, %")
     return figure
 
 

@@ -10,7 +10,7 @@ import torch
 from balpoe.method.priors import class_counts
 from balpoe.report.console import mean_and_deviation
 from balpoe.report.inputs import Subject
-from balpoe.report.plots import plot_marginal, plot_reliability
+from balpoe.report.plots import WIDTH, plot_marginal, plot_reliability
 from balpoe.report.render import Figure, Section, Table
 from balpoe.report.text import lambda_names, seed_name, seeds_score
 
@@ -25,16 +25,16 @@ RANDOM_FACTOR = 2.0  # times what a calibrated expert would show on so few sampl
 def reliability_section(subject: Subject) -> Section:
     """Confidence against accuracy, of the ensemble and of each expert."""
     predictors = _predictors(subject)
-    gap = _overconfidence(subject.evaluations[0]["reliability"])
+    gap, noise = _overconfidence(subject.evaluations[0]["reliability"], len(subject.predictions[0]))
     direction = "more confident than it is right" if gap > 0 else "less confident than it is right"
     text = (
         "When it says 80 %, is it right in 80 % of the cases? On average confidence and accuracy differ by "
         f"{seeds_score(subject, 'ece')} points (ECE), at worst by {seeds_score(subject, 'mce')} (MCE, in one of 15 "
-        "bins)" + (f"; on the whole it is {direction}." if abs(gap) >= 0.005 else ".")
+        "bins)" + (f"; on the whole it is {direction}." if abs(gap) >= max(0.005, noise) else ".")
     )
 
     def draw(figure: Any) -> None:
-        columns = min(4, len(predictors))
+        columns = min(2, len(predictors))
         axes = figure.subplots(-(-len(predictors) // columns), columns, squeeze=False).flatten()
         for place, (name, seeds) in zip(axes, predictors.items(), strict=False):
             plot_reliability(seeds[0]["reliability"], place)
@@ -42,7 +42,7 @@ def reliability_section(subject: Subject) -> Section:
         for place in axes[len(predictors) :]:
             place.remove()
 
-    size = (2.6 * min(4, max(2, len(predictors))), 2.9 * -(-len(predictors) // 4))
+    size = (WIDTH / 2 * min(2, len(predictors)) + 0.3 * (len(predictors) == 1), 2.8 * -(-len(predictors) // 2))
     words = (
         f"Reliability diagrams{seed_name(subject)}: bars of accuracy against confidence, in orange the gap between "
         f"the two, on the diagonal there is none. {text}"
@@ -176,10 +176,13 @@ def _marginals_figure(
     marginals = torch.tensor([seeds[0]["marginal"] for seeds in checks])[:, order].tolist()
 
     def draw(figure: Any) -> None:
-        axes = figure.subplots(1, len(names), squeeze=False, sharey=True)[0]
-        for place, name, prior, marginal in zip(axes, names, priors, marginals, strict=True):
+        axes = figure.subplots(-(-len(names) // 2), min(2, len(names)), squeeze=False, sharey=True).flatten()
+        for place, name, prior, marginal in zip(axes, names, priors, marginals, strict=False):
             plot_marginal(prior, marginal, place)
+            place.set(ylabel="" if place in axes[1::2] else "share, %")
             place.set_title(name, fontsize=9)
+        for place in axes[len(names) :]:
+            place.remove()
 
     columns = [column for pair in zip(priors, marginals, strict=True) for column in pair]
     rows = [
@@ -188,9 +191,11 @@ def _marginals_figure(
     ]
     headings = ["class", *(f"{name}: {kind}" for name in names for kind in ("prior", "average"))]
     alt = f"The average prediction of each expert{seed_name(subject)} beside the prior it was trained for. {words}"
-    return Figure("experts", draw, (2.8 * max(2, len(names)), 3), alt, Table(headings, rows))
+    return Figure("experts", draw, (WIDTH, 2.5 * -(-len(names) // 2)), alt, Table(headings, rows))
 
 
-def _overconfidence(bins: dict[str, list[float]]) -> float:
-    rows = zip(bins["share"], bins["confidence"], bins["accuracy"], strict=True)
-    return sum(share * (confidence - accuracy) for share, confidence, accuracy in rows)
+def _overconfidence(bins: dict[str, list[float]], samples: int) -> tuple[float, float]:
+    """Mean confidence less accuracy, and how far from 0 it is in one of 20 such samples of a calibrated classifier."""
+    rows = list(zip(bins["share"], bins["confidence"], bins["accuracy"], strict=True))
+    variance = sum(share * confidence * (1 - confidence) for share, confidence, _ in rows) / samples
+    return sum(share * (confidence - accuracy) for share, confidence, accuracy in rows), 1.96 * math.sqrt(variance)

@@ -1,25 +1,20 @@
-"""What rare classes are mistaken for."""
-
-import base64
-import html
-from collections.abc import Sequence
+"""What is mistaken for what: of rare classes, and with most confidence."""
 
 import torch
 from torch import Tensor
 
-from balpoe.data.png import png
-from balpoe.data.registry import load_data
-from balpoe.errors import UserError
 from balpoe.evaluation.metrics import rarest_third
 from balpoe.evaluation.predictions import Predictions
-from balpoe.experiments.recipe import updated
+from balpoe.method.ensemble import product_of_experts
+from balpoe.report.images import SampleImages, Shown, gallery
 from balpoe.report.inputs import Subject
-from balpoe.report.render import Exhibit, Fragment, Section, Table
-from balpoe.report.text import group_masks
+from balpoe.report.render import Section, Table
+from balpoe.report.text import group_masks, seed_name
 
-__all__ = ["confused_pairs", "confusions_section"]
+__all__ = ["confident_errors", "confident_errors_section", "confused_pairs", "confusions_section"]
 
-EXAMPLES = 4  # images of a confused pair
+PAIRS_SHOWN, EXAMPLES = 6, 2  # pairs of classes with images, and images of each
+ERRORS = 12  # confident ones
 
 
 def confused_pairs(predictions: Predictions, rare: Tensor, most: int = 10) -> list[tuple[int, int, Tensor]]:
@@ -44,7 +39,7 @@ def confused_pairs(predictions: Predictions, rare: Tensor, most: int = 10) -> li
             for key in pairs[first]]  # fmt: skip
 
 
-def confusions_section(subject: Subject, data_root: str) -> Section:
+def confusions_section(subject: Subject, images: SampleImages) -> Section:
     """What rare classes are taken for, with images where they are at hand."""
     predictions = subject.predictions[0]
     few = group_masks(subject)["few"]
@@ -67,31 +62,53 @@ def confusions_section(subject: Subject, data_root: str) -> Section:
         f"{int(totals[true])} test samples."
     )
     headings = ["true class", "taken for", "test samples", "training samples", "training samples of the other"]
-    exhibits: list[Exhibit] = [Table(headings, rows), *_images(subject, pairs[:6], data_root)]
-    return Section("What rare classes are taken for", [text], exhibits)
+    shown = [Shown(samples[:EXAMPLES].tolist(), _words(predictions, *pair)) for *pair, samples in pairs[:PAIRS_SHOWN]]
+    return Section("What rare classes are taken for", [text], [Table(headings, rows, words=2), *gallery(images, shown)])
 
 
-def _images(subject: Subject, pairs: Sequence[tuple[int, int, Tensor]], data_root: str) -> list[Fragment]:
-    """Test images of the pairs, where the data set is at hand and is made of images."""
-    if not subject.runs:
-        return []
-    recipe = updated(subject.runs[0].recipe(), {"data_root": data_root} if data_root else {})
-    try:
-        _, test = load_data(
-            recipe.dataset, recipe.data_root or None, imbalance_ratio=recipe.imbalance_ratio, profile=recipe.profile,
-            validation=recipe.validation,
-        )  # fmt: skip
-    except UserError:
-        return [Fragment("<p>The test images were not at hand when this page was made.</p>")]
+def confident_errors(predictions: Predictions, most: int = ERRORS) -> list[tuple[int, int, float]]:
+    """Return the wrong answers that were given with most confidence: sample, answer, confidence.
+
+    >>> logits = torch.tensor([[[9.0, 0.0]], [[1.0, 0.0]], [[8.0, 0.0]]])
+    >>> found = confident_errors(Predictions(logits, torch.tensor([0, 1, 1]), [50, 5], [0.0]))
+    >>> [(sample, answer, round(confidence, 2)) for sample, answer, confidence in found]
+    [(2, 0, 1.0), (1, 0, 0.73)]
+    """
+    parts = []
+    for rows in predictions.blocks():
+        probabilities = product_of_experts(predictions.expert_logits[rows].double()).softmax(dim=1)
+        parts.append(torch.stack(probabilities.max(dim=1)))
+    confidence, answers = torch.cat(parts, dim=1)
+    wrong = (answers.long() != predictions.targets).nonzero().flatten()
+    order = wrong[torch.argsort(confidence[wrong], descending=True, stable=True)][:most]
+    return [(int(row), int(answers[row]), float(confidence[row])) for row in order]
+
+
+def confident_errors_section(subject: Subject, images: SampleImages) -> Section:
+    """The wrong answers it was surest of, with their images."""
+    title = "The most confident errors"
     predictions = subject.predictions[0]
-    if test.images.ndim != 4 or not torch.equal(test.targets, predictions.targets):
-        return []
-    items = []
-    for true, answer, samples in pairs:
-        names = html.escape(f"{predictions.class_names[true]}, taken for {predictions.class_names[answer]}")
-        images = "".join(
-            f'<img src="data:image/png;base64,{base64.b64encode(png(test.images[row])).decode()}" alt="{names}">'
-            for row in samples[:EXAMPLES].tolist()
-        )
-        items.append(f"<li>{images}<br><bdi>{names}</bdi></li>")
-    return [Fragment(f'<ul class="images">{"".join(items)}</ul>')]
+    found = confident_errors(predictions)
+    if not found:
+        return Section(title, ["No test sample is mistaken."])
+    names, counts = predictions.class_names, predictions.class_counts
+    pairs = [(int(predictions.targets[row]), answer) for row, answer, _ in found]
+    rows = [
+        [names[true], names[answer], f"{100 * confidence:.1f} %", f"{int(counts[true]):,}", f"{row:,}"]
+        for (true, answer), (row, _, confidence) in zip(pairs, found, strict=True)
+    ]
+    text = (
+        f"The wrong answers it was surest of{seed_name(subject)}. Look at them first: they show wrong labels, samples "
+        "of two things, and classes that are hard to tell apart."
+    )
+    shown = [
+        Shown([row], _words(predictions, *pair), f"confidence {100 * confidence:.1f} %")
+        for pair, (row, _, confidence) in zip(pairs, found, strict=True)
+    ]
+    table = Table(["true class", "taken for", "confidence", "training samples", "test sample, from 0"], rows, words=2)
+    seen = gallery(images, shown) if images.samples is not None else []  # why not is said above
+    return Section(title, [text], [*seen, table])
+
+
+def _words(predictions: Predictions, true: int, answer: int) -> str:
+    return f"{predictions.class_names[true]}, taken for {predictions.class_names[answer]}"

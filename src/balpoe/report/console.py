@@ -10,7 +10,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from balpoe.evaluation.catalogue import METRICS
+from balpoe.evaluation.catalogue import METRICS, OfClasses
 
 __all__ = [
     "console",
@@ -76,8 +76,13 @@ def print_scores(
 def score_table(
     rows: Mapping[str, Sequence[Mapping[str, Any]]], columns: Sequence[str] = ()
 ) -> tuple[list[str], list[list[str]]]:
-    """Return headings and rows of scores, from names to the evaluations of each seed."""
-    columns = columns or [name for name, metric in METRICS.items() if metric.in_tables]
+    """Return headings and rows of scores, from names to the evaluations of each seed; no group of classes is empty."""
+    everything = [each for several in rows.values() for each in several]
+    columns = [
+        name
+        for name in columns or (name for name, metric in METRICS.items() if metric.in_tables)
+        if not isinstance(METRICS[name].of, OfClasses) or any(each.get(name) is not None for each in everything)
+    ]
     headings = ["", *(METRICS[name].heading for name in columns)]
     return headings, [[label, *(score_text(several, name) for name in columns)] for label, several in rows.items()]
 

@@ -8,9 +8,13 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import numpy as np
 from matplotlib import rc_context
 from matplotlib.axes import Axes
+from matplotlib.axis import Axis
+from matplotlib.collections import PathCollection
 from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 __all__ = [
     "figure_bytes",
@@ -33,19 +37,29 @@ COLOURS = ("#999999", "#E69F00", "#56B4E9", "#0072B2", "#D55E00", "#009E73", "#C
 MARKERS = "osD^vP*"
 METHOD_COLOURS = ("#0072B2", "#999999", "#009E73", "#E69F00", "#CC79A7", "#56B4E9", "#D55E00")
 LONGEST_LABEL = 45  # letters in a legend
+SHORT_LABEL = 24  # letters of which two stand side by side
 GROUP_COLOURS = {"many": "#0072B2", "medium": "#E69F00", "few": "#D55E00"}
 INK = "#010203"  # stands for the page's own text colour in an inline drawing
 MANY_POINTS = 1000  # from here on points are drawn as a bitmap inside the drawing
+SMALL_POINTS = 200  # from here on they are smaller, so that they do not cover each other
+WIDTH = 5.0  # inches: on a phone a figure of a page is as wide as this, and its letters can be read
 Drawing = Callable[[Figure], None]
+Estimate = tuple[float, float | None, float | None]
+"""A value and, where it is known, its interval."""
 
 
-def inline_svg(draw: Drawing, size: tuple[float, float], name: str) -> str:
-    """Return a figure as an SVG element for a page: transparent, its text real text in the page's own colour."""
+def inline_svg(draw: Drawing, size: tuple[float, float], name: str) -> tuple[str, list[tuple[float, float]]]:
+    """Return a figure as an SVG element for a page, and where its points are.
+
+    The drawing is transparent, its text real text in the page's own colour. The points are those of its scatter plots,
+    one after another, in the units of the drawing.
+    """
     colours: dict[Any, str] = dict.fromkeys(
         ("text.color", "axes.labelcolor", "axes.edgecolor", "xtick.color", "ytick.color"), INK
     )
     with rc_context({**colours, "svg.fonttype": "none", "svg.hashsalt": name, "font.family": "sans-serif"}):
-        text = figure_bytes(draw, size, "svg").decode()
+        figure, data = _drawn(draw, size, "svg")
+    text = data.decode()
     text = re.sub(r"^.*?(?=<svg )|<metadata>.*?</metadata>|<style.*?</style>", "", text, flags=re.DOTALL)
     used = set(re.findall(r'(?:url\(#|href="#)([^)"]+)', text))
     # A page holds several figures: names that only this one uses, and those of another must not meet.
@@ -59,11 +73,23 @@ def inline_svg(draw: Drawing, size: tuple[float, float], name: str) -> str:
         text,
         count=1,
     )
-    return text.replace(INK, "currentColor")
+    return text.replace(INK, "currentColor"), _points(figure)
 
 
 def figure_bytes(draw: Drawing, size: tuple[float, float], kind: str) -> bytes:
     """Return a figure as a file: "png", or "svg"."""
+    return _drawn(draw, size, kind)[1]
+
+
+def _points(figure: Figure) -> list[tuple[float, float]]:
+    """Where the points of all scatter plots are, in 1/72 inch from the upper left corner."""
+    scatters = [(axes, each) for axes in figure.axes for each in axes.collections if isinstance(each, PathCollection)]
+    places = [axes.transData.transform(each.get_offsets()) * 72 / figure.dpi for axes, each in scatters]
+    height = 72 * figure.get_figheight()
+    return [(round(x, 1), round(height - y, 1)) for part in places for x, y in part.tolist()]
+
+
+def _drawn(draw: Drawing, size: tuple[float, float], kind: str) -> tuple[Figure, bytes]:
     figure = Figure(figsize=size, layout="constrained")
     stream = io.BytesIO()
     options = {"metadata": {"Date": None, "Creator": None}} if kind == "svg" else {"dpi": 120}
@@ -71,7 +97,31 @@ def figure_bytes(draw: Drawing, size: tuple[float, float], kind: str) -> bytes:
         warnings.filterwarnings("ignore", message="Glyph")  # a name in a script that the font does not have
         draw(figure)
         figure.savefig(stream, format=kind, transparent=kind == "svg", **options)
-    return stream.getvalue()
+    return figure, stream.getvalue()
+
+
+def _ends(estimate: Estimate) -> tuple[float, float, float]:
+    """A value and the ends of its interval, which is the value alone where none is known."""
+    value, low, high = estimate
+    return value, value if low is None else low, value if high is None else high
+
+
+def _plain_log(axis: Axis, scale: float = 1.0) -> None:
+    """Give a logarithmic axis plain numbers: 1, 2, 5, 10 and not powers; fewer where it is long."""
+    low, high = axis.get_view_interval()
+    steps = (1, 2, 5) if low > 0 and high / low < 500 else (1,)
+    axis.set_major_locator(LogLocator(subs=steps))
+    axis.set_major_formatter(FuncFormatter(lambda value, _: _plain_number(scale * value)))
+    axis.set_minor_formatter(NullFormatter())
+
+
+def _plain_number(value: float) -> str:
+    """A number with two digits that matter, never with an exponent.
+
+    >>> _plain_number(2000.0), _plain_number(0.05), _plain_number(0.00002)
+    ('2,000', '0.05', '0.00002')
+    """
+    return f"{value:,.0f}" if value >= 1 else f"{value:.{1 - math.floor(math.log10(value))}f}".rstrip("0")
 
 
 def _label(name: str) -> str:
@@ -95,22 +145,41 @@ def plot_class_counts(class_counts: Sequence[int], groups: Mapping[str, Sequence
                 color=GROUP_COLOURS[name], label=f"{name}: {len(places):,} classes",
             )  # fmt: skip
     axes.set(xlabel="classes, most frequent first", ylabel="training samples", xlim=(0, len(order)))
-    axes.set_yscale("log") if min(class_counts) > 0 and max(class_counts) > 20 * min(class_counts) else None
+    if min(class_counts) > 0 and max(class_counts) > 20 * min(class_counts):
+        axes.set_yscale("log")
+        _plain_log(axes.yaxis)
+    else:
+        axes.yaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
     axes.legend(frameon=False)
 
 
-def plot_groups(methods: Mapping[str, Sequence[float | None]], axes: Axes) -> None:
-    """Draw the accuracy (fractions) on all, many-, medium- and few-shot classes as bars, one colour per method."""
-    width = 0.8 / len(methods)
+def plot_groups(groups: Sequence[str], methods: Mapping[str, Sequence[Estimate | None]], axes: Axes) -> None:
+    """Draw accuracies (fractions) with their intervals, one row per method and group of classes.
+
+    Args:
+        groups: Names of the groups of classes, from top to bottom.
+        methods: Accuracy on each group, None where it has no class, by the name of the method.
+        axes: Axes to draw on.
+    """
+    step = 0.8 / len(methods)
     for number, (name, values) in enumerate(methods.items()):
-        places = [place + (number - (len(methods) - 1) / 2) * width for place in range(len(values))]
-        heights = [0 if value is None else 100 * value for value in values]
-        colour = METHOD_COLOURS[number % len(METHOD_COLOURS)]
-        bars = axes.bar(places, heights, width=0.92 * width, color=colour, label=_label(name))
-        axes.bar_label(bars, ["-" if v is None else f"{100 * v:.1f}" for v in values], fontsize=8, padding=2)
-    axes.set_xticks(range(4), ["all", "many", "medium", "few"])
-    axes.set(ylabel="accuracy, %", ylim=(0, 108))
-    axes.legend(frameon=False, fontsize=8, loc="lower left", bbox_to_anchor=(0, 1), ncols=3)
+        colour, marker = METHOD_COLOURS[number % len(METHOD_COLOURS)], MARKERS[number % len(MARKERS)]
+        shown = [(place + (number - (len(methods) - 1) / 2) * step, each) for place, each in enumerate(values) if each]
+        rows = [y for y, _ in shown]
+        dots, starts, ends = ([100 * _ends(each)[part] for _, each in shown] for part in range(3))
+        axes.hlines(rows, starts, ends, color=colour, linewidth=1.6)
+        axes.plot(dots, rows, marker=marker, color=colour, linestyle="none", markersize=5, label=_label(name))
+        for y, dot, end in zip(rows, dots, ends, strict=True):
+            axes.annotate(f"{dot:.1f}", (end, y), (4, 0), textcoords="offset points", va="center", fontsize=8)
+    for place in range(1, len(groups), 2):
+        axes.axhspan(place - 0.5, place + 0.5, color=INK, alpha=0.05, linewidth=0)
+    axes.set_yticks(range(len(groups)), groups)
+    axes.tick_params("y", length=0)
+    axes.set(xlabel="accuracy, %", ylim=(len(groups) - 0.5, -0.5))
+    axes.margins(x=0.12)
+    axes.set_xlim(max(0.0, axes.get_xlim()[0]), axes.get_xlim()[1])
+    columns = 1 if max(map(len, methods)) > SHORT_LABEL else 2
+    axes.legend(frameon=False, fontsize=9, loc="lower left", bbox_to_anchor=(0, 1), ncols=columns)
 
 
 def plot_accuracy_by_count(
@@ -121,13 +190,16 @@ def plot_accuracy_by_count(
         shown = [label for label, value in enumerate(values) if value is not None]
         colour, marker = (COLOURS[3], "o") if number == 0 else (COLOURS[4], "x")
         axes.scatter(
-            [class_counts[label] for label in shown], [100 * (values[label] or 0) for label in shown], s=18, alpha=0.7,
+            [class_counts[label] for label in shown], [100 * (values[label] or 0) for label in shown], alpha=0.7,
+            s=18 if len(shown) <= SMALL_POINTS else 7, linewidth=0.8,
             color=colour, marker=marker, label=_label(name), rasterized=len(shown) > MANY_POINTS,
         )  # fmt: skip
     axes.set(xlabel="training samples of the class", ylabel="accuracy, %", ylim=(-3, 103))
-    axes.set_xscale("log") if min(class_counts) > 0 else None
+    if min(class_counts) > 0:
+        axes.set_xscale("log")
+        _plain_log(axes.xaxis)
     axes.grid(alpha=0.3)
-    axes.legend(frameon=False, fontsize=8)
+    axes.legend(frameon=False, fontsize=9, loc="lower left", bbox_to_anchor=(0, 1))
 
 
 def plot_marginal(prior: Sequence[float], marginal: Sequence[float], axes: Axes) -> None:
@@ -135,17 +207,20 @@ def plot_marginal(prior: Sequence[float], marginal: Sequence[float], axes: Axes)
     places = range(1, len(prior) + 1)
     axes.plot(places, marginal, color=COLOURS[1], linewidth=1, label="average prediction")
     axes.plot(places, prior, color=COLOURS[3], linewidth=1.8, linestyle="--", label="its prior")
-    axes.set(xlabel="class, most frequent first", yscale="log")
+    axes.set(xlabel="class, most frequent first", ylabel="share, %", yscale="log")
+    _plain_log(axes.yaxis, scale=100)
     axes.grid(alpha=0.3)
     axes.legend(frameon=False, fontsize=8)
 
 
-def plot_shifted(names: Sequence[str], curves: Mapping[str, Sequence[float]], axes: Axes) -> None:
+def plot_shifted(names: Sequence[str], curves: Mapping[str, Sequence[Estimate]], axes: Axes) -> None:
     """Draw accuracies (fractions) on test sets of several label distributions, one line per way to predict."""
     for number, (name, values) in enumerate(curves.items()):
-        heights = [100 * value for value in values]
-        axes.plot(names, heights, color=COLOURS[(4, 3)[number % 2]], marker=MARKERS[number], label=name)
-    axes.tick_params("x", rotation=35)
+        middle, low, high = (100 * np.array([_ends(each)[part] for each in values]) for part in range(3))
+        colour = COLOURS[(4, 3)[number % 2]]
+        axes.plot(names, middle, color=colour, marker=MARKERS[number], label=name)
+        axes.fill_between(names, low, high, color=colour, alpha=0.12, linewidth=0)
+    axes.set_xticks(range(len(names)), names, rotation=40, ha="right", rotation_mode="anchor", fontsize=9)
     axes.set(ylabel="accuracy, %")
     axes.grid(alpha=0.3)
     axes.legend(frameon=False)

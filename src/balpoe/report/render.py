@@ -8,11 +8,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from importlib import resources
 
+from balpoe.report.page_data import script_json
 from balpoe.report.plots import Drawing, inline_svg
 
 __all__ = ["Code", "Exhibit", "Figure", "Fragment", "Section", "Table", "html_page", "markdown_page"]
 
 MOST_TABLE_ROWS = 300  # of a table on the page: a reader looks at no more, and a phone bears no more
+REM_OF_AN_INCH = 6.8  # at most, on a wide screen: letters of a drawing are then about as large as those of the page
 
 
 @dataclass(frozen=True)
@@ -22,6 +24,10 @@ class Table:
     headings: Sequence[str]
     rows: Sequence[Sequence[str]]
     caption: str = ""
+    search: str = ""
+    """What its rows are, such as "class", if the page is to find them by their names."""
+    words: int = 1
+    """How many of the first columns are words; the others are numbers."""
 
 
 @dataclass(frozen=True)
@@ -34,6 +40,8 @@ class Figure:
     size: tuple[float, float]
     alt: str
     table: Table
+    points: Sequence[str] = ()
+    """What the page says about each point of its scatter plots, where a reader points at it."""
 
 
 @dataclass(frozen=True)
@@ -69,7 +77,8 @@ def html_page(title: str, sections: Sequence[Section], styles: str = "", scripts
     contents = "".join(
         f'<li><a href="#section-{n}">{_text(section.title)}</a></li>' for n, section in enumerate(sections)
     )
-    body = "\n".join(_section_html(number, section) for number, section in enumerate(sections))
+    opening, *others = (_section_html(number, section) for number, section in enumerate(sections))
+    body = "\n".join([opening, f'<nav aria-label="Contents"><ol>{contents}</ol></nav>', *others])
     return f"""<!DOCTYPE html>
 <html lang="en">
 <head>
@@ -83,7 +92,7 @@ def html_page(title: str, sections: Sequence[Section], styles: str = "", scripts
 </head>
 <body>
 <a class="skip" href="#section-0">Skip to the report</a>
-<header><h1>{_name(title)}</h1><nav aria-label="Contents"><ol>{contents}</ol></nav></header>
+<header><h1>{_name(title)}</h1></header>
 <main>
 {body}
 </main>
@@ -120,26 +129,51 @@ def _exhibit_html(exhibit: Exhibit) -> str:
         )
     if isinstance(exhibit, Fragment):
         return exhibit.html
+    return _figure(exhibit)
+
+
+def _figure(figure: Figure) -> str:
+    drawing, places = inline_svg(figure.draw, figure.size, figure.name)
+    texts = zip(places, figure.points, strict=True) if figure.points else ()
+    points = [[*place, text] for place, text in texts]
+    data = f'<script type="application/json" class="points">{script_json(points)}</script>' if points else ""
     return (
-        f'<figure><div class="drawing" tabindex="0" role="img" aria-label="{_text(exhibit.alt)}">'
-        f"{inline_svg(exhibit.draw, exhibit.size, exhibit.name)}</div>"
-        f"<details><summary>The numbers of this figure</summary>{_table(exhibit.table)}</details></figure>"
+        f'<figure><div class="drawing" style="max-width: {REM_OF_AN_INCH * figure.size[0]:.1f}rem" tabindex="0" '
+        f'role="img" aria-label="{_text(figure.alt)}">{drawing}{data}</div>'
+        f"<details{' open' if figure.table.search else ''}><summary>The numbers of this figure</summary>"
+        f"{_table(figure.table)}</details></figure>"
     )
 
 
 def _table(table: Table) -> str:
     caption = f"<caption>{_name(table.caption)}</caption>" if table.caption else ""
-    head = "".join(f'<th scope="col">{_text(heading)}</th>' for heading in table.headings)
+    kinds = [' class="word"' if place < table.words else "" for place in range(len(table.headings))]
+    head = "".join(
+        f'<th scope="col"{kind}>{_text(heading)}</th>' for heading, kind in zip(table.headings, kinds, strict=True)
+    )
     rows = "".join(
-        f'<tr><th scope="row">{_name(first)}</th>{"".join(f"<td>{_name(cell)}</td>" for cell in rest)}</tr>'
+        f'<tr><th scope="row">{_name(first)}</th>'
+        f"{''.join(f'<td{kind}>{_name(cell)}</td>' for cell, kind in zip(rest, kinds[1:], strict=True))}</tr>"
         for first, *rest in table.rows[:MOST_TABLE_ROWS]
     )
     left = len(table.rows) - MOST_TABLE_ROWS
-    more = f"<p>And {left:,} more rows, which are left out here.</p>" if left > 0 else ""
+    more = f"<p>And {left:,} more rows, which are left out here.</p>" if left > 0 and not table.search else ""
     what = table.caption or ", ".join(filter(None, table.headings)) or "of facts"
     return (
-        f'<div class="table" tabindex="0" role="region" aria-label="Table: {_text(what)}">'
-        f"<table>{caption}<thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table></div>{more}"
+        f'{_search(table)}<div class="scroll"><div class="sign" aria-hidden="true"></div>'
+        f'<div class="pane" tabindex="0" role="region" aria-label="Table: {_text(what)}">'
+        f"<table>{caption}<thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table></div></div>{more}"
+    )
+
+
+def _search(table: Table) -> str:
+    """A field that finds rows by their names, also those that are too many to be shown at once."""
+    if not table.search:
+        return ""
+    return (
+        f'<div class="search"><label>Find a {_text(table.search)} <input type="search" autocomplete="off"></label> '
+        f'<output aria-live="polite"></output><script type="application/json">'
+        f"{script_json(table.rows[MOST_TABLE_ROWS:])}</script></div>"
     )
 
 

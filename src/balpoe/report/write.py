@@ -7,21 +7,21 @@ from balpoe.errors import UserError
 from balpoe.files import write_file, write_text
 from balpoe.report.calibration import experts_section, reliability_section
 from balpoe.report.classes import classes_section, shifted_section
-from balpoe.report.confusions import confusions_section
+from balpoe.report.confusions import confident_errors_section, confusions_section
 from balpoe.report.explorer.pack import explorer_assets
+from balpoe.report.images import load_images
 from balpoe.report.inputs import Subject, read_subjects
 from balpoe.report.overview import (
     counts_section,
     deployment_section,
     explorer_section,
-    groups_section,
     recipe_section,
-    result_section,
     seeds_section,
     what_section,
 )
 from balpoe.report.plots import figure_bytes
 from balpoe.report.render import Figure, Section, html_page, markdown_page
+from balpoe.report.result import adjusted_subject, result_section
 
 __all__ = ["report_sections", "write_report"]
 
@@ -96,20 +96,21 @@ def report_sections(
 ) -> list[Section]:
     """Return the report, section by section; the first seed is looked at closely, all of them are averaged."""
     beside = [*others, *([baseline] if baseline else [])]
-    sections = [
-        what_section(subject),
-        result_section(subject, beside, baseline),
+    images = load_images(subject, data_root)
+    moved = {each.name: adjusted_subject(each) for each in (subject, *beside)}
+    against = [] if baseline is None else [each for each in (baseline, moved[baseline.name]) if each is not None]
+    return [
+        result_section(subject, beside, baseline, moved),
         *deployment,
-        counts_section(subject),
-        groups_section(subject, beside),
-        classes_section(subject, baseline),
+        classes_section(moved[subject.name] or subject if against else subject, against),
         reliability_section(subject),
         *([] if subject.evaluations[0]["check"] is None else [experts_section(subject)]),
-        confusions_section(subject, data_root),
+        confusions_section(subject, images),
+        confident_errors_section(subject, images),
         shifted_section(subject),
         explorer_section(subject),
+        counts_section(subject),
+        what_section(subject),
+        *([seeds_section(subject)] if len(subject.evaluations) > 1 else []),
+        recipe_section(subject),
     ]
-    if len(subject.evaluations) > 1:
-        sections.append(seeds_section(subject))
-    sections.append(recipe_section(subject))
-    return sections

@@ -16,6 +16,7 @@ from balpoe.errors import UserError
 from balpoe.evaluation.deployment_prior import target_prior
 from balpoe.evaluation.evaluate import evaluate
 from balpoe.evaluation.predictions import Predictions
+from balpoe.method.intervals import mean_difference_interval, mean_interval
 from balpoe.report.explorer.pack import MEASURED, explorer, explorer_assets
 from made_predictions import HOSTILE, make
 
@@ -262,6 +263,24 @@ def test_the_numbers_are_those_of_evaluate(opened):
     agree(page, predictions, held, target_prior("train", predictions))
     page.move(lambda: page.page.get_by_role("button", name="Uniform").click())
     agree(page, predictions, held, target_prior("uniform", predictions))
+
+
+def test_no_verdict_inside_the_noise(opened):
+    """What adjusting brings has the interval of method/intervals.py, where all classes weigh the same, and no more."""
+    few, many = make(60, 20, lambdas=(0.2,), separation=0.5), make(3000, 20, lambdas=(1,))
+    for predictions, words in ((few, "which may be random"), (many, "adjusting gains")):
+        page = opened(page_of(explorer(predictions)))
+        page.slide_to("uniform")
+        right = predictions.answers([target_prior("uniform", predictions)]) == predictions.targets
+        low, high = mean_difference_interval(right[1].double() - right[0].double(), predictions.targets)
+        assert page.state("result.gainError") == pytest.approx((high - low) / 2, rel=1e-4)
+        hits, totals = (
+            torch.bincount(predictions.targets, each.double()) for each in (right[1], torch.ones(len(right[1])))
+        )
+        low, high = mean_interval(hits, totals)
+        assert page.state("result.error") == pytest.approx((high - low) / 2, rel=1e-4)
+        assert f"± {50 * (high - low):.1f} points" in page.text(".explorer-effective")
+        assert words in page.text(".explorer-summary")
 
 
 def test_logits_that_are_no_posterior_are_shown_as_trained_only(opened):

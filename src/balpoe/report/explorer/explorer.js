@@ -8,6 +8,7 @@
   const METRICS = { /* from the catalogue of metrics, when a page is made: name: { perCent, value: function } */ };
   const MOST_CHANGES = 10;
   const FEWEST = 5;
+  const NORMAL = 1.959964; // standard errors on each side of a 95 % interval
   const NUMBER = /^[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?$/i;
 
   // ---- the data ----
@@ -70,6 +71,14 @@
   function trainingPrior(data) {
     const words = "training prior: classes are as frequent as in training";
     return { name: "the training prior", words, values: tested(data, data.train) };
+  }
+
+  // The step of the slider that is nearest to a prior, so that it shows about where the prior lies.
+  function nearestStep(data, values) {
+    const steps = Array.from({ length: 2 * RATIOS.length - 1 }, (_, place) => place - RATIOS.length + 1);
+    const distance = (step) => sliderPrior(data, step).values.reduce((sum, share, label) => sum + Math.abs(share - values[label]), 0);
+    const distances = steps.map(distance);
+    return steps[distances.indexOf(Math.min(...distances))];
   }
 
   function quoted(name) { return `\u201c\u2068${name}\u2069\u201d`; } // isolated: may be written from right to left
@@ -215,6 +224,30 @@
     return 1 / prior.reduce((sum, share, label) => (share > 0 ? sum + (share * share) / data.tested[label] : sum), 0);
   }
 
+  // How far an accuracy under a prior may lie from the true one (95 %); each class with a hit and a miss added (Laplace).
+  function accuracyError(data, { correct }, prior) {
+    const hits = new Float64Array(data.classes);
+    data.targets.forEach((label, row) => { hits[label] += correct[row]; });
+    return errorOf(data, prior, (label) => {
+      const share = (hits[label] + 1) / (data.held[label] + 2);
+      return share * (1 - share);
+    });
+  }
+
+  // The same for a difference on the same samples, as method/intervals.py has it: how often the two differ in a class,
+  // shrunk to how often they differ anywhere.
+  function differenceError(data, first, second, prior) {
+    const differing = new Float64Array(data.classes);
+    data.targets.forEach((label, row) => { differing[label] += first.correct[row] === second.correct[row] ? 0 : 1; });
+    const anywhere = (differing.reduce((a, b) => a + b, 0) + 1) / (data.targets.length + 2);
+    return errorOf(data, prior, (label) => (differing[label] + 2 * anywhere) / (data.held[label] + 2));
+  }
+
+  function errorOf(data, prior, variance) {
+    const term = (sum, share, label) => (share > 0 ? sum + (share * share * variance(label)) / data.tested[label] : sum);
+    return NORMAL * Math.sqrt(prior.reduce(term, 0));
+  }
+
   // ---- the page ----
 
   function percent(value) { return Number.isFinite(value) ? (100 * value).toFixed(1) : "-"; }
@@ -296,6 +329,7 @@
 
     function choose(prior, onSlider) {
       current = prior;
+      if (!onSlider) slider.value = String(nearestStep(data, prior.values));
       root.querySelectorAll("[data-prior]").forEach((button) => {
         const chosen = button.dataset.prior === "train" ? prior.name === "the training prior" : prior.name === "uniform";
         button.setAttribute("aria-pressed", String(chosen));
@@ -319,30 +353,42 @@
       const nothing = Object.fromEntries([...Object.keys(METRICS).map((name) => [name, NaN]), ["bins", []]]);
       const measured = (predicted) => (missing.length ? nothing : measure(data, predicted, prior));
       const asTrained = measured(unmoved);
-      const adjusted = data.source && measured(predict(data, prior.map((share, label) => share / data.source[label])));
+      const moved = data.source && predict(data, prior.map((share, label) => share / data.source[label]));
+      const adjusted = moved && measured(moved);
+      const error = missing.length ? NaN : accuracyError(data, moved || unmoved, prior);
+      const gainError = missing.length || !moved ? NaN : differenceError(data, moved, unmoved, prior);
       part(".explorer-prior").textContent = current.words[0].toUpperCase() + current.words.slice(1);
       const untested = data.names.filter((_, label) => data.tested[label] === 0);
       part(".explorer-problem").textContent = missing.length
         ? `The test set has no sample of ${someNames(missing)}, so nothing can be said about this prior.`
         : untested.length ? `Without a test sample, and left out here: ${someNames(untested)}.` : "";
-      showSummary(adjusted, asTrained);
+      showSummary(adjusted, asTrained, gainError);
       showTable(adjusted, asTrained);
       const effective = missing.length ? NaN : effectiveSamples(data, prior);
-      showEffective(effective);
+      showEffective(effective, error);
       showDiagrams(adjusted, asTrained);
       if (adjusted) showChanges(adjusted, asTrained);
-      window.balpoeExplorer.result = { prior: current.name, adjusted, asTrained, effective };
+      window.balpoeExplorer.result = { prior: current.name, adjusted, asTrained, effective, error, gainError };
     }
 
-    function showSummary(adjusted, asTrained) {
-      const gain = adjusted ? change(adjusted.accuracy, asTrained.accuracy) : 0;
-      const size = `${Math.abs(gain).toFixed(1)} points`;
-      const effect = size === "0.0 points" ? "adjusting changes nothing" : `adjusting ${gain > 0 ? "gains" : "costs"} ${size}`;
+    function showSummary(adjusted, asTrained, error) {
       const numbers = adjusted
-        ? `${percent(adjusted.accuracy)} % adjusted and ${percent(asTrained.accuracy)} % as trained: ${effect}`
+        ? `${percent(adjusted.accuracy)} % adjusted and ${percent(asTrained.accuracy)} % as trained: ${effect(adjusted, asTrained, error)}`
         : `${percent(asTrained.accuracy)} %`;
       part(".explorer-summary").textContent = Number.isNaN(asTrained.accuracy) ? ""
         : `Under ${current.name}, accuracy is ${numbers}.`;
+    }
+
+    // What adjusting does to the accuracy, and no verdict where that may be random.
+    function effect(adjusted, asTrained, error) {
+      const gain = change(adjusted.accuracy, asTrained.accuracy);
+      const size = Math.abs(gain).toFixed(1);
+      if (size === "0.0") return "adjusting changes nothing";
+      const ends = [gain - 100 * error, gain + 100 * error].map((end) => signed(end, true)).join(" to ");
+      const difference = adjusted.accuracy - asTrained.accuracy;
+      return Math.abs(difference) > error
+        ? `adjusting ${gain > 0 ? "gains" : "costs"} ${size} points (95 % interval ${ends})`
+        : `adjusting changes it by ${signed(gain, true)} points (95 % interval ${ends}), which may be random`;
     }
 
     function showTable(adjusted, asTrained) {
@@ -357,15 +403,16 @@
         const members = data.names.map((_, label) => label).filter((label) => data.group[label] === name);
         const share = members.reduce((sum, label) => sum + current.values[label], 0);
         const noun = members.length === 1 ? "class" : "classes";
+        part(`[data-metric="${name}"]`).hidden = members.length === 0;
         part(`[data-metric="${name}"] small`).textContent = `${members.length} ${noun}, ${percent(share)} % of the cases`;
       }
     }
 
-    function showEffective(effective) {
+    function showEffective(effective, error) {
       const samples = data.tested.reduce((a, b) => a + b, 0).toLocaleString("en");
       const worth = Math.round(effective).toLocaleString("en");
       part(".explorer-effective").textContent = Number.isFinite(effective)
-        ? `The ${samples} test samples, weighted to these frequencies, are worth ${worth} equally weighted ones.` : "";
+        ? `The ${samples} test samples, weighted to these frequencies, are worth ${worth} equally weighted ones; they tell the accuracy to \u00b1 ${percent(error)} points (95 % interval).` : "";
     }
 
     function showDiagrams(adjusted, asTrained) {

@@ -6,7 +6,6 @@ Small tables are held whole; of large ones the most probable classes of a strati
 
 import base64
 import html
-import json
 import math
 import re
 from collections.abc import Sequence
@@ -24,6 +23,7 @@ from balpoe.evaluation.deployment_prior import target_prior
 from balpoe.evaluation.metrics import shot_groups as checked_groups
 from balpoe.evaluation.predictions import Predictions
 from balpoe.method.ensemble import checked_source, product_of_experts
+from balpoe.report.page_data import script_json
 
 __all__ = ["Explorer", "asset", "explorer", "explorer_assets"]
 
@@ -81,7 +81,7 @@ def explorer(predictions: Predictions, *, shot_groups: tuple[int, int] = (20, 10
         uses=" ".join(predictions.caveats) or BOTH_USES,
         rows=_metric_rows(),
         note=_note(packed, len(predictions), error, approximate),
-        data=_script_json(_data(packed, predictions, shot_groups, num_bins)),
+        data=script_json(_data(packed, predictions, shot_groups, num_bins)),
     )
     return Explorer(page, approximate, error, len(packed.targets))
 
@@ -279,12 +279,6 @@ def _metric_rows() -> str:
             head = f'<th scope="row">{label}<small>{note}</small></th>'
             rows.append(f'<tr data-metric="{name}">{head}<td></td>{2 * "<td data-adjusted></td>"}</tr>')
     return "\n".join(rows)
-
-
-def _script_json(value: object) -> str:
-    """JSON that cannot end the script element that holds it: no character of markup, ASCII only."""
-    text = json.dumps(value, separators=(",", ":"), allow_nan=False)
-    return text.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e")
 
 
 def _note(packed: _Packed, samples: int, error: float, approximate: bool) -> str:

@@ -1,0 +1,142 @@
+"""The page on a phone and on a desk: what a reader sees of 400 classes, and what answers a finger or a mouse."""
+
+import itertools
+import re
+from dataclasses import replace
+
+import pytest
+
+from balpoe.cli.main import main
+from made_predictions import make
+
+NAMES = tuple(f"species {label}, of the family with a long name" for label in range(400))
+
+
+@pytest.fixture(scope="module")
+def page(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("page")
+    for name, lambdas in (("ours", (1, 0, -1)), ("plain", (1,))):
+        replace(make(800, 400, lambdas=lambdas, noise=0.1), class_names=NAMES).save(folder / name)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("balpoe.report.write.figure_bytes", lambda *_: b"")
+        assert (
+            main(["report", str(folder / "ours"), "--baseline", str(folder / "plain"), "--out", str(folder / "r.html")])
+            == 0
+        )
+    return folder / "r.html"
+
+
+@pytest.fixture(params=[390, 1280], ids=["phone", "desk"])
+def tab(request, page, browser):
+    context = browser.new_context(viewport={"width": request.param, "height": 850}, has_touch=request.param < 500)
+    tab, complaints = context.new_page(), []
+    tab.on("console", lambda message: complaints.append(message.text))
+    tab.on("pageerror", lambda error: complaints.append(str(error)))
+    tab.goto(page.as_uri())
+    yield tab
+    assert complaints == []
+    context.close()
+
+
+def boxes(tab, selector):
+    return [each.bounding_box() for each in tab.locator(selector).all()]
+
+
+def apart(first, second):
+    return (
+        first["x"] + first["width"] <= second["x"] + 0.5
+        or second["x"] + second["width"] <= first["x"] + 0.5
+        or first["y"] + first["height"] <= second["y"] + 0.5
+        or second["y"] + second["height"] <= first["y"] + 0.5
+    )
+
+
+def test_what_a_reader_sees_and_does(tab):
+    width = tab.viewport_size["width"]
+    _it_fits(tab, width)
+    _entries_do_not_collide(tab)
+    _search_finds_a_class(tab)
+    _a_point_has_a_name(tab, width)
+    _the_slider_follows_the_buttons(tab)
+
+
+def _it_fits(tab, width):
+    """Nothing is wider than the screen but what scrolls, and that says so."""
+    tab.locator("details").evaluate_all("all => all.forEach(each => { each.open = true; })")
+    tab.wait_for_timeout(100)  # observers answer before the next frame
+    assert tab.evaluate("document.documentElement.scrollWidth") <= width
+    assert all(box["x"] >= 0 and box["x"] + box["width"] <= width for box in boxes(tab, ".drawing svg"))
+    wide = 0
+    for box in tab.locator(".scroll").all():
+        over = box.locator(".pane").evaluate(
+            "e => [e.scrollWidth - e.clientWidth > 2, e.scrollHeight - e.clientHeight > 2]"
+        )
+        sign = box.locator(".sign")
+        assert sign.is_visible() == any(over)
+        if any(over):
+            assert ("sideways" in sign.inner_text(), "down" in sign.inner_text()) == tuple(over)
+        wide += over[0]
+    assert wide > 2 or width > 500
+    first = tab.locator(".scroll:has(.pane)").filter(has_text="adjusted").first
+    first.locator(".pane").evaluate("e => { e.scrollLeft = e.scrollWidth; }")
+    tab.wait_for_timeout(100)
+    assert "sideways" not in first.locator(".sign").inner_text()
+    # A heading of each row stays in sight while the row scrolls.
+    assert first.locator("tbody th").first.bounding_box()["x"] >= 0
+
+
+def _entries_do_not_collide(tab):
+    entries = boxes(tab, "nav li")
+    assert len(entries) > 8
+    assert all(apart(*pair) for pair in itertools.combinations(entries, 2))
+    assert all(apart(*pair) for pair in itertools.combinations(boxes(tab, "nav a"), 2))
+    assert tab.locator("#section-0 svg").first.bounding_box()["y"] < entries[0]["y"]
+
+
+def _search_finds_a_class(tab):
+    """Also one that is not among the 300 rows that are shown at first."""
+    field, part = tab.get_by_label("Find a class"), tab.locator("#section-1")
+    rows = part.locator("details tbody tr")
+    assert rows.count() == 300
+    assert "400 of 400, of which 300 are shown" in part.locator("output").inner_text()
+    field.fill("SPECIES 399,")
+    assert rows.count() == 1
+    assert "species 399, of the family" in rows.first.inner_text()
+    assert part.locator("output").inner_text() == "1 of 400"
+    field.fill("no such class")
+    assert rows.count() == 0
+    field.fill("")
+    assert rows.count() == 300
+
+
+def _a_point_has_a_name(tab, width):
+    drawing = tab.locator("#section-1 .drawing")
+    points = drawing.locator("script.points").evaluate("e => JSON.parse(e.textContent)")
+    assert len(points) == 800
+    x, y, text = points[123]
+    drawing.scroll_into_view_if_needed()
+    frame = drawing.locator("svg").bounding_box()
+    view = [float(size) for size in drawing.locator("svg").get_attribute("viewBox").split()]
+    place = frame["x"] + x * frame["width"] / view[2], frame["y"] + y * frame["height"] / view[3]
+    tip = drawing.locator(".tip")
+    assert not tip.is_visible()
+    tab.touchscreen.tap(*place) if width < 500 else tab.mouse.move(*place)
+    assert tip.is_visible()
+    assert text.startswith("species 123, of the family")
+    assert text in tip.inner_text() or "more" in tip.inner_text()
+    inside = tip.bounding_box()
+    assert inside["x"] >= 0
+    assert inside["x"] + inside["width"] <= width
+
+
+def _the_slider_follows_the_buttons(tab):
+    slider, value = tab.locator(".explorer input[type=range]"), "e => Number(e.value)"
+    assert slider.evaluate(value) == -10
+    tab.get_by_role("button", name="Uniform").click()
+    assert slider.evaluate(value) == 0
+    tab.get_by_role("button", name="Training prior").click()
+    assert slider.evaluate(value) == -20  # a long tail of 100, as forward-100 is
+    tab.locator("textarea").fill("\n".join(str(1.01**label) for label in range(400)))
+    tab.get_by_role("button", name="Use these weights").click()
+    assert slider.evaluate(value) > 15
+    assert re.search(r"not from this slider", slider.get_attribute("aria-valuetext"))
