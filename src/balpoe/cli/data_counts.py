@@ -26,9 +26,10 @@ def print_data(name: str, recipe: Recipe) -> None:
         train, test = recipe_data(recipe)
         _print_counts(out, name, train, test, recipe)
         return
-    found = own_data(updated(recipe, {"skip_unreadable": True}), progress=True)
+    found = own_data(updated(recipe, {"skip_unreadable": True}), progress=True, look_for_series=True)
     _print_counts(out, name, found.train, found.test, recipe)
-    for note in (*found.notes, *found.unreadable[NAMED:]):  # the first ones are among the notes
+    series = [found.series.sentence()] if found.series else []
+    for note in (*found.notes, *found.unreadable[NAMED:], *series):  # the first unreadable ones are among the notes
         out.print(f"Note: {note}")
 
 

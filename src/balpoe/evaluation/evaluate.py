@@ -21,7 +21,7 @@ from balpoe.evaluation.metrics import (
 )
 from balpoe.evaluation.predictions import Predictions
 from balpoe.method.ensemble import product_of_experts, shift_prior
-from balpoe.method.intervals import LEAST_EVIDENCE, bootstrap, mean_interval, wilson_interval
+from balpoe.method.intervals import LEAST_EVIDENCE, bootstrap, effective_counts, mean_interval, wilson_interval
 from balpoe.method.priors import checked_prior
 from balpoe.old_names import reads_old_names
 
@@ -55,7 +55,7 @@ class Scores(_MetricTypes):
     per_class: tuple[float | None, ...] = field(repr=False)
     """Accuracy of each class; None for a class without samples."""
     per_class_interval: tuple[tuple[float, float] | None, ...] = field(repr=False)
-    """Wilson's interval of each class, at 95 %."""
+    """Wilson's interval of each class, at 95 %, over its groups where samples come in groups."""
     reliability: dict[str, list[float]] = field(repr=False)
     """Share, confidence and accuracy of each bin; an empty bin has 0 in all three."""
 
@@ -105,7 +105,7 @@ class Evaluation(Scores):
     effective_samples: float = 0.0
     """How many equally weighted samples the weights are worth."""
     intervals: dict[str, tuple[float, float]] = field(default_factory=dict, repr=False)
-    """95 % bootstrap intervals over the test samples."""
+    """95 % bootstrap intervals over the test samples, or over their groups."""
     experts: tuple[Scores, ...] = field(default=(), repr=False)
     check: PriorCheck | None = field(default=None, repr=False)
     """Check of the ensemble, for the prior P^mean(lambda)."""
@@ -208,7 +208,8 @@ def compare(
         return measure.resampled(ours, counts) - measure.resampled(theirs, counts)
 
     value = difference(measure.once).squeeze(0).tolist()
-    low, high = bootstrap(difference, predictions.targets, num_resamples=num_resamples, seed=seed).tolist()
+    resamples: dict[str, Any] = {"groups": predictions.groups, "num_resamples": num_resamples, "seed": seed}
+    low, high = bootstrap(difference, predictions.targets, **resamples).tolist()
     rows = zip(value, low, high, strict=True)
     return {name: row for name, row in zip(_resampled_metrics(), rows, strict=True) if math.isfinite(row[0])}
 
@@ -237,8 +238,10 @@ class _Measure:
     def __init__(
         self, predictions: Predictions, thresholds: tuple[int, int], num_bins: int, weights: Tensor | None
     ) -> None:
-        self.num_bins, self.weights, self.targets = num_bins, weights, predictions.targets
-        self.totals = torch.bincount(predictions.targets, minlength=predictions.num_classes)
+        self.num_bins, self.weights = num_bins, weights
+        self.targets, self.test_groups = predictions.targets, predictions.groups
+        self.evidence = predictions.evidence
+        self.effective = effective_counts(predictions.targets, predictions.num_classes, predictions.groups)
         # Only classes with samples: where there are very many classes, the others would cost most.
         self.present, self.row_of = torch.unique(predictions.targets, return_inverse=True)
         everything = torch.ones(len(predictions), dtype=torch.float64)
@@ -272,7 +275,8 @@ class _Measure:
     def intervals(self, summary: _Summary, num_resamples: int, seed: int) -> dict[str, tuple[float, float]]:
         """95 % intervals of the metrics, those left out that have no value."""
         statistic = functools.partial(self.resampled, summary)
-        bounds = bootstrap(statistic, self.targets, num_resamples=num_resamples, seed=seed).T.tolist()
+        resamples: dict[str, Any] = {"groups": self.test_groups, "num_resamples": num_resamples, "seed": seed}
+        bounds = bootstrap(statistic, self.targets, **resamples).T.tolist()
         found = {
             name: (low, high)
             for name, value, (low, high) in zip(_resampled_metrics(), statistic(self.once)[0], bounds, strict=True)
@@ -281,11 +285,12 @@ class _Measure:
         return found | self._intervals_of_rare(summary)
 
     def _intervals_of_rare(self, summary: _Summary) -> dict[str, tuple[float, float]]:
-        """Intervals of means over classes of which some have too few samples to be resampled."""
-        totals, hits = self.totals[self.present], torch.bincount(self.row_of, summary.correct.double())
+        """Intervals of means over classes of which some have too few samples, or groups, to be resampled."""
+        evidence, totals = self.evidence[self.present], self.effective[self.present]
+        hits = self._per_class(summary.correct, self.once).squeeze(0) * totals
         found = {}
         for name, chosen in self.groups.items():
-            if bool(chosen.any()) and int(totals[chosen].min()) < LEAST_EVIDENCE:
+            if bool(chosen.any()) and int(evidence[chosen].min()) < LEAST_EVIDENCE:
                 found[name] = mean_interval(hits[chosen], totals[chosen])
         return found
 
@@ -302,10 +307,10 @@ class _Measure:
         return {name: found[name] if math.isfinite(found[name]) else None for name in METRICS}
 
     def scores(self, summary: _Summary) -> Scores:
-        per_class = torch.full_like(self.totals, torch.nan, dtype=torch.float64)
+        per_class = torch.full_like(self.effective, torch.nan)
         measured = self._per_class(summary.correct, self.once).squeeze(0)
         per_class[self.present] = measured.masked_fill(~self.counted, torch.nan)
-        wilson = wilson_interval(per_class * self.totals, self.totals).T.tolist()
+        wilson = wilson_interval(per_class * self.effective, self.effective).T.tolist()
         bins = calibration_bins(summary.confidence, summary.correct, self.num_bins, self.weights)
         parts = (("share", bins.share), ("confidence", bins.confidence), ("accuracy", bins.accuracy))
         return Scores(

@@ -130,8 +130,14 @@ def _last_read(place: object, name: str, root: str | None, **settings: Any) -> t
     return load_data(name, root, **settings)
 
 
-def own_data(recipe: Recipe, progress: bool = False) -> UserData:
-    """Return somebody's own data, as a recipe says how to take them."""
+def own_data(recipe: Recipe, progress: bool = False, look_for_series: bool = False) -> UserData:
+    """Return somebody's own data, as a recipe says how to take them.
+
+    Args:
+        recipe: Recipe that says where they are.
+        progress: Whether to show how far it is.
+        look_for_series: Whether to look for series where nothing is said of groups: once is enough.
+    """
     if not recipe.data_root:
         raise UserError("own data are where --data-root says: a folder of images, a table of paths, or features")
     features = holds_features(recipe.data_root)
@@ -141,7 +147,7 @@ def own_data(recipe: Recipe, progress: bool = False) -> UserData:
     return load_user_data(
         recipe.data_root, None if features else _image_preprocessing(recipe),
         group=recipe.group, test_fraction=recipe.test_fraction, skip_unreadable=recipe.skip_unreadable,
-        progress=progress,
+        look_for_series=look_for_series, progress=progress,
     )  # fmt: skip
 
 

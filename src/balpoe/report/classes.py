@@ -3,8 +3,6 @@
 from collections.abc import Sequence
 from statistics import fmean
 
-import torch
-
 from balpoe.data.user.split import evidence_lack
 from balpoe.report.console import mean_and_deviation, prior_uses
 from balpoe.report.inputs import Subject
@@ -67,11 +65,10 @@ def _gains_and_losses(
 
 
 def _without_evidence(subject: Subject) -> list[str]:
-    """Say which classes have too few test samples for any statement about them."""
+    """Say which classes have too few test samples, or groups of them, for any statement about them."""
     predictions = subject.predictions[0]
-    counts = torch.bincount(predictions.targets, minlength=predictions.num_classes)
-    lack = evidence_lack(counts, predictions.class_names)
-    return [f"{lack[0].upper()}{lack[1:]}."] if lack else []
+    lack = evidence_lack(predictions.evidence, predictions.class_names, grouped=predictions.groups is not None)
+    return predictions.about_groups + ([f"{lack[0].upper()}{lack[1:]}."] if lack else [])
 
 
 def shifted_section(subject: Subject) -> Section:
