@@ -4,7 +4,6 @@ import itertools
 import re
 from collections.abc import Sequence
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -41,11 +40,9 @@ def group_numbers(groups: Sequence[str]) -> Tensor:
     >>> group_numbers(["b", "", "a", "b", ""])
     tensor([1, 2, 0, 1, 3])
     """
-    texts = np.array(groups, dtype=str)
-    numbers, alone = np.empty(len(texts), dtype=np.int64), texts == ""
-    found, numbers[~alone] = np.unique(texts[~alone], return_inverse=True)
-    numbers[alone] = len(found) + np.arange(alone.sum())
-    return torch.from_numpy(numbers)
+    known = {group: number for number, group in enumerate(sorted({group for group in groups if group}))}
+    own = itertools.count(len(known))
+    return torch.tensor([known[group] if group else next(own) for group in groups], dtype=torch.int64)
 
 
 def group_notes(groups: Sequence[str], targets: Tensor, class_names: Sequence[str]) -> list[str]:

@@ -17,7 +17,7 @@ from typing import NamedTuple
 import numpy as np
 
 from balpoe.data.loading.decode import read_image
-from balpoe.data.user.groups import matched_groups
+from balpoe.data.user.groups import group_numbers, matched_groups
 from balpoe.data.user.neighbours import Share, nearest, neighbour_accuracy, neighbour_share
 
 __all__ = ["Series", "candidate_patterns", "find_series", "thumbnails"]
@@ -167,8 +167,7 @@ def _candidates(names: Sequence[str], targets: np.ndarray) -> Iterator[_Candidat
         labels = matched_groups(pattern, names)
         if sum(map(bool, labels)) < COMMON * len(names) or not _cuts_file_names(pattern, names, labels):
             continue
-        alone = [label or name for label, name in zip(labels, names, strict=True)]
-        groups = np.unique(alone, return_inverse=True)[1]
+        groups = group_numbers(labels).numpy()
         units = np.unique(targets.astype(np.int64) * (groups.max() + 1) + groups, return_inverse=True)[1]
         size, of_class = np.bincount(units)[units], np.bincount(targets)[targets]
         telling = (size > 1) & (size < of_class)
