@@ -58,7 +58,7 @@ def split_rows(
     if not bool(held_out.any()):
         raise UserError(
             "no class has a sample to spare for a test: each has a single one, or most of it in a single group; "
-            "add samples, or give a test part"
+            f"add samples,{'' if groups is None else ' check --group,'} or give a test part"
         )
     return (~held_out).nonzero().flatten(), held_out.nonzero().flatten()
 
