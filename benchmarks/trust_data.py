@@ -38,11 +38,8 @@ def digits(ratio: float) -> Callable[[Path], None]:
 
     def write(folder: Path) -> None:
         train, test = balpoe.load_data("digits-lt", imbalance_ratio=ratio)
-        arrays = {
-            "features": train.images.flatten(1).float().numpy() / 16, "labels": train.targets.numpy(),
-            "test_features": test.images.flatten(1).float().numpy() / 16, "test_labels": test.targets.numpy(),
-        }  # fmt: skip
-        np.savez(folder.with_suffix(".npz"), **arrays)
+        parts = [(data.images.flatten(1).numpy() / 16, data.targets.numpy()) for data in (train, test)]
+        write_features(folder, *parts)
 
     return write
 

@@ -27,3 +27,17 @@ def picture_folder(root: Path, counts: dict[str, int], *, suffix: str = ".png", 
         for number in range(first, first + count):
             picture(label, number).save(folder / f"{number:03}{suffix}")
     return root
+
+
+def track_folder(root: Path, tracks: dict[str, int], frames: int = 5, name: str = "{track:05}_{frame:05}.png") -> Path:
+    """Series: a random image for each track, and its frames, a little darker and noisier one after the other."""
+    for label, (folder, number) in enumerate(tracks.items()):
+        for track in range(number):
+            chance = np.random.default_rng([label, track])
+            scene = chance.integers(0, 256, (6, 6, 3)).repeat(4, axis=0).repeat(4, axis=1)
+            for frame in range(frames):
+                path = root / folder / name.format(track=track, frame=frame)
+                path.parent.mkdir(parents=True, exist_ok=True)
+                pixels = scene * (1 - 0.03 * frame) + chance.normal(0, 12, scene.shape)
+                Image.fromarray(pixels.clip(0, 255).astype(np.uint8)).save(path)
+    return root

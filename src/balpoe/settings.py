@@ -16,7 +16,8 @@ def setting(default: Any, doc: str, **limits: Any) -> Any:
     """Return a field with its doc line and limits: choices, at_least, at_most, above, below, lengths.
 
     Further keys are for whoever shows the field: `group` it belongs to (one of the group "machine" has no part in what
-    a training computes), `metavar` for a flag's value, `filled_in` for what the program knows and is no flag.
+    a training computes), `metavar` for a flag's value, `off` for the value and the help of a flag
+    --no-NAME, `filled_in` for what the program knows and is no flag.
     """
     if isinstance(default, dict):  # one for each instance
         return dataclasses.field(default_factory=lambda: dict(default), metadata={"doc": doc, **limits})

@@ -28,6 +28,11 @@ def test_each_kind_of_field():
     assert changes() == {}
 
 
+def test_groups_are_named_or_denied():
+    assert changes("--group", r"(.*)_\d+") == {"group": r"(.*)_\d+"}
+    assert changes("--no-group") == {"group": "none"}
+
+
 def test_old_names_are_taken_and_not_shown(run, monkeypatch):
     monkeypatch.setitem(OLD_NAMES["recipe"], "learning_rate", "lr")
     monkeypatch.setitem(OLD_NAMES["recipe"], "nesterov_momentum", "nesterov")

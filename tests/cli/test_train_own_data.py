@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 
 from balpoe.cli.main import main
+from balpoe.experiments.recipe import Recipe
 from balpoe.experiments.run_folder import Run
-from images import picture, picture_folder
+from images import picture, picture_folder, track_folder
 
 TINY = [
     *("--network", "test_efficientnet", "--image-size", "32", "--width", "16", "--weights", ""),
@@ -71,14 +72,50 @@ def test_fine_tuning_streams_the_images(tmp_path, capsys):
     assert len((run.folder / "history.jsonl").read_text().splitlines()) == 3
 
 
+def test_images_in_series_want_a_decision(tmp_path, capsys):
+    root = track_folder(tmp_path / "signs", {"stop": 12, "yield": 8})
+    train = ["train", root, "--runs", tmp_path / "runs", "--no-baseline", *TINY]
+    sentence = said(capsys, train, code=2)
+    assert sentence.count("\n") == 1
+    assert "in 20 groups" in sentence
+    assert r"give --group '(.*)_\d+' to keep each group on one side, or --no-group if" in sentence
+    assert not (tmp_path / "runs").exists()
+    assert r"Note: images come in series: by their names in 20 groups" in said(capsys, ["data", root])
+    text = said(capsys, [*train, "--group", r"(.*)_\d+", "--name", "tracks"])
+    assert "come in series" not in text
+    assert "groups, which stay on one side of every split: 20 (stop 12, yield 8)" in text
+    assert "too few test groups, below 4" in text
+    assert "test samples come in 3 groups: intervals are over groups" in text
+    run = Run(tmp_path / "runs" / "tracks" / "seed-0")
+    assert len(run.predictions().groups.unique()) == 3
+    said(capsys, ["report", run.folder, "--out", tmp_path / "page.html"])
+    assert "Too few test groups, below 4" in (tmp_path / "page.html").read_text(encoding="utf-8")
+    assert "come in 3 groups" in said(capsys, ["evaluate", run.folder / "model.safetensors", "--data-root", root])
+    text = said(capsys, ["data", root, "--group", r"(.*)_\d+"])
+    assert re.search(r"stop +│ +50 │ +10 │ +2 │", text)
+    assert "groups" not in said(capsys, ["data", root, "--no-group"]).replace("shot groups", "")
+    assert Recipe(group="none").identity() != Recipe().identity()
+
+
+def test_names_that_only_count_stop_nobody(tmp_path, capsys):
+    root = picture_folder(tmp_path / "photos", {"ash": 20, "elm": 20})
+    for path in root.rglob("*.png"):
+        path.rename(path.with_name(f"IMG_2024010{1 + int(path.stem) // 4}_{path.stem}.png"))
+    assert "series: " not in said(capsys, ["train", root, "--runs", tmp_path / "runs", "--no-baseline", *TINY])
+
+
 def test_a_table_of_paths_with_groups(tmp_path, capsys):
     picture_folder(tmp_path / "photos", {"a": 12, "b": 12})
     lines = [f"photos/{name}/{number:03}.png,{name},{name}{number // 3}" for name in "ab" for number in range(12)]
     (tmp_path / "table.csv").write_text("\n".join(["path,label,group", *lines]))
     text = said(capsys, ["data", tmp_path / "table.csv"])
     assert "2 classes" in text
-    said(capsys, ["train", tmp_path / "table.csv", "--runs", tmp_path / "runs", *TINY])
+    text = said(capsys, ["train", tmp_path / "table.csv", "--runs", tmp_path / "runs", *TINY])
+    assert "every split: 8 (a 4, b 4)" in text
     assert Run(tmp_path / "runs" / os.listdir(tmp_path / "runs")[0] / "seed-0").finished
+    assert "every split: 8 (a 4, b 4)" not in said(capsys, ["data", tmp_path / "table.csv", "--no-group"])
+    one_each = ["data", tmp_path / "table.csv", "--group", "column:label"]
+    assert "no class has a sample to spare for a test" in said(capsys, one_each, code=2)
 
 
 def test_features_in_a_file(tmp_path, capsys):

@@ -2,7 +2,7 @@
 
 import json
 import math
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import get_type_hints
 
 import pytest
@@ -372,3 +372,36 @@ def test_every_metric_is_completed_and_typed(predictions):
     types = get_type_hints(Scores)
     for name, metric in METRICS.items():
         assert types[name] == (float | None if metric.optional else float)
+
+
+def test_frames_of_one_track_are_one_observation():
+    """Every sample ten times, as a group: intervals are about those of the samples once, not narrower."""
+    torch.manual_seed(0)
+    once = Predictions(torch.randn(60, 2, 3), torch.arange(60) % 3, [60, 30, 10], [1, -1])
+    rows = torch.arange(60).repeat_interleave(10)
+    repeated = once.subset(rows)
+    grouped = replace(repeated, groups=rows)
+    single, many, tracks = (evaluate(each, num_resamples=500) for each in (once, repeated, grouped))
+    assert tracks.metrics == many.metrics
+    for ours, theirs in zip(tracks.per_class_interval, single.per_class_interval, strict=True):
+        assert ours == pytest.approx(theirs)
+    width = {name: [high - low for low, high in (each.intervals[name] for each in (single, many, tracks))]
+             for name in ("accuracy", "balanced_accuracy", "nll", "brier")}  # fmt: skip
+    for alone, copied, tracked in width.values():
+        assert copied < 0.5 * alone
+        assert tracked == pytest.approx(alone, rel=0.2)
+    difference = compare(grouped, replace(grouped, expert_logits=-grouped.expert_logits), num_resamples=500)["accuracy"]
+    unaware = compare(repeated, replace(repeated, expert_logits=-repeated.expert_logits), num_resamples=500)["accuracy"]
+    assert difference[0] == unaware[0]
+    assert difference[2] - difference[1] > 2 * (unaware[2] - unaware[1])
+
+
+def test_one_test_track_is_no_evidence():
+    """Thirty right frames of one track: a mean over classes cannot be as sure as over thirty images."""
+    targets = torch.arange(2).repeat_interleave(30)
+    right = Predictions(torch.nn.functional.one_hot(targets)[:, None] * 9.0, targets, [30, 30], [0])
+    low, _ = evaluate(right).intervals["balanced_accuracy"]
+    track_low, _ = evaluate(replace(right, groups=targets)).intervals["balanced_accuracy"]
+    assert low == 1
+    assert track_low < 0.5
+    assert evaluate(replace(right, groups=targets)).per_class_interval[0][0] < 0.25

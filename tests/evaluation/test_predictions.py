@@ -373,3 +373,35 @@ def test_answers_row_by_row(predictions, monkeypatch):
         probabilities = predictions.logits[row].double().softmax(dim=0)
         for answers, prior in zip(found, [[0.25] * 4, *priors], strict=True):
             assert int(answers[row]) == int((probabilities * torch.tensor(prior)).argmax())
+
+
+def test_groups_are_kept_and_follow_their_samples(predictions, tmp_path):
+    grouped = replace(predictions, groups=torch.tensor([3, 3, 8, 8, 3, 9, 9]))
+    assert predictions.evidence.tolist() == [2, 2, 2, 1]
+    assert grouped.evidence.tolist() == [1, 2, 2, 1]
+    assert grouped.subset(torch.tensor([1, 5])).groups.tolist() == [3, 9]
+    assert "7 test samples come in 3 groups" in grouped.about_groups[0]
+    grouped.save(tmp_path)
+    assert Predictions.load(tmp_path).groups.tolist() == grouped.groups.tolist()
+    predictions.save(tmp_path)  # over them
+    assert Predictions.load(tmp_path).groups is None
+    assert predictions.about_groups == []
+
+
+def test_groups_that_do_not_fit(predictions):
+    for groups in (torch.zeros(6).long(), torch.zeros(7)):
+        with pytest.raises(UserError, match="groups must be a whole number for each of the 7 samples"):
+            replace(predictions, groups=groups)
+
+
+def test_groups_of_another_program(tmp_path):
+    arrays = {"logits": np.eye(3), "targets": [0, 1, 2], "class_counts": [5, 5, 5]}
+    np.savez(tmp_path / "theirs.npz", **arrays, groups=["b", "a", "b"])
+    assert load_predictions(tmp_path / "theirs.npz").groups.tolist() == [1, 0, 1]
+
+
+def test_predict_takes_the_groups_of_the_test_set():
+    data = Dataset(torch.randn(4, 8), [0, 0, 1, 1], groups=[5, 5, 6, 7])
+    network = expert_network("mlp", num_classes=2, num_experts=2, num_features=8)
+    assert predict(network, data, class_counts=[9, 1], lambdas=(1, -1)).groups.tolist() == [5, 5, 6, 7]
+    assert data.subset(torch.tensor([3, 0])).groups.tolist() == [7, 5]

@@ -191,3 +191,8 @@ def test_what_is_wrong_leaves_no_folder_behind(tmp_path, monkeypatch):
     with pytest.raises(UserError, match="BALPOE_DATA"):
         train_run(preset("cifar100-lt"), tmp_path / "run" / "seed-0")
     assert not list(tmp_path.iterdir())
+
+
+def test_a_pattern_on_paths_makes_no_folders_in_a_name():
+    name = changed_name("signs", Recipe(dataset="own", group="(.*)/"), Recipe(dataset="own"))
+    assert name == "signs-group-(.*)_"

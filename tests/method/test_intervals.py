@@ -3,6 +3,8 @@ import torch
 
 from balpoe.method.intervals import (
     bootstrap,
+    effective_counts,
+    evidence_counts,
     mean_difference_interval,
     mean_interval,
     stratified_resample,
@@ -95,3 +97,59 @@ def test_predictors_that_never_differ_may_still_do_so():
     low, high = mean_difference_interval(torch.zeros(5), torch.arange(5))
     assert -0.6 < low < -0.1
     assert high == -low
+
+
+def counts_of(targets, groups, **settings):
+    """What a statistic is given, in one block."""
+    seen = []
+    bootstrap(lambda counts: seen.append(counts) or counts, targets, groups=groups, **settings)
+    return torch.cat(seen)
+
+
+def test_groups_are_weighted_as_a_whole_and_classes_keep_their_size():
+    targets, groups = torch.tensor([0, 0, 0, 1, 1, 2, 2, 2]), torch.tensor([4, 4, 9, 9, 7, 7, 5, 5])
+    counts = counts_of(targets, groups, num_resamples=200)
+    assert bool((counts > 0).all())
+    for label in range(3):
+        mine = targets == label
+        torch.testing.assert_close(counts[:, mine].sum(dim=1), torch.full((200,), float(mine.sum())).double())
+        for group in groups[mine].unique():
+            assert bool((counts[:, mine & (groups == group)].diff(dim=1) == 0).all())
+    alone = counts_of(targets[:3], torch.zeros(3).long(), num_resamples=9)  # one group: there is nothing to vary
+    torch.testing.assert_close(alone, torch.ones(9, 3).double())
+
+
+def test_the_deviation_of_a_mean_over_groups_is_the_unbiased_estimate():
+    torch.manual_seed(0)
+    for number in (4, 6, 30):
+        values = torch.randn(number, dtype=torch.float64)
+        targets, groups = torch.zeros(5 * number).long(), torch.arange(number).repeat_interleave(5)
+        means = counts_of(targets, groups, num_resamples=5000) @ values.repeat_interleave(5) / (5 * number)
+        assert float(means.std()) == pytest.approx(float(values.std() / number**0.5), rel=0.05)
+
+
+def test_intervals_over_groups_cover_where_those_over_samples_do_not():
+    """Ten frames a track, nearly all of them right or wrong together: 32 tracks are 32 observations, not 320."""
+    generator, covered = torch.Generator().manual_seed(0), [0, 0]
+    groups = torch.arange(32).repeat_interleave(10)
+    for draw in range(150):
+        frames = 0.3 * torch.randn(320, generator=generator)
+        values = torch.randn(32, generator=generator).repeat_interleave(10) + frames
+        for place, kind in enumerate((None, groups)):
+            low, high = bootstrap(
+                lambda counts, values=values: (counts @ values.double() / 320)[:, None], groups % 4,
+                groups=kind, num_resamples=200, seed=draw,
+            )  # fmt: skip
+            covered[place] += float(low) < 0 < float(high)
+    assert covered[0] < 0.6 * 150
+    assert covered[1] > 0.9 * 150
+
+
+def test_evidence_is_counted_in_groups_and_their_sizes_matter():
+    targets, groups = torch.tensor([0] * 30 + [1] * 30 + [2]), torch.tensor([0] * 30 + [*range(30)] + [1])
+    assert evidence_counts(targets, 4).tolist() == [30, 30, 1, 0]
+    assert evidence_counts(targets, 4, groups).tolist() == [1, 30, 1, 0]
+    assert effective_counts(targets, 4).tolist() == [30, 30, 1, 0]
+    assert effective_counts(targets, 4, groups).tolist() == [1, 30, 1, 0]
+    uneven = effective_counts(torch.zeros(104).long(), 1, torch.tensor([0] * 100 + [1, 2, 3, 4]))
+    assert float(uneven) == pytest.approx(104**2 / (100**2 + 4))

@@ -9,6 +9,7 @@ from balpoe.data.user.load import NAMED
 from balpoe.evaluation.metrics import shot_groups
 from balpoe.experiments.build import own_data, recipe_data
 from balpoe.experiments.recipe import Recipe, updated
+from balpoe.method.intervals import evidence_counts
 from balpoe.report.console import console, counts_table
 
 __all__ = ["print_data"]
@@ -26,16 +27,18 @@ def print_data(name: str, recipe: Recipe) -> None:
         train, test = recipe_data(recipe)
         _print_counts(out, name, train, test, recipe)
         return
-    found = own_data(updated(recipe, {"skip_unreadable": True}), progress=True)
+    found = own_data(updated(recipe, {"skip_unreadable": True}), progress=True, look_for_series=True)
     _print_counts(out, name, found.train, found.test, recipe)
-    for note in (*found.notes, *found.unreadable[NAMED:]):  # the first ones are among the notes
+    series = [found.series.sentence()] if found.series else []
+    for note in (*found.notes, *found.unreadable[NAMED:], *series):  # the first unreadable ones are among the notes
         out.print(f"Note: {note}")
 
 
 def _print_counts(out: Console, name: str, train: Samples, test: Samples, recipe: Recipe) -> None:
     counts = train.class_counts
     groups = shot_groups(counts, (recipe.shot_groups[0], recipe.shot_groups[1]))
-    out.print(counts_table(train.class_names, counts.tolist(), {k: v.tolist() for k, v in groups.items()}))
+    members = {name: chosen.tolist() for name, chosen in groups.items()}
+    out.print(counts_table(train.class_names, counts.tolist(), members, _group_counts(train, test)))
     sizes = ", ".join(f"{int(members.sum())} {name}" for name, members in groups.items())
     entry = DATASETS.get(recipe.dataset)
     wanted = recipe.imbalance_ratio if entry and entry.in_memory else None
@@ -44,6 +47,15 @@ def _print_counts(out: Console, name: str, train: Samples, test: Samples, recipe
         f"{int(counts.min()):,} a class, imbalance ratio {_ratio(counts, wanted)}), {len(test):,} "
         f"test samples; shot groups: {sizes}"
     )
+
+
+def _group_counts(train: Samples, test: Samples) -> dict[str, list[int]]:
+    """How many groups each class has, in training and in the test, where groups are known."""
+    return {
+        f"{part} groups": evidence_counts(data.targets, len(data.class_names), data.groups).tolist()
+        for part, data in (("training", train), ("test", test))
+        if data.groups is not None
+    }
 
 
 def _ratio(counts: Tensor, wanted: float | None) -> str:

@@ -72,7 +72,7 @@ def _print_evaluation(
     )
     predictions = runs[0].predictions()
     _print_measured(out, path, evaluations, _expert_names(predictions), where)
-    for caveat in predictions.caveats:
+    for caveat in (*predictions.caveats, *predictions.about_groups):
         out.print(caveat)
     if pairs is not None:
         out.print(_difference(pairs, thresholds))
@@ -118,7 +118,7 @@ def _print_predictions(
     """The same for predictions that belong to no run."""
     found = None if baseline is None else compare(predictions, load_predictions(baseline), shot_groups=groups)
     _print_measured(out, path, [full_evaluation(predictions, groups)], _expert_names(predictions))
-    for caveat in predictions.caveats:
+    for caveat in (*predictions.caveats, *predictions.about_groups):
         out.print(caveat)
     if found is not None:
         parts = [_range(name, *values, sign="+") for name, values in found.items()]

@@ -99,6 +99,9 @@ def _add_flag(group: Any, flag: str, field: str, text: str) -> None:
         metavar = FIELDS[field].metadata.get("metavar") or {int: "N", float: "X", str: "NAME"}.get(TYPES[field])
         settings = {"metavar": metavar or "X,X,..."}
     group.add_argument(f"--{flag.replace('_', '-')}", dest=field, default=None, help=text, **settings)
+    if "off" in FIELDS[field].metadata:
+        value, text = FIELDS[field].metadata["off"]
+        group.add_argument(f"--no-{flag}", dest=field, default=None, action="store_const", const=value, help=text)
 
 
 def add_settings(command: argparse.ArgumentParser) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 from rich.console import Console
 
+from balpoe.errors import UserError
 from balpoe.evaluation.catalogue import METRICS
 from balpoe.evaluation.evaluate import evaluate
 from balpoe.evaluation.rival import adjusted_rival, paired_difference, verdict
@@ -89,14 +90,16 @@ def _slow_here(recipe: Recipe) -> bool:
 
 
 def _look_through(out: Console, recipe: Recipe, start: Recipe) -> tuple[Recipe, Recipe]:
-    """Say what own data hold; return the recipes with the data's version."""
-    found = own_data(recipe, progress=True)
+    """Say what own data hold; return the recipes with the data's version. Images in series want a decision first."""
+    found = own_data(recipe, progress=True, look_for_series=True)
+    if found.series and found.series.strong:
+        raise UserError(found.series.sentence())
     counts = found.train.class_counts
     out.print(
         f"{recipe.data_root}: {len(counts):,} classes, {len(found.train):,} training samples ({int(counts.max()):,} to "
         f"{int(counts.min()):,} a class), {len(found.test):,} test samples"
     )
-    for note in found.notes:
+    for note in (*found.notes, *([found.series.sentence()] if found.series else [])):
         out.print(f"Note: {note}")
     return updated(recipe, {"data_version": found.version}), updated(start, {"data_version": found.version})
 
@@ -147,7 +150,8 @@ def _print_runs(out: Console, runs: list[Run]) -> None:
 
 def _print_scores(out: Console, rows: dict[str, list[dict[str, Any]]], runs: list[Run]) -> None:
     print_scores(out, rows, title=runs[0].folder.parent.name)
-    for caveat in runs[0].predictions().caveats:
+    predictions = runs[0].predictions()
+    for caveat in (*predictions.caveats, *predictions.about_groups):
         out.print(caveat)
 
 

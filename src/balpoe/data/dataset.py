@@ -65,6 +65,7 @@ class Dataset:
         targets: Integer labels from 0, (samples,).
         class_names: A name for each class; by default the numbers.
         preprocessing: Size, mean and deviation; by default those of these very samples.
+        groups: Number of each sample's group, (samples,), which is kept whole; None where nothing is known of groups.
 
     >>> data = Dataset(torch.zeros(3, 2), [0, 1, 1])
     >>> (len(data), data.class_counts.tolist(), data.class_names)
@@ -77,6 +78,7 @@ class Dataset:
         targets: Any,
         class_names: Sequence[str] | None = None,
         preprocessing: Preprocessing | None = None,
+        groups: Any = None,
     ) -> None:
         images, targets = torch.as_tensor(images), torch.as_tensor(targets)
         self.class_counts = class_counts(targets, len(class_names) if class_names else None)
@@ -85,6 +87,7 @@ class Dataset:
         self.targets: Tensor = targets.long()
         self.class_names = tuple(class_names or (str(label) for label in range(len(self.class_counts))))
         self.preprocessing = preprocessing or _own_statistics(self.images)
+        self.groups: Tensor | None = None if groups is None else torch.as_tensor(groups)
 
     def __len__(self) -> int:
         return len(self.targets)
@@ -100,7 +103,8 @@ class Dataset:
 
     def subset(self, indices: Tensor) -> "Dataset":
         """Return the given samples, with the same names and preprocessing."""
-        return Dataset(self.images[indices], self.targets[indices], self.class_names, self.preprocessing)
+        groups = None if self.groups is None else self.groups[indices]
+        return Dataset(self.images[indices], self.targets[indices], self.class_names, self.preprocessing, groups)
 
 
 def _check_samples(images: Tensor, targets: Tensor) -> None:

@@ -24,6 +24,7 @@ from balpoe.method.ensemble import product_of_experts, shift_prior
 from balpoe.method.intervals import (
     LEAST_EVIDENCE,
     bootstrap,
+    effective_counts,
     mean_difference_interval,
     mean_interval,
     wilson_interval,
@@ -61,7 +62,7 @@ class Scores(_MetricTypes):
     per_class: tuple[float | None, ...] = field(repr=False)
     """Accuracy of each class; None for a class without samples."""
     per_class_interval: tuple[tuple[float, float] | None, ...] = field(repr=False)
-    """Wilson's interval of each class, at 95 %."""
+    """Wilson's interval of each class, at 95 %, over its groups where samples come in groups."""
     reliability: dict[str, list[float]] = field(repr=False)
     """Share, confidence and accuracy of each bin; an empty bin has 0 in all three."""
 
@@ -111,7 +112,7 @@ class Evaluation(Scores):
     effective_samples: float = 0.0
     """How many equally weighted samples the weights are worth."""
     intervals: dict[str, tuple[float, float]] = field(default_factory=dict, repr=False)
-    """95 % bootstrap intervals over the test samples."""
+    """95 % bootstrap intervals over the test samples, or over their groups."""
     experts: tuple[Scores, ...] = field(default=(), repr=False)
     check: PriorCheck | None = field(default=None, repr=False)
     """Check of the ensemble, for the prior P^mean(lambda)."""
@@ -214,7 +215,8 @@ def compare(
         return measure.resampled(ours, counts) - measure.resampled(theirs, counts)
 
     value = difference(measure.once).squeeze(0).tolist()
-    low, high = bootstrap(difference, predictions.targets, num_resamples=num_resamples, seed=seed).tolist()
+    resamples: dict[str, Any] = {"groups": predictions.groups, "num_resamples": num_resamples, "seed": seed}
+    low, high = bootstrap(difference, predictions.targets, **resamples).tolist()
     rows = zip(value, low, high, strict=True)
     found = {name: row for name, row in zip(_resampled_metrics(), rows, strict=True) if math.isfinite(row[0])}
     rare = measure.differences_of_rare(ours, theirs)
@@ -245,8 +247,10 @@ class _Measure:
     def __init__(
         self, predictions: Predictions, thresholds: tuple[int, int], num_bins: int, weights: Tensor | None
     ) -> None:
-        self.num_bins, self.weights, self.targets = num_bins, weights, predictions.targets
-        self.totals = torch.bincount(predictions.targets, minlength=predictions.num_classes)
+        self.num_bins, self.weights = num_bins, weights
+        self.targets, self.test_groups = predictions.targets, predictions.groups
+        self.evidence = predictions.evidence
+        self.effective = effective_counts(predictions.targets, predictions.num_classes, predictions.groups)
         # Only classes with samples: where there are very many classes, the others would cost most.
         self.present, self.row_of = torch.unique(predictions.targets, return_inverse=True)
         everything = torch.ones(len(predictions), dtype=torch.float64)
@@ -280,7 +284,8 @@ class _Measure:
     def intervals(self, summary: _Summary, num_resamples: int, seed: int) -> dict[str, tuple[float, float]]:
         """95 % intervals of the metrics, those left out that have no value."""
         statistic = functools.partial(self.resampled, summary)
-        bounds = bootstrap(statistic, self.targets, num_resamples=num_resamples, seed=seed).T.tolist()
+        resamples: dict[str, Any] = {"groups": self.test_groups, "num_resamples": num_resamples, "seed": seed}
+        bounds = bootstrap(statistic, self.targets, **resamples).T.tolist()
         found = {
             name: (low, high)
             for name, value, (low, high) in zip(_resampled_metrics(), statistic(self.once)[0], bounds, strict=True)
@@ -289,19 +294,25 @@ class _Measure:
         return found | self._intervals_of_rare(summary)
 
     def _intervals_of_rare(self, summary: _Summary) -> dict[str, tuple[float, float]]:
-        totals, hits = self.totals[self.present], torch.bincount(self.row_of, summary.correct.double())
+        totals = self.effective[self.present]
+        hits = self._per_class(summary.correct, self.once).squeeze(0) * totals
         return {name: mean_interval(hits[chosen], totals[chosen]) for name, chosen in self._groups_of_rare().items()}
 
     def differences_of_rare(self, ours: _Summary, theirs: _Summary) -> dict[str, tuple[float, float]]:
         """95 % intervals of differences of means over classes of which some have too few samples to be resampled."""
-        difference = ours.correct.double() - theirs.correct.double()
-        samples = {name: chosen[self.row_of] for name, chosen in self._groups_of_rare().items()}
-        return {name: mean_difference_interval(difference[rows], self.targets[rows]) for name, rows in samples.items()}
+        difference, row_of = ours.correct.double() - theirs.correct.double(), self.row_of
+        if self.test_groups is not None:  # a group is one observation of a class
+            pairs, row, sizes = torch.unique(
+                torch.stack([row_of, self.test_groups]), dim=1, return_inverse=True, return_counts=True
+            )
+            difference, row_of = torch.bincount(row, difference) / sizes, pairs[0]
+        samples = {name: chosen[row_of] for name, chosen in self._groups_of_rare().items()}
+        return {name: mean_difference_interval(difference[rows], row_of[rows]) for name, rows in samples.items()}
 
     def _groups_of_rare(self) -> dict[str, Tensor]:
-        """The groups of classes of which some have too few samples to be resampled."""
-        totals, groups = self.totals[self.present], self.groups.items()
-        return {name: rows for name, rows in groups if rows.any() and int(totals[rows].min()) < LEAST_EVIDENCE}
+        """The groups of classes of which some have too few samples, or groups of them, to be resampled."""
+        evidence, groups = self.evidence[self.present], self.groups.items()
+        return {name: rows for name, rows in groups if rows.any() and int(evidence[rows].min()) < LEAST_EVIDENCE}
 
     def _per_class(self, correct: Tensor, counts: Tensor) -> Tensor:
         """Accuracy of each class with samples, (rows, classes with samples)."""
@@ -316,10 +327,10 @@ class _Measure:
         return {name: found[name] if math.isfinite(found[name]) else None for name in METRICS}
 
     def scores(self, summary: _Summary) -> Scores:
-        per_class = torch.full_like(self.totals, torch.nan, dtype=torch.float64)
+        per_class = torch.full_like(self.effective, torch.nan)
         measured = self._per_class(summary.correct, self.once).squeeze(0)
         per_class[self.present] = measured.masked_fill(~self.counted, torch.nan)
-        wilson = wilson_interval(per_class * self.totals, self.totals).T.tolist()
+        wilson = wilson_interval(per_class * self.effective, self.effective).T.tolist()
         bins = calibration_bins(summary.confidence, summary.correct, self.num_bins, self.weights)
         parts = (("share", bins.share), ("confidence", bins.confidence), ("accuracy", bins.accuracy))
         return Scores(

@@ -16,6 +16,7 @@ from balpoe.errors import UserError
 from balpoe.files import read_json, write_file, write_json
 from balpoe.method.ensemble import checked_source, product_of_experts, shift_prior, source_prior
 from balpoe.method.expert_calibration import ExpertCalibration, read_calibration, training_offsets
+from balpoe.method.intervals import evidence_counts
 from balpoe.method.priors import Lambdas, checked_lambdas, checked_prior, class_prior, tempered_prior
 from balpoe.networks.experts import multiply_adds, num_parameters
 
@@ -32,6 +33,7 @@ ARRAYS = (
     "class_names",
     "lambdas",
     "source_prior",
+    "groups",
     "probabilities",
     "probs",
 )
@@ -59,6 +61,8 @@ class Predictions:
             posterior, and nothing is adjusted.
         calibration: What was fitted on samples outside of training. `expert_logits` are as the network gave them;
             `logits`, and every metric, are calibrated.
+        groups: Group of each sample, whole numbers, (samples,): samples of one group, such as the frames of a track,
+            are no independent evidence, and intervals resample groups. None where each stands for itself.
 
     >>> predictions = Predictions(torch.zeros(5, 3, 2), torch.tensor([0, 0, 0, 0, 1]), [90, 10], [1, 0, -1])
     >>> len(predictions), predictions.logits.shape, predictions.source_prior
@@ -75,6 +79,7 @@ class Predictions:
     multiply_adds: int | None = None
     source_prior: Tensor | None = None
     calibration: ExpertCalibration | None = None
+    groups: Tensor | None = None
 
     def __post_init__(self) -> None:
         put = object.__setattr__  # frozen for users, completed here once
@@ -105,6 +110,11 @@ class Predictions:
             )
         if self.targets.is_floating_point() or self.targets.dtype == torch.bool:
             raise UserError(f"targets must be one row of whole numbers, but are {self.targets.dtype}")
+        if self.groups is not None and (self.groups.shape != self.targets.shape or self.groups.is_floating_point()):
+            raise UserError(
+                f"groups must be a whole number for each of the {len(self.targets)} samples, but are "
+                f"{self.groups.dtype} of shape {tuple(self.groups.shape)}"
+            )
         if not all(size is None or isinstance(size, int) for size in (self.parameters, self.multiply_adds)):
             raise UserError("parameters and multiply_adds must be whole numbers, or None")
 
@@ -184,6 +194,21 @@ class Predictions:
         """What every table and page says of these predictions, if anything."""
         return [NO_POSTERIOR] if self.source_prior is None else []
 
+    @property
+    def evidence(self) -> Tensor:
+        """What the numbers of each class rest on, (classes,): its test groups, or its test samples without groups."""
+        return evidence_counts(self.targets, self.num_classes, self.groups)
+
+    @property
+    def about_groups(self) -> list[str]:
+        """What tables and pages say of the test groups, if there are any."""
+        if self.groups is None:
+            return []
+        return [
+            f"The {len(self):,} test samples come in {len(torch.unique(self.groups)):,} groups: intervals are over "
+            "groups, and a class has as much evidence as it has groups."
+        ]
+
     def adjusted(self, logits: Tensor, target_prior: Any) -> Tensor:
         """Return logits of this ensemble moved to another label prior; as they are if they are no posterior."""
         return logits if self.source_prior is None else shift_prior(logits, target_prior, self.source_prior)
@@ -207,7 +232,8 @@ class Predictions:
 
     def subset(self, indices: Tensor) -> "Predictions":
         """Return the predictions of some samples."""
-        return replace(self, expert_logits=self.expert_logits[indices], targets=self.targets[indices])
+        groups = None if self.groups is None else self.groups[indices]
+        return replace(self, expert_logits=self.expert_logits[indices], targets=self.targets[indices], groups=groups)
 
     def blocks(self) -> Iterator[slice]:
         """Yield slices of rows that are small enough to work on at once."""
@@ -216,7 +242,7 @@ class Predictions:
             yield slice(start, start + rows)
 
     def save(self, folder: str | Path) -> None:
-        """Write expert_logits.npy, targets.npy and, last, predictions.json, which says that all is there.
+        """Write expert_logits.npy, targets.npy (groups.npy) and, last, predictions.json, which says what is there.
 
         The logits in the file are as the network gave them, without the calibration, whose numbers are in the .json.
         """
@@ -226,6 +252,8 @@ class Predictions:
             logits = logits.half()
         write_file(folder / "expert_logits.npy", lambda stream: np.save(stream, logits.cpu().numpy()))
         write_file(folder / "targets.npy", lambda stream: np.save(stream, self.targets.cpu().numpy()))
+        if (groups := self.groups) is not None:
+            write_file(folder / "groups.npy", lambda stream: np.save(stream, groups.cpu().numpy()))
         write_json(
             folder / "predictions.json",
             {
@@ -237,6 +265,7 @@ class Predictions:
                 "parameters": self.parameters,
                 "multiply_adds": self.multiply_adds,
                 "calibration": self.calibration and asdict(self.calibration),
+                "has_groups": self.groups is not None,
             },
         )
 
@@ -257,6 +286,7 @@ class Predictions:
                 about["multiply_adds"],
                 _tensor(about.get("source_prior")),
                 read_calibration(about.get("calibration")),
+                groups=_load_array(folder / "groups.npy") if about.get("has_groups") else None,
             )
         except UserError:
             raise
@@ -270,9 +300,10 @@ def load_predictions(path: str | Path) -> Predictions:
     Args:
         path: The folder of a run, a folder of `Predictions.save`, or a .npz with the arrays
             `logits` or `log_probabilities`, (samples, classes) or (samples, experts, classes);
-            `targets`, (samples,); `class_counts` of the training set, (classes,); and, if wanted, `class_names` (text)
-            and either `lambdas`, (experts,), or `source_prior`, (classes,), the prior that the logits are made for,
-            empty for logits that are no posterior. With neither, each lambda is 1: trained with plain cross-entropy.
+            `targets`, (samples,); `class_counts` of the training set, (classes,); and, if wanted, `class_names` (text),
+            `groups` (whole numbers or text, (samples,)), and either `lambdas`, (experts,), or `source_prior`,
+            (classes,), the prior that the logits are made for, empty for logits that are no posterior. With neither,
+            each lambda is 1: trained with plain cross-entropy.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -336,6 +367,7 @@ def predict(
         num_parameters(network),
         multiply_adds(network, example),
         source_prior,
+        groups=test.groups,
     )
 
 
@@ -380,7 +412,8 @@ def _from_arrays(arrays: dict[str, np.ndarray]) -> Predictions:
         raise UserError("class_counts must be one row of whole numbers; save the training samples of each class")
     lambdas, source = _lambdas_or_source(arrays, logits.shape[1])
     targets = _whole_or_float(arrays, "targets")
-    return Predictions(logits, targets, counts, lambdas, tuple(names.tolist()), source_prior=source)
+    groups = torch.from_numpy(np.unique(arrays["groups"], return_inverse=True)[1]) if "groups" in arrays else None
+    return Predictions(logits, targets, counts, lambdas, tuple(names.tolist()), source_prior=source, groups=groups)
 
 
 def _lambdas_or_source(arrays: dict[str, np.ndarray], experts: int) -> tuple[Tensor | None, Tensor | None]:

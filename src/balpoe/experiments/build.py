@@ -171,10 +171,10 @@ def _outside_of_training(recipe: Recipe) -> Dataset:
 
 def _own_parts(recipe: Recipe, found: UserData) -> DataParts:
     """Own data; a network that is trained as a whole goes without some of them, to be calibrated by."""
-    parts = DataParts(found.train, found.test, groups=_copies(found.train))
+    groups = found.train_groups if found.train_groups is not None else _copies(found.train)
+    parts = DataParts(found.train, found.test, groups=groups)
     if not recipe.calibrate or parts.held_out is not None or recipe.frozen or recipe.network in FOR_FEATURES:
         return parts
-    groups = parts.groups
     names = None if groups is None else [str(number) for number in groups.tolist()]
     kept, held_out = split_rows(found.train.targets, names, test_fraction=recipe.held_out, seed=1)
     still = None if groups is None else groups[kept]
@@ -204,8 +204,14 @@ def _last_read(place: object, name: str, root: str | None, **settings: Any) -> t
     return load_data(name, root, **settings)
 
 
-def own_data(recipe: Recipe, progress: bool = False) -> UserData:
-    """Return somebody's own data, as a recipe says how to take them."""
+def own_data(recipe: Recipe, progress: bool = False, look_for_series: bool = False) -> UserData:
+    """Return somebody's own data, as a recipe says how to take them.
+
+    Args:
+        recipe: Recipe that says where they are.
+        progress: Whether to show how far it is.
+        look_for_series: Whether to look for series where nothing is said of groups: once is enough.
+    """
     if not recipe.data_root:
         raise UserError("own data are where --data-root says: a folder of images, a table of paths, or features")
     features = holds_features(recipe.data_root)
@@ -215,7 +221,7 @@ def own_data(recipe: Recipe, progress: bool = False) -> UserData:
     return load_user_data(
         recipe.data_root, None if features else _image_preprocessing(recipe),
         group=recipe.group, test_fraction=recipe.test_fraction, skip_unreadable=recipe.skip_unreadable,
-        progress=progress,
+        look_for_series=look_for_series, progress=progress,
     )  # fmt: skip
 
 

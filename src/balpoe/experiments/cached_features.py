@@ -54,7 +54,8 @@ def feature_data(
         kept.update(zip(digests, features, strict=True))
     network.to("cpu")
     features = torch.stack([kept[digest] for digest in data.digests])
-    return Dataset(features, data.targets, data.class_names, Preprocessing((features.shape[1],)))
+    preprocessing = Preprocessing((features.shape[1],))
+    return Dataset(features, data.targets, data.class_names, preprocessing, data.groups)
 
 
 def features_of(

@@ -123,7 +123,7 @@ class Model:
         cost = multiply_adds(self.network, example)
         return Predictions(
             expert_logits, data.targets, self.class_counts, self.lambdas, self.class_names, self.train_prior,
-            num_parameters(self.network), cost, self.source_prior, self.calibration,
+            num_parameters(self.network), cost, self.source_prior, self.calibration, data.groups,
         )  # fmt: skip
 
 

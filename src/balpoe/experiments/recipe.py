@@ -55,8 +55,9 @@ class Recipe(TrainingOptions):
         0.2, "own data that come without a test part: what is held out", above=0, at_most=0.5, group="data"
     )
     group: str = setting(
-        "", "own images: a pattern on file names; what it finds is never split", metavar="PATTERN", group="data"
-    )
+        "", "own data: what belongs together, and is never split: a pattern on file names, or column:NAME of a table",
+        off=("none", "own data: samples are independent, whatever their names say"), metavar="PATTERN", group="data",
+    )  # fmt: skip
     skip_unreadable: bool = setting(False, "own images: go on without those that cannot be read", group="data")
     image_size: int = setting(
         0, "pixels a side of images from files; 0: the network's own", at_least=0, at_most=4096, group="data"

@@ -11,6 +11,7 @@ import hashlib
 import json
 import os
 import platform
+import re
 import sys
 import zlib
 from collections.abc import Callable, Generator, Mapping
@@ -382,4 +383,5 @@ def _plain(value: Any) -> str:
     """A value as part of a file name."""
     if isinstance(value, tuple):
         return "_".join(_plain(part) for part in value)
-    return str(value).lower().removesuffix(".0").removesuffix(".safetensors") or "none"
+    text = re.sub(r"[/\\]", "_", str(value).lower())  # a pattern on paths has slashes
+    return text.removesuffix(".0").removesuffix(".safetensors") or "none"

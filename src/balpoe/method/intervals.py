@@ -1,13 +1,21 @@
-"""How sure a measured number is: bootstrap over the test samples, paired for a difference; Wilson for a share."""
+"""How sure a measured number is: bootstrap over the test samples, paired for a difference; Wilson for a share.
+
+Samples of one group, such as the frames of a track, are right or wrong together: where groups are known, it is they
+that are resampled and counted.
+"""
 
 from collections.abc import Callable
 
 import torch
 from torch import Tensor
 
+from balpoe.private_apis import standard_gamma
+
 __all__ = [
     "LEAST_EVIDENCE",
     "bootstrap",
+    "effective_counts",
+    "evidence_counts",
     "mean_difference_interval",
     "mean_interval",
     "stratified_resample",
@@ -15,7 +23,7 @@ __all__ = [
 ]
 
 RESAMPLED_VALUES = 2**20  # samples of the resamples that are looked at together
-LEAST_EVIDENCE = 4  # samples of a class, below which neither they nor resamples of them say how well it is recognised
+LEAST_EVIDENCE = 4  # samples (or groups) of a class, below which nothing says how well it is recognised
 
 
 def stratified_resample(targets: Tensor, generator: torch.Generator, resamples: int = 1) -> Tensor:
@@ -42,11 +50,42 @@ class _Strata:
         drawn = torch.rand(resamples, len(self.order), generator=generator, dtype=torch.float64) * self.size
         return self.order[self.start + drawn.long()]
 
+    def counts(self, generator: torch.Generator, resamples: int) -> Tensor:
+        """How often each sample is drawn, (resamples, samples)."""
+        rows = self.draw(generator, resamples)
+        counts = torch.zeros(rows.shape, dtype=torch.float64)
+        return counts.scatter_add_(1, rows, torch.ones_like(counts))
+
+
+class _GroupWeights:
+    """Whole groups, weighted at random instead of drawn (Rubin's Bayesian bootstrap).
+
+    Drawn groups would leave out a class that is in few groups, of several classes each; weights never do. A weight has
+    the variance that makes the one of a class's mean over equal groups the unbiased estimate, also for few groups.
+    """
+
+    def __init__(self, targets: Tensor, groups: Tensor) -> None:
+        self.targets, self.totals = targets, torch.bincount(targets).double()
+        self.group = torch.unique(groups, return_inverse=True)[1]
+        pairs = torch.unique(torch.stack([targets, self.group]), dim=1)
+        several = torch.bincount(pairs[0])[pairs[0]].double()  # groups of the class
+        least = torch.full((int(self.group.max()) + 1,), torch.inf, dtype=torch.float64)
+        least.scatter_reduce_(0, pairs[1], several, "amin")
+        self.shape = (1 - 2 / least).clamp(min=1 / 3)
+
+    def counts(self, generator: torch.Generator, resamples: int) -> Tensor:
+        """How much each sample counts, (resamples, samples); in sum over a class as many as there are."""
+        drawn = standard_gamma(self.shape.expand(resamples, -1).contiguous(), generator) / self.shape
+        weights = drawn[:, self.group]
+        sums = torch.zeros(resamples, len(self.totals), dtype=torch.float64).index_add_(1, self.targets, weights)
+        return weights * (self.totals / sums)[:, self.targets]
+
 
 def bootstrap(
     statistic: Callable[[Tensor], Tensor],
     targets: Tensor,
     *,
+    groups: Tensor | None = None,
     num_resamples: int = 1000,
     level: float = 0.95,
     seed: int = 0,
@@ -57,6 +96,7 @@ def bootstrap(
         statistic: Function from how often each sample was drawn, (resamples, samples) in float64, to
             (resamples, components). The difference of two runs on the same test samples makes the bootstrap paired.
         targets: Labels; each resample keeps the number of samples of each class.
+        groups: Group of each sample: they are resampled as a whole. None where each sample stands for itself.
         num_resamples: Number of resamples.
         level: Probability of the interval.
         seed: Seed of the bootstrap.
@@ -67,16 +107,39 @@ def bootstrap(
     >>> low[0] < 49.5 < high[0]
     True
     """
-    generator, strata = torch.Generator().manual_seed(seed), _Strata(targets)
+    generator = torch.Generator().manual_seed(seed)
+    resample = _Strata(targets) if groups is None else _GroupWeights(targets, groups)
     at_once = max(1, RESAMPLED_VALUES // len(targets))
-    blocks = []
-    for first in range(0, num_resamples, at_once):
-        rows = strata.draw(generator, min(at_once, num_resamples - first))
-        counts = torch.zeros(rows.shape, dtype=torch.float64)
-        blocks.append(statistic(counts.scatter_add_(1, rows, torch.ones_like(counts))))
+    starts = range(0, num_resamples, at_once)
+    blocks = [statistic(resample.counts(generator, min(at_once, num_resamples - first))) for first in starts]
     draws = torch.cat(blocks)
     tail = (1 - level) / 2
     return torch.nanquantile(draws.double(), torch.tensor([tail, 1 - tail], dtype=torch.float64), dim=0)
+
+
+def evidence_counts(targets: Tensor, num_classes: int, groups: Tensor | None = None) -> Tensor:
+    """Return what each class rests on, (classes,): the number of its groups, or of its samples without groups.
+
+    >>> evidence_counts(torch.tensor([0, 0, 0, 1]), 3, groups=torch.tensor([5, 5, 6, 5]))
+    tensor([2, 1, 0])
+    """
+    if groups is not None:
+        targets = torch.unique(torch.stack([targets, groups]), dim=1)[0]
+    return torch.bincount(targets, minlength=num_classes)
+
+
+def effective_counts(targets: Tensor, num_classes: int, groups: Tensor | None = None) -> Tensor:
+    """Return how many equal groups the groups of each class are worth (Kish), (classes,), in float64.
+
+    >>> effective_counts(torch.tensor([0, 0, 0, 0, 1]), 2, groups=torch.tensor([5, 5, 6, 7, 5]))
+    tensor([2.6667, 1.0000], dtype=torch.float64)
+    """
+    counts = torch.bincount(targets, minlength=num_classes).double()
+    if groups is None:
+        return counts
+    pairs, sizes = torch.unique(torch.stack([targets, groups]), dim=1, return_counts=True)
+    squares = torch.bincount(pairs[0], sizes.double().square(), minlength=num_classes)
+    return counts.square() / squares.clamp(min=1)
 
 
 def mean_interval(hits: Tensor, totals: Tensor, level: float = 0.95) -> tuple[float, float]:

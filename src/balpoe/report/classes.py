@@ -130,13 +130,12 @@ def _gains_and_losses(subject: Subject, baseline: Subject) -> tuple[str, list[Ta
 
 
 def _without_evidence(subject: Subject) -> list[str]:
-    """Say which classes have too few test samples for any statement about them."""
+    """Say which classes have too few test samples, or groups of them, for any statement about them."""
     predictions = subject.predictions[0]
-    counts = torch.bincount(predictions.targets, minlength=predictions.num_classes)
-    lack = evidence_lack(counts, predictions.class_names)
-    if len(without_evidence(counts)) > MOST_NAMED:
+    lack = evidence_lack(predictions.evidence, predictions.class_names, grouped=predictions.groups is not None)
+    if len(without_evidence(predictions.evidence)) > MOST_NAMED:
         lack = f"{lack.split(' (')[0]}; the table has the test samples of each"
-    return [f"{lack[0].upper()}{lack[1:]}."] if lack else []
+    return predictions.about_groups + ([f"{lack[0].upper()}{lack[1:]}."] if lack else [])
 
 
 def shifted_section(subject: Subject) -> Section:

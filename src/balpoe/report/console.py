@@ -144,12 +144,25 @@ def prior_uses(evaluations: Sequence[Mapping[str, Any]]) -> dict[str, str]:
     return {key: heading for key, heading in uses.items() if first[key] is not None}
 
 
-def counts_table(names: Sequence[str], counts: Sequence[int], groups: Mapping[str, Sequence[bool]]) -> Table:
-    """Return training counts of all classes, the largest first, with their shot group."""
-    table = Table()
-    for heading in ("class", "samples", "group"):
-        table.add_column(heading, justify="right" if heading == "samples" else "left")
+def counts_table(
+    names: Sequence[str],
+    counts: Sequence[int],
+    groups: Mapping[str, Sequence[bool]],
+    further: Mapping[str, Sequence[int]] | None = None,
+) -> Table:
+    """Return training counts of all classes, the largest first, with their shot group.
+
+    Args:
+        names: Names of the classes.
+        counts: Training samples of each class.
+        groups: Members of each shot group.
+        further: Other numbers of each class, by their headings.
+    """
+    further, table = further or {}, Table()
+    for heading in ("class", "samples", *further, "group"):
+        table.add_column(heading, justify="left" if heading in ("class", "group") else "right")
     for label in sorted(range(len(names)), key=lambda label: -counts[label]):
         group = next(name for name, members in groups.items() if members[label])
-        table.add_row(names[label], f"{counts[label]:,}", group)
+        numbers = (f"{values[label]:,}" for values in (counts, *further.values()))
+        table.add_row(names[label], *numbers, group)
     return table

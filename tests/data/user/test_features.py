@@ -132,6 +132,7 @@ NAN = np.where(FEATURES == 7, np.nan, FEATURES)
         (GOOD | {"labels": ["a", " ", "b", "b"]}, "sample 1 has an empty label"),
         (GOOD | {"labels": np.array([2**21, 65, 66, 67], dtype=np.uint32).view("U1")}, "labels is garbled text"),
         (GOOD | {"groups": ["a"]}, "there are 4 samples but 1 groups"),
+        (GOOD | {"test_groups": ["a"]}, "test_groups comes with groups and test_features"),
         (GOOD | {"y": [0, 1, 0, 1]}, "there are two arrays of labels, one of them 'y'"),
         ({"features": FEATURES}, "there is no array of labels; call it labels, y or targets"),
         ({"y": [1]}, "there is no array of features"),

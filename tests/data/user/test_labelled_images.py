@@ -120,6 +120,21 @@ def test_parts_of_a_table(tmp_path):
         read_listing(path)
 
 
+def test_a_column_of_groups_can_be_named_or_left_alone(tmp_path):
+    fill(tmp_path, "x/000.png", "x/001.png", "y/000.png", "y/001.png")
+    rows = ["path,label,Patient, group", "x/000.png,x,7,g", "x/001.png,x,7,h", "y/000.png,y,,g", "y/001.png,y,8,g"]
+    (tmp_path / "t.csv").write_text("\n".join(rows))
+    assert read_listing(tmp_path / "t.csv").groups == ("g", "h", "g", "g")
+    assert read_listing(tmp_path / "t.csv", group="column:patient").groups == ("7", "7", "", "8")
+    assert read_listing(tmp_path / "t.csv", group="none").groups is None
+    with pytest.raises(
+        UserError, match=r"t\.csv, line 1: there is no column 'person', only 'path', 'label', 'Patient'"
+    ):
+        read_listing(tmp_path / "t.csv", group="column:person")
+    with pytest.raises(UserError, match=r"--group column:patient is for tables, but .* is a folder"):
+        read_listing(tmp_path, group="column:patient")
+
+
 def test_groups_on_both_sides_of_given_parts_are_told(tmp_path):
     root = fill(tmp_path, "train/a/p1.png", "train/b/p2.png", "test/a/p2.png", "test/b/p3.png", "test/b/q.png")
     assert read_listing(root, group="p.").notes == (

@@ -6,7 +6,7 @@ import torch
 
 from balpoe import UserError
 from balpoe.data.user.load import cache_folder, load_user_data
-from images import picture, picture_folder
+from images import picture, picture_folder, track_folder
 
 COUNTS = {"ash": 20, "birch": 10, "cedar": 4, "date": 1}
 
@@ -137,3 +137,78 @@ def test_where_what_takes_long_is_kept(monkeypatch, tmp_path):
     monkeypatch.delenv("BALPOE_CACHE")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))
     assert cache_folder() == tmp_path / "xdg" / "balpoe"
+
+
+TRACKS = {"ash": 12, "birch": 8, "cedar": 1}
+
+
+def test_series_are_looked_for_where_nothing_is_said_of_groups(tmp_path):
+    root = track_folder(tmp_path / "set", TRACKS)
+    assert load_user_data(root).series is None  # nobody asked
+    found = load_user_data(root, look_for_series=True).series
+    assert found.strong
+    assert (found.pattern, found.groups) == (r"(.*)_\d+", 21)
+    for group in (found.pattern, "none"):
+        assert load_user_data(root, group=group, look_for_series=True).series is None
+
+
+def test_pictures_with_counters_are_no_series(folder):
+    for place in folder.rglob("*.png"):
+        number = int(place.stem)
+        place.rename(place.with_name(f"IMG_2024010{1 + number // 5}_{number}.png"))
+    assert load_user_data(folder, look_for_series=True).series is None
+
+
+def test_series_in_the_training_part_of_data_that_come_in_parts(tmp_path):
+    track_folder(tmp_path / "set" / "train", TRACKS)
+    picture_folder(tmp_path / "set" / "test", dict.fromkeys(TRACKS, 2))
+    found = load_user_data(tmp_path / "set", look_for_series=True).series
+    assert (found.strong, found.pattern, found.groups) == (True, r"(.*)_\d+", 21)
+
+
+def test_what_is_said_of_groups_and_where_their_numbers_go(tmp_path):
+    root = track_folder(tmp_path / "set", TRACKS)
+    ungrouped, found = load_user_data(root), load_user_data(root, group=r"(.*)_\d+")
+    assert ungrouped.train_groups is None
+    assert ungrouped.test.groups is None
+    assert "give --group" in notes(ungrouped)
+    assert "give --group" not in notes(found)
+    assert "almost the same image" in notes(ungrouped)
+    assert "every split: 21 (ash 12, birch 8, cedar 1)" in notes(found)
+    assert "too few test groups, below 4, to say how well a class is recognised: 3 of 3 (ash (2)" in notes(found)
+    assert "classes without a test group, of which nothing is measured: cedar" in notes(found)
+    groups = {}
+    for part, numbers in ((found.train, found.train_groups), (found.test, found.test_groups)):
+        assert len(numbers) == len(part)
+        for path, number in zip(part.paths, numbers.tolist(), strict=True):
+            groups.setdefault(path.rpartition("_")[0], set()).add(number)
+    assert len(groups) == 21
+    assert len(set.union(*groups.values())) == sum(map(len, groups.values())) == 21  # one number for each
+    assert not set(found.train_groups.tolist()) & set(found.test_groups.tolist())
+
+
+def test_a_pattern_that_joins_the_tracks_of_all_classes_is_told(tmp_path):
+    found = load_user_data(track_folder(tmp_path / "set", TRACKS), group=r"(\d+)_")
+    assert "groups that join several classes: 8 of 12" in notes(found)
+
+
+def test_groups_of_features(tmp_path):
+    random = np.random.default_rng(0)
+    labels, groups = np.repeat(["a", "b"], 20), np.arange(40) // 4
+    arrays = {"features": random.normal(size=(40, 3)), "labels": labels}
+    np.savez(tmp_path / "x.npz", **arrays, groups=groups)
+    found = load_user_data(tmp_path / "x.npz")
+    assert sorted(torch.bincount(torch.cat([found.train_groups, found.test_groups])).tolist()) == [4] * 10
+    assert not set(found.train_groups.tolist()) & set(found.test_groups.tolist())
+    assert "every split: 10 (a 5, b 5)" in notes(found)
+    assert load_user_data(tmp_path / "x.npz", group="none").train_groups is None
+    with pytest.raises(UserError, match="give features an array groups instead"):
+        load_user_data(tmp_path / "x.npz", group="column:x")
+    tested = {"test_features": random.normal(size=(4, 3)), "test_labels": ["a", "a", "b", "b"]}
+    np.savez(tmp_path / "y.npz", **arrays, **tested, groups=groups)
+    found = load_user_data(tmp_path / "y.npz")
+    assert (len(found.train_groups), found.test_groups) == (40, None)
+    np.savez(tmp_path / "z.npz", **arrays, **tested, groups=groups, test_groups=[90, 90, 91, 92])
+    found = load_user_data(tmp_path / "z.npz")
+    assert [len(set(each.tolist())) for each in (found.train_groups, found.test_groups)] == [10, 3]
+    assert "below 4, to say how well a class is recognised: 2 of 2 (a (1), b (2))" in notes(found)

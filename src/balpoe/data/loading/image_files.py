@@ -28,6 +28,7 @@ class PictureFiles:
         class_names: A name for each class.
         preprocessing: Size that images are brought to, and the statistics that normalise them.
         digests: Digests of the files' contents, where they are known: cached features are found by them.
+        groups: Number of each image's group, (samples,), which is kept whole; None where nothing is known of groups.
 
     >>> data = PictureFiles(["a.jpg", "b.jpg"], [1, 0], ("ash", "birch"), Preprocessing((3, 224, 224), resize=256))
     >>> len(data), data.class_counts.tolist()
@@ -41,11 +42,13 @@ class PictureFiles:
         class_names: Sequence[str],
         preprocessing: Preprocessing,
         digests: Sequence[str] = (),
+        groups: Any = None,
     ) -> None:
         self.paths, self.digests = list(paths), list(digests)
         self.targets: Tensor = torch.as_tensor(targets).long()
         self.class_counts = class_counts(self.targets, len(class_names))
         self.class_names, self.preprocessing = tuple(class_names), preprocessing
+        self.groups: Tensor | None = None if groups is None else torch.as_tensor(groups)
         if len(self.paths) != len(self.targets):
             raise UserError(f"there are {len(self.paths)} images but {len(self.targets)} labels")
 
@@ -65,7 +68,8 @@ class PictureFiles:
         """Return the given images, with the same names and preprocessing."""
         rows = indices.tolist()
         paths, digests = ([values[row] for row in rows] if values else [] for values in (self.paths, self.digests))
-        return PictureFiles(paths, self.targets[indices], self.class_names, self.preprocessing, digests)
+        groups = None if self.groups is None else self.groups[indices]
+        return PictureFiles(paths, self.targets[indices], self.class_names, self.preprocessing, digests, groups)
 
 
 Samples = Dataset | PictureFiles

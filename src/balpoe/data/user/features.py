@@ -18,7 +18,7 @@ __all__ = ["FeaturesFile", "read_features"]
 
 ALSO = {"X": "features", "embeddings": "features", "y": "labels", "targets": "labels"}
 """Other names of an array."""
-ARRAYS = ("features", "labels", "groups", "test_features", "test_labels", "class_names")
+ARRAYS = ("features", "labels", "groups", "test_features", "test_labels", "test_groups", "class_names")
 NAMES = (*ARRAYS, *ALSO)
 OTHERS = tuple(name for name in NAMES if ALSO.get(name, name) != "features")
 
@@ -34,6 +34,7 @@ class FeaturesFile:
         groups: Group of each sample, "" for one in no group; None where nothing is known of groups.
         test_features: float32 (test samples, features).
         test_labels: Labels of the test samples.
+        test_groups: Groups of the test samples.
     """
 
     features: Tensor
@@ -42,6 +43,7 @@ class FeaturesFile:
     groups: tuple[str, ...] | None = None
     test_features: Tensor | None = None
     test_labels: tuple[str, ...] | None = None
+    test_groups: tuple[str, ...] | None = None
 
     @cached_property
     def targets(self) -> Tensor:
@@ -56,6 +58,7 @@ class FeaturesFile:
     def version(self) -> str:
         """Return eight hexadecimal digits that change with any value, label, group or the order of samples."""
         texts = repr((self.labels, self.class_names, self.groups, self.test_labels))  # as many as features have rows
+        texts += repr(self.test_groups) if self.test_groups else ""  # or a file of before would have another version
         checksum = zlib.crc32(texts.encode())
         for features in (self.features, self.test_features):
             checksum = checksum if features is None else zlib.crc32(features.numpy().data, checksum)
@@ -67,9 +70,9 @@ def read_features(path: str | Path) -> FeaturesFile:
 
     Args:
         path: A .npz with the arrays `features` (or `X`, `embeddings`), (samples, features); `labels` (or `y`,
-            `targets`), integers or text; and, if wanted, `groups`, `test_features` with `test_labels`, and
-            `class_names` (integer labels count into them). Or a file NAME.npy, with NAME_labels.npy or labels.npy
-            beside it, and the other arrays likewise. Or a folder of such files.
+            `targets`), integers or text; and, if wanted, `groups`, `test_features` with `test_labels` (and
+            `test_groups`), and `class_names` (integer labels count into them). Or a file NAME.npy, with
+            NAME_labels.npy or labels.npy beside it, and the other arrays likewise. Or a folder of such files.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -138,6 +141,8 @@ def _named(arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
             raise UserError(f"there is no array of {name}; call it {name}, {others}")
     if ("test_features" in named) != ("test_labels" in named):
         raise UserError("test_features and test_labels come together, but one of them is missing; add it")
+    if "test_groups" in named and not {"groups", "test_features"} <= set(named):
+        raise UserError("test_groups comes with groups and test_features, but one of them is missing; add it")
     return named
 
 
@@ -145,10 +150,11 @@ def _from_arrays(arrays: dict[str, np.ndarray]) -> FeaturesFile:
     features, names = _features(arrays, "features"), _class_names(arrays)
     labels = _labels(arrays, "labels", len(features), names)
     groups = tuple(_texts(arrays, "groups", len(features))) if "groups" in arrays else None
-    test_features, test_labels = None, None
+    test_features, test_labels, test_groups = None, None, None
     if "test_features" in arrays:
         test_features = _features(arrays, "test_features")
         test_labels = _labels(arrays, "test_labels", len(test_features), names)
+        test_groups = tuple(_texts(arrays, "test_groups", len(test_features))) if "test_groups" in arrays else None
         if test_features.shape[1] != features.shape[1]:
             raise UserError(
                 f"test_features has {test_features.shape[1]} features a sample and features {features.shape[1]}; "
@@ -157,7 +163,7 @@ def _from_arrays(arrays: dict[str, np.ndarray]) -> FeaturesFile:
     check_classes(labels, test_labels or (), "labels")
     known = set(labels)
     class_names = tuple(name for name in names if name in known) or natural_order(known)
-    return FeaturesFile(features, labels, class_names, groups, test_features, test_labels)
+    return FeaturesFile(features, labels, class_names, groups, test_features, test_labels, test_groups)
 
 
 def _features(arrays: dict[str, np.ndarray], name: str) -> Tensor:

@@ -1,7 +1,6 @@
 """Images on disk with their labels, listed from folders or a table."""
 
 import os
-import re
 import zlib
 from collections import Counter
 from collections.abc import Sequence
@@ -14,6 +13,7 @@ from torch import Tensor
 
 from balpoe.data.user.class_names import check_classes, class_indices, class_name, natural_order, some_of
 from balpoe.data.user.folders import folder_rows
+from balpoe.data.user.groups import COLUMN, NO_GROUPS, matched_groups
 from balpoe.data.user.scan import LabelledImage, ScanResult
 from balpoe.data.user.tables import table_rows
 from balpoe.errors import UserError
@@ -98,7 +98,8 @@ def read_listing(source: str | Path, *, group: str = "") -> Listing:
         source: A folder with a subfolder for each class (perhaps inside train/ and test/, or val/), or a .csv, .tsv or
             .parquet with the columns path and label and, if wanted, group and split.
         group: A regular expression on each file's path, relative to the source. What its first parentheses match (or
-            the whole of it, without any) is the image's group; what does not match stands for itself.
+            the whole of it, without any) is the image's group; what does not match stands for itself. Or "column:NAME",
+            a table's column, by default the one called group; or "none".
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -108,7 +109,7 @@ def read_listing(source: str | Path, *, group: str = "") -> Listing:
     ...     read_listing(folder).labels
     ('ash', 'oak', 'oak')
     """
-    found = _found(source)
+    found = _found(source, group.removeprefix(COLUMN) if group.startswith(COLUMN) else "")
     if not found.rows:
         raise UserError(f"{source} lists no images; add a row for each")
     rows, part_notes = _train_and_test(found.rows, source)
@@ -133,14 +134,16 @@ def read_listing(source: str | Path, *, group: str = "") -> Listing:
     )
 
 
-def _found(source: str | Path) -> ScanResult:
+def _found(source: str | Path, group_column: str) -> ScanResult:
     if os.path.isdir(source):
+        if group_column:
+            raise UserError(f"--group {COLUMN}{group_column} is for tables, but {source} is a folder; give a pattern")
         return folder_rows(str(source))
     if not os.path.exists(source):
         raise UserError(f"{source} does not exist; give a folder of images, or a table of paths and labels")
     if Path(source).suffix.lower() not in TABLE_SUFFIXES:
         raise UserError(f"{source} is neither a folder nor a .csv, .tsv or .parquet; give one of these")
-    return table_rows(Path(source))
+    return table_rows(Path(source), group_column)
 
 
 def _train_and_test(rows: list[LabelledImage], source: str | Path) -> tuple[list[LabelledImage], tuple[str, ...]]:
@@ -168,18 +171,15 @@ def _labels(rows: list[LabelledImage]) -> tuple[tuple[str, ...], tuple[str, ...]
 
 
 def _groups(found: ScanResult, rows: list[LabelledImage], pattern: str, source: str | Path) -> tuple[str, ...] | None:
-    if not pattern:
+    if pattern == NO_GROUPS:
+        return None
+    if not pattern or pattern.startswith(COLUMN):
         return tuple(row.group for row in rows) if found.has_groups else None
     if found.has_groups:
         raise UserError(
             f"{source} has a column group, so that --group {pattern!r} is one too many; leave one of them out"
         )
-    try:
-        expression = re.compile(pattern)
-    except re.error as error:
-        raise UserError(f"--group {pattern!r} is no regular expression ({error}); fix it") from error
-    matches = [expression.search(row.name) for row in rows]
-    groups = tuple(match[min(expression.groups, 1)] or "" if match else "" for match in matches)
+    groups = matched_groups(pattern, [row.name for row in rows])
     if not any(groups):
         raise UserError(
             f"--group {pattern!r} matches no file of {source}, such as {rows[0].name!r}; change the pattern"

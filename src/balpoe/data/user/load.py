@@ -2,12 +2,14 @@
 
 `balpoe train FOLDER` is a recipe like any other, with `dataset = "own"` and the path in `data_root`. Its files are
 listed (`labelled_images`), and each is looked through once (`inspection`: whether it can be read, its digest, a hash of
-its looks; kept by path, size and time). Then they are split; copies and groups stay on one side. The checksum of it all
-is the recipe's `data_version`, so that changed files make another run. The digests also find the features of a frozen
-trunk again: only images that were added are computed.
+its looks; kept by path, size and time). Where nothing is known of groups, series are looked for (`series`). Then they
+are split; copies and groups stay on one side. The checksum of it all is the recipe's `data_version`, so that changed
+files make another run. The digests also find the features of a frozen trunk again: only images that were added are
+computed.
 """
 
 import hashlib
+import os
 import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -22,11 +24,14 @@ from balpoe.data.loading.image_files import PictureFiles, Samples
 from balpoe.data.user.class_names import some_of
 from balpoe.data.user.duplicates import near_pairs, same_digest
 from balpoe.data.user.features import FeaturesFile, read_features
+from balpoe.data.user.groups import NO_GROUPS, group_notes, group_numbers
 from balpoe.data.user.inspection import Inspection, inspect
 from balpoe.data.user.labelled_images import Listing, read_listing
-from balpoe.data.user.split import evidence_lack, split_rows
+from balpoe.data.user.series import Series, find_series, thumbnails
+from balpoe.data.user.split import evidence_lack, some_classes, split_rows
 from balpoe.errors import UserError
 from balpoe.files import cache_folder, holds_features
+from balpoe.method.intervals import evidence_counts
 from balpoe.progress import CountProgress
 
 __all__ = ["NAMED", "UserData", "load_user_data"]
@@ -46,6 +51,18 @@ class UserData:
     """Sentences on what their owner should know."""
     unreadable: tuple[str, ...] = ()
     """What is wrong with each file that was left out."""
+    series: Series | None = None
+    """Series that the images seem to come in, where they were looked for and nothing is known of groups."""
+
+    @property
+    def train_groups(self) -> Tensor | None:
+        """Number of each training sample's group, (samples,); None where nothing is known of groups."""
+        return self.train.groups
+
+    @property
+    def test_groups(self) -> Tensor | None:
+        """Number of each test sample's group."""
+        return self.test.groups
 
 
 def load_user_data(
@@ -55,6 +72,7 @@ def load_user_data(
     group: str = "",
     test_fraction: float = 0.2,
     skip_unreadable: bool = False,
+    look_for_series: bool = False,
     progress: bool = False,
 ) -> UserData:
     """Return the training and the test part of own data: those that it comes with, or a split that spares rare classes.
@@ -63,15 +81,17 @@ def load_user_data(
         path: A folder with a subfolder for each class, a .csv, .tsv or .parquet of paths and labels, or features (.npz,
             .npy).
         preprocessing: Size that images are brought to; by default 224 pixels.
-        group: A pattern on file names: what it finds (a patient, say) is never split.
+        group: A pattern on file names: what it finds (a patient, say) is never split. "column:NAME" for a table's
+            column; "none" where samples are independent, whatever the data say of groups.
         test_fraction: Share that is held out where the data have no test part.
         skip_unreadable: Whether to go on without files that are not whole images.
+        look_for_series: Whether to look for series where nothing is said of groups.
         progress: Whether to show how many files are looked through.
     """
     if holds_features(path):
-        if group:
+        if group not in ("", NO_GROUPS):
             raise UserError(f"--group {group!r} is a pattern on file names; give features an array groups instead")
-        return _user_features(read_features(path), test_fraction)
+        return _user_features(read_features(path), test_fraction, grouped=group != NO_GROUPS)
     preprocessing = preprocessing or Preprocessing((3, 224, 224), (0.485, 0.456, 0.406), (0.229, 0.224, 0.225), 256)
     listing = read_listing(path, group=group)
     with CountProgress("looking through the files", len(listing), progress) as count:
@@ -82,30 +102,48 @@ def load_user_data(
     listing, inspections = _readable(listing, inspections, skip_unreadable)
     notes += [f"left out, because they cannot be read: {len(unreadable):,} files"] if unreadable else []
     notes += [f"left out: {error}" for error in unreadable[:NAMED]]
+    unknown = listing.groups is None and group != NO_GROUPS
+    series = _series(listing) if look_for_series and unknown else None
     digests = [inspection.digest for inspection in inspections]
     copies = same_digest(digests)
     train, test = _parts(listing, digests, copies, test_fraction)
     _check_classes(listing.targets[train], listing.class_names)
-    notes += _copy_notes(listing, copies, test) + _near_notes(listing, inspections, train, test)
-    notes += _evidence_notes(listing.targets[test], listing.class_names)
-    files = PictureFiles(listing.paths, listing.targets, listing.class_names, preprocessing, digests)
+    notes += _copy_notes(listing, copies, test) + _near_notes(listing, inspections, train, test, hint=unknown)
+    groups = None if listing.groups is None else group_numbers(listing.groups)
+    files = PictureFiles(listing.paths, listing.targets, listing.class_names, preprocessing, digests, groups)
+    notes += group_notes(listing.groups, listing.targets, listing.class_names) if listing.groups else []
+    notes += _evidence_notes(files.subset(test))
     version = f"{zlib.crc32(''.join((listing.version(), *digests)).encode()):08x}"
-    return UserData(files.subset(train), files.subset(test), version, tuple(notes), unreadable)
+    return UserData(files.subset(train), files.subset(test), version, tuple(notes), unreadable, series)
 
 
-def _user_features(found: FeaturesFile, test_fraction: float) -> UserData:
+def _series(listing: Listing) -> Series | None:
+    """The series that training images come in, if names and looks say so."""
+    rows = [row for row in range(len(listing)) if listing.parts is None or listing.parts[row] == "train"]
+    paths = [listing.paths[row] for row in rows]
+    names = [path.removeprefix(os.path.join(listing.root, "")) for path in paths]
+    return find_series(names, listing.targets[rows].numpy(), lambda chosen: thumbnails([paths[row] for row in chosen]))
+
+
+def _user_features(found: FeaturesFile, test_fraction: float, grouped: bool) -> UserData:
+    labels = found.groups if grouped else None
+    groups = None if labels is None else group_numbers((*labels, *(found.test_groups or ())))
     if found.test_features is None or found.test_targets is None:
         digests = [hashlib.blake2b(row.tobytes()).hexdigest() for row in found.features.numpy()]
-        train, test = split_rows(
-            found.targets, found.groups, test_fraction=test_fraction, together=same_digest(digests), names=digests
+        rows = split_rows(
+            found.targets, labels, test_fraction=test_fraction, together=same_digest(digests), names=digests
         )
-        features, targets = (found.features[train], found.features[test]), (found.targets[train], found.targets[test])
+        features, targets = ([values[each] for each in rows] for values in (found.features, found.targets))
+        parts = [None if groups is None else groups[each] for each in rows]
     else:
-        features, targets = (found.features, found.test_features), (found.targets, found.test_targets)
+        features, targets = [found.features, found.test_features], [found.targets, found.test_targets]
+        parts = [None, None] if groups is None else [*groups.tensor_split([len(found.targets)])]
     _check_classes(targets[0], found.class_names)
-    training = Dataset(features[0], targets[0], found.class_names)
-    measured = Dataset(features[1], targets[1], found.class_names, training.preprocessing)
-    return UserData(training, measured, found.version(), tuple(_evidence_notes(targets[1], found.class_names)))
+    measured_groups = parts[1] if parts[1] is not None and len(parts[1]) else None
+    training = Dataset(features[0], targets[0], found.class_names, groups=parts[0])
+    measured = Dataset(features[1], targets[1], found.class_names, training.preprocessing, measured_groups)
+    notes = group_notes(labels, found.targets, found.class_names) if labels else []
+    return UserData(training, measured, found.version(), (*notes, *_evidence_notes(measured)))
 
 
 def _readable(listing: Listing, inspections: list[Inspection], skip: bool) -> tuple[Listing, list[Inspection]]:
@@ -155,7 +193,9 @@ def _copy_notes(listing: Listing, copies: Sequence[Sequence[int]], test: Tensor)
     return notes
 
 
-def _near_notes(listing: Listing, inspections: Sequence[Inspection], train: Tensor, test: Tensor) -> list[str]:
+def _near_notes(
+    listing: Listing, inspections: Sequence[Inspection], train: Tensor, test: Tensor, hint: bool
+) -> list[str]:
     hashes = np.array([int(inspection.pixels) for inspection in inspections], dtype=np.uint64)
     digests = [inspection.digest for inspection in inspections]
     rows = ((int(train[a]), int(test[b])) for a, b in near_pairs(hashes[train.numpy()], hashes[test.numpy()]).tolist())
@@ -163,10 +203,8 @@ def _near_notes(listing: Listing, inspections: Sequence[Inspection], train: Tens
     if not pairs:
         return []
     named = _some([f"{listing.paths[b]} and {listing.paths[a]}" for a, b in pairs])
-    return [
-        f"almost the same image in training and in the test: {len(pairs):,} ({named}); if they are series of one "
-        "thing, give --group"
-    ]
+    advice = "; if they are series of one thing, give --group" if hint else ""
+    return [f"almost the same image in training and in the test: {len(pairs):,} ({named}){advice}"]
 
 
 def _sides(rows: Sequence[int], held_out: set[int]) -> tuple[int, int]:
@@ -174,9 +212,15 @@ def _sides(rows: Sequence[int], held_out: set[int]) -> tuple[int, int]:
     return next(row for row in rows if row not in held_out), next(row for row in rows if row in held_out)
 
 
-def _evidence_notes(test_targets: Tensor, class_names: Sequence[str]) -> list[str]:
-    note = evidence_lack(torch.bincount(test_targets, minlength=len(class_names)), class_names)
-    return [note] if note else []
+def _evidence_notes(test: Samples) -> list[str]:
+    """Which classes the test says nothing about, or too little."""
+    grouped = test.groups is not None
+    counts = evidence_counts(test.targets, len(test.class_names), test.groups)
+    untested = [test.class_names[label] for label in (counts == 0).nonzero().flatten().tolist()]
+    notes = [evidence_lack(counts, test.class_names, grouped=grouped)]
+    if grouped and untested:
+        notes.append(f"classes without a test group, of which nothing is measured: {some_classes(untested)}")
+    return list(filter(None, notes))
 
 
 def _some(names: Sequence[str], most: int = 3) -> str:

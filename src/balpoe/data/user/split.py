@@ -13,7 +13,7 @@ from balpoe.data.loading.epoch_plan import rng
 from balpoe.errors import UserError
 from balpoe.method.intervals import LEAST_EVIDENCE
 
-__all__ = ["evidence_lack", "split_rows", "wanted_counts", "without_evidence"]
+__all__ = ["evidence_lack", "some_classes", "split_rows", "wanted_counts", "without_evidence"]
 
 CLASSES_NAMED = 100  # that a sentence names
 
@@ -58,7 +58,7 @@ def split_rows(
     if not bool(held_out.any()):
         raise UserError(
             "no class has a sample to spare for a test: each has a single one, or most of it in a single group; "
-            "add samples, or give a test part"
+            f"add samples,{'' if groups is None else ' check --group,'} or give a test part"
         )
     return (~held_out).nonzero().flatten(), held_out.nonzero().flatten()
 
@@ -74,14 +74,14 @@ def wanted_counts(class_counts: Tensor, test_fraction: float) -> Tensor:
 
 
 def without_evidence(test_counts: Tensor, least: int = LEAST_EVIDENCE) -> Tensor:
-    """Return the classes with too few test samples to say anything about.
+    """Return the classes with too few test samples, or groups of them, to say anything about.
 
     With fewer than 4, Wilson's 95 % interval of the accuracy is wider than half of the scale whatever the outcome:
     three hits of three leave everything from 44 % upwards possible.
 
     Args:
-        test_counts: Number of test samples of each class.
-        least: Number of samples that are some evidence.
+        test_counts: Number of test samples, or of their groups, of each class.
+        least: Number that is some evidence.
 
     >>> without_evidence(torch.tensor([50, 3, 0, 4]))
     tensor([1, 2])
@@ -89,8 +89,13 @@ def without_evidence(test_counts: Tensor, least: int = LEAST_EVIDENCE) -> Tensor
     return (test_counts < least).nonzero().flatten()
 
 
-def evidence_lack(test_counts: Tensor, class_names: Sequence[str]) -> str:
+def evidence_lack(test_counts: Tensor, class_names: Sequence[str], *, grouped: bool = False) -> str:
     """Return which classes are without evidence, as text; empty if none is.
+
+    Args:
+        test_counts: Number of test samples of each class, or of test groups.
+        class_names: Names of the classes.
+        grouped: Whether groups are counted: a single track is one observation, however many frames it has.
 
     >>> evidence_lack(torch.tensor([50, 1]), ("ash", "elm"))
     'too few test samples, below 4, to say how well a class is recognised: 1 of 2 (elm (1))'
@@ -98,12 +103,21 @@ def evidence_lack(test_counts: Tensor, class_names: Sequence[str]) -> str:
     classes = without_evidence(test_counts).tolist()
     if not classes:
         return ""
-    names = ", ".join(f"{class_names[label]} ({int(test_counts[label])})" for label in classes[:CLASSES_NAMED])
-    more = f" and {len(classes) - CLASSES_NAMED:,} more" if len(classes) > CLASSES_NAMED else ""
+    named = some_classes([f"{class_names[label]} ({int(test_counts[label])})" for label in classes])
     return (
-        f"too few test samples, below {LEAST_EVIDENCE}, to say how well a class is recognised: {len(classes):,} of "
-        f"{len(class_names):,} ({names}{more})"
+        f"too few test {'groups' if grouped else 'samples'}, below {LEAST_EVIDENCE}, to say how well a class is "
+        f"recognised: {len(classes):,} of {len(class_names):,} ({named})"
     )
+
+
+def some_classes(texts: Sequence[str]) -> str:
+    """Return what is said of several classes in one sentence, of not too many.
+
+    >>> some_classes(["ash 3", "elm 1"])
+    'ash 3, elm 1'
+    """
+    more = f" and {len(texts) - CLASSES_NAMED:,} more" if len(texts) > CLASSES_NAMED else ""
+    return ", ".join(texts[:CLASSES_NAMED]) + more
 
 
 def _units(size: int, groups: Sequence[str] | None, together: Iterable[Sequence[int]]) -> np.ndarray:

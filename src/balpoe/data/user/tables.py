@@ -31,14 +31,16 @@ class _Record(NamedTuple):
     """Values by kind of column."""
 
 
-def table_rows(path: Path) -> ScanResult:
+def table_rows(path: Path, group_column: str = "") -> ScanResult:
     """Return the rows of a table, each with an existing file; relative paths are relative to the table's folder.
 
     Args:
         path: A .csv, .tsv or .parquet with a column of paths and one of labels, and, if wanted, one of groups
             and one of parts ("train", "test", "val").
+        group_column: Name of the column of groups; by default "group".
     """
-    records = list(_parquet(path) if path.suffix.lower() == ".parquet" else _delimited(path))
+    read = _parquet if path.suffix.lower() == ".parquet" else _delimited
+    records = list(read(path, group_column))
     rows, root = [_row(record) for record in records], str(path.parent)
     _check_repeats(rows)
     _check_files(rows, root)
@@ -80,14 +82,14 @@ def _check_files(rows: Sequence[LabelledImage], root: str) -> None:
         )
 
 
-def _delimited(path: Path) -> Iterator[_Record]:
+def _delimited(path: Path, group_column: str) -> Iterator[_Record]:
     lines = csv.reader(io.StringIO(_text(path), newline=""), delimiter=DELIMITERS[path.suffix.lower()], strict=True)
     header: list[str] = []
     try:
         for fields in filter(None, lines):  # an empty line says nothing
             place = f"{path}, line {lines.line_num}"
             if not header:
-                header, columns = fields, _columns(place, fields)
+                header, columns = fields, _columns(place, fields, group_column)
                 continue
             if len(fields) != len(header):
                 raise UserError(
@@ -109,14 +111,17 @@ def _text(path: Path) -> str:
         raise UserError(f"{path}, line {line}: this is not UTF-8 text; save the table as UTF-8") from error
 
 
-def _columns(place: str, header: Sequence[str]) -> dict[str, int]:
+def _columns(place: str, header: Sequence[str], group_column: str) -> dict[str, int]:
     """Where each kind of column is."""
     names = [name.strip().casefold() for name in header]
+    wanted = {**COLUMN_NAMES, "group": (group_column.strip().casefold() or "group",)}
     found = {
         kind: names.index(next(name for name in known if name in names))
-        for kind, known in COLUMN_NAMES.items()
+        for kind, known in wanted.items()
         if not set(known).isdisjoint(names)
     }
+    if group_column and "group" not in found:
+        raise UserError(f"{place}: there is no column {group_column!r}, only {some_of(header, 10)}; fix --group")
     for kind in ("path", "label"):
         if kind not in found:
             raise UserError(
@@ -126,7 +131,7 @@ def _columns(place: str, header: Sequence[str]) -> dict[str, int]:
     return found
 
 
-def _parquet(path: Path) -> Iterator[_Record]:
+def _parquet(path: Path, group_column: str) -> Iterator[_Record]:
     try:
         from pyarrow import ArrowException
         from pyarrow.parquet import ParquetFile
@@ -135,7 +140,7 @@ def _parquet(path: Path) -> Iterator[_Record]:
     try:
         with ParquetFile(path) as file:
             header = file.schema_arrow.names
-            columns = _columns(str(path), header)
+            columns = _columns(str(path), header, group_column)
             table = file.read(columns=[header[at] for at in columns.values()])
             values = [table.column(header[at]).to_pylist() for at in columns.values()]
     except UserError:
