@@ -190,5 +190,21 @@ def test_nothing_that_is_read_is_overwritten(place, run, capsys, tmp_path):
     assert file.read_bytes() == before
     assert main(["predict", run, str(tmp_path / "pipe.png")]) == 1
     assert "is no file" in capsys.readouterr().out
-    assert main(["predict", str(place / "runs" / "trees"), str(file)]) == 2
-    assert "holds 1 runs; give one of them" in capsys.readouterr().err
+
+
+def test_the_only_seed_of_a_run_is_taken(place, run, capsys, monkeypatch, tmp_path):
+    import shutil
+
+    file = str(next((place / "trees" / "ash").iterdir()))
+    monkeypatch.chdir(place)
+    answers = []
+    for name in (run, "runs/trees", "trees", "latest"):
+        assert main(["predict", name, file]) == 0
+        answers.append(capsys.readouterr().out)
+    assert len(set(answers)) == 1
+    shutil.copytree(place / "runs", tmp_path / "runs")
+    shutil.copytree(run, tmp_path / "runs" / "trees" / "seed-0.before-1")
+    assert main(["predict", str(tmp_path / "runs" / "trees"), file]) == 0
+    shutil.copytree(run, tmp_path / "runs" / "trees" / "seed-1")
+    assert main(["predict", str(tmp_path / "runs" / "trees"), file]) == 2
+    assert "holds 2 runs; give one of them" in capsys.readouterr().err

@@ -48,7 +48,8 @@ def test_a_bare_folder_trains_both_methods_and_says_what_to_type_next(tmp_path, 
     assert "Too few test samples, below 4" in html
     assert "is finished already" in said(capsys, train)
     picture(0, 50).save(root / "ash" / "more.png")
-    assert "data-version-" in said(capsys, train)  # other data, another run
+    text = said(capsys, train)
+    assert f"differs from photos (other files or labels): its runs are kept in {tmp_path / 'runs' / 'photos-2'}" in text
 
 
 def test_a_model_is_evaluated_where_its_data_lie_now(tmp_path, capsys):
@@ -210,9 +211,10 @@ def test_seeds_of_one_name_are_of_one_recipe_and_one_version_of_the_data(tmp_pat
     root = picture_folder(tmp_path / "photos", COUNTS, suffix=".bmp")
     train = ["train", root, "--runs", tmp_path / "runs", "--no-baseline", *TINY]
     said(capsys, train)
-    assert "photos-epochs-4" in said(capsys, [*train, "--epochs", "4", "--seeds", "1,2"])
+    text = said(capsys, [*train, "--epochs", "4", "--seeds", "1,2"])
+    assert f"differs from photos (epochs 4): its runs are kept in {tmp_path / 'runs' / 'photos-2'}" in text
     picture(3, 3).save(root / "ash" / "000.bmp")  # other contents, as many bytes
-    assert "photos-data-version-" in said(capsys, [*train, "--seed", "5"])
+    assert "photos-3" in said(capsys, [*train, "--seed", "5"])
     assert sorted(path.name for path in (tmp_path / "runs" / "photos").iterdir()) == ["seed-0"]
 
 
@@ -227,7 +229,7 @@ def test_other_weights_under_the_same_name_are_another_run(tmp_path, capsys):
         save_file(model.state_dict(), tmp_path / place / "w.safetensors")
     train = ["train", root, "--runs", tmp_path / "runs", "--no-baseline", *flags, "--weights"]
     said(capsys, [*train, tmp_path / "a" / "w.safetensors"])
-    assert "photos-weights-version-" in said(capsys, [*train, tmp_path / "b" / "w.safetensors"])
+    assert "differs from photos (other weights)" in said(capsys, [*train, tmp_path / "b" / "w.safetensors"])
 
 
 def test_rare_classes_do_not_look_certain(tmp_path, capsys):

@@ -4,6 +4,7 @@ import argparse
 
 from balpoe.cli.flags import Commands, add_scoring, scoring_options
 from balpoe.errors import UserError
+from balpoe.experiments.run_paths import run_path
 
 __all__ = ["add_parser"]
 
@@ -14,7 +15,8 @@ def add_parser(commands: Commands) -> None:
     command.add_argument(
         "run",
         metavar="RUN",
-        help="runs/NAME/seed-N, runs/NAME for all its seeds, a model's file, or predictions (a folder or .npz)",
+        help="NAME of a run in runs for all its seeds, NAME/seed-N for one, latest for the last that was finished, a "
+        "path of a run, a model's file, or predictions (a folder or .npz)",
     )
     command.add_argument(
         "--baseline",
@@ -31,4 +33,5 @@ def _evaluate(arguments: argparse.Namespace) -> None:
         raise UserError("--baseline compares logits as trained; leave out --prior, or evaluate each run with it")
     from balpoe.cli.evaluate_scores import evaluate
 
-    evaluate(arguments.run, baseline=arguments.baseline, **options)
+    baseline = None if arguments.baseline is None else str(run_path(arguments.baseline))
+    evaluate(str(run_path(arguments.run)), baseline=baseline, **options)

@@ -10,7 +10,8 @@ from rich.console import Console
 from balpoe.evaluation.catalogue import METRICS
 from balpoe.experiments.build import own_data
 from balpoe.experiments.recipe import FOR_FEATURES, Recipe, updated
-from balpoe.experiments.run_folder import Run, changed_name, run_folder, train_run, train_run_by_step
+from balpoe.experiments.run_folder import Run, train_run, train_run_by_step
+from balpoe.experiments.run_names import differences_text, named_recipe, run_folder
 from balpoe.report.console import console, mean_and_deviation, print_scores, program
 from balpoe.training.concurrent import TRAININGS_AT_ONCE, can_share_a_gpu, side_by_side
 from balpoe.training.distributed import led_by_first
@@ -159,14 +160,15 @@ def _with_interval(evaluations: list[dict[str, Any]], name: str) -> str:
 def _train_seeds(
     out: Console, recipe: Recipe, seeds: list[int], *, root: Path, base: str, start: Recipe, fixed: bool, fresh: bool
 ) -> list[Run]:
-    name = base if fixed else changed_name(base, recipe, start)
-    jobs, announced = [], base
+    jobs, announced, before = [], base, named_recipe(root, base, recipe, start)
     for seed in seeds:
         ours = updated(recipe, {"seed": seed})
-        folder = root / name / f"seed-{seed}" if fresh else run_folder(root, name, ours, fixed)
+        replaced = root / base / f"seed-{seed}" if fixed and fresh else None
+        folder = replaced or run_folder(root, base, ours, fixed=fixed, start=start)
         if folder.parent.name != announced:
             announced = folder.parent.name
-            out.print(f"The recipe differs from {base}: its runs are kept in {folder.parent}")
+            what = f" ({differences_text(ours, before)})" if before else ""
+            out.print(f"The recipe differs from {base}{what}: its runs are kept in {folder.parent}")
         jobs.append((ours, folder))
     options: dict[str, Any] = {"fresh": fresh, "say": out.print}
     if len(jobs) > 1 and can_share_a_gpu(recipe.device, recipe.devices):

@@ -16,6 +16,7 @@ from balpoe.evaluation.deployment_prior import target_prior as deployment_prior
 from balpoe.evaluation.predictions import Predictions, forward_in_blocks, logits_of
 from balpoe.experiments.build import build_network
 from balpoe.experiments.recipe import Recipe, recipe_toml, toml_values, updated
+from balpoe.experiments.run_paths import run_path
 from balpoe.files import write_file
 from balpoe.method.ensemble import product_of_experts, shift_prior, source_prior
 from balpoe.networks import ExpertNetwork, multiply_adds, num_parameters
@@ -139,9 +140,13 @@ def save_model(path: Path, model: Model, *, half: bool = False) -> None:
 
 
 def load(path: str | Path) -> Model:
-    """Return the model of a run's folder, or of one file; the network is in float32, on the CPU, in evaluation mode.
+    """Return the model of a run, or of one file; the network is in float32, on the CPU, in evaluation mode.
 
     Nothing in the file is executed.
+
+    Args:
+        path: A model's file; the folder of a run, or its name below `runs`, of which the only seed is taken; or
+            "latest" for the run that was finished last.
 
     >>> load("nowhere.safetensors")
     Traceback (most recent call last):
@@ -150,10 +155,12 @@ def load(path: str | Path) -> Model:
     """
     from safetensors import SafetensorError, safe_open
 
-    file = Path(path) / "model.safetensors" if Path(path).is_dir() else Path(path)
-    seeds = sorted(Path(path).glob("seed-*/model.safetensors")) if not file.is_file() else []
-    if seeds:
+    path = run_path(path)
+    file = path / "model.safetensors" if path.is_dir() else path
+    seeds = sorted(each for each in path.glob("seed-*/model.safetensors") if each.parent.suffix == "")
+    if len(seeds) > 1:
         raise UserError(f"{path} holds {len(seeds)} runs; give one of them, such as {seeds[0].parent}")
+    file = seeds[0] if seeds else file
     if not file.is_file():
         raise UserError(f"there is no model {file}; give the folder of a run or a .safetensors file")
     try:

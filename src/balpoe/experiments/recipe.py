@@ -162,6 +162,19 @@ class Recipe(TrainingOptions):
             return ()
         return self.lambdas or equidistant_lambdas(self.experts)
 
+    @property
+    def title(self) -> str:
+        """What people call the method: BalPoE by its lambdas, which make cross-entropy and logit adjustment, too.
+
+        >>> Recipe().title, Recipe(lambdas=(1,)).title, Recipe(lambdas=(0, 0)).title, Recipe(method="sade").title
+        ('BalPoE', 'cross-entropy', 'logit adjustment, 2 experts', 'sade')
+        """
+        if self.method != "balpoe":
+            return self.method
+        same = self.expert_lambdas[0] if len(set(self.expert_lambdas)) == 1 else None
+        name = {1: "cross-entropy", 0: "logit adjustment"}.get(same, "BalPoE")  # type: ignore[call-overload]
+        return name if name == "BalPoE" or self.experts == 1 else f"{name}, {self.experts} experts"
+
     def fit_settings(self, **objects: Any) -> FitSettings:
         """Return the settings of the training; `objects` are those for which a recipe has words: schedule and so on."""
         same = {item.name: getattr(self, item.name) for item in dataclasses.fields(TrainingOptions)}
