@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shlex
 import struct
 import zlib
 
@@ -263,3 +264,27 @@ def test_an_image_that_goes_bad_during_training_is_one_sentence(tmp_path, capsys
     with pytest.raises(UserError, match=r"png is damaged|png is not") as found:
         fit(network, BalPoELoss(train.class_counts, (0,)), train, epochs=1, workers=1, batch_size=8, progress=False)
     assert "\n" not in str(found.value)
+
+
+def test_printed_commands_can_be_pasted(tmp_path, capsys, monkeypatch):
+    """Also with a space in the name; and what the report says works in another folder."""
+    picture_folder(tmp_path / "here" / "Meine Bilder", COUNTS)
+    monkeypatch.chdir(tmp_path / "here")
+    text = said(capsys, ["train", "Meine Bilder", *TINY])
+    report, predict = (
+        shlex.split(re.search(rf"^  balpoe ({verb} .*)$", text, re.M)[1]) for verb in ("report", "predict")
+    )
+    assert report == ["report", "runs/Meine Bilder/seed-0", "--baseline", "runs/Meine Bilder-cross-entropy/seed-0"]
+    said(capsys, [*report, "--out", "page.md"])
+    assert said(capsys, [*predict[:-1], "Meine Bilder/ash/000.png"]).startswith("file,label,probability")
+    page = (tmp_path / "here" / "page.md").read_text()
+    command = re.search(r"with DATA, the path of Meine Bilder, with the command: balpoe (.*)", page)[1]
+    assert str(tmp_path) not in page
+    (tmp_path / "there").mkdir()
+    monkeypatch.chdir(tmp_path / "there")
+    (tmp_path / "there" / "recipe.toml").write_text(re.search(r"```\n(dataset = .*?)```", page, re.S)[1])
+    words = [str(tmp_path / "here" / "Meine Bilder") if word == "DATA" else word for word in shlex.split(command)]
+    said(capsys, [*words, "--workers", "0", "--no-baseline"])
+    runs = Run(tmp_path / "here" / "runs" / "Meine Bilder" / "seed-0"), Run(tmp_path / "there/runs/recipe/seed-0")
+    assert len({(run.folder / "history.jsonl").read_text() for run in runs}) == 1
+    assert runs[0].recipe().data_root == str(tmp_path / "here" / "Meine Bilder")

@@ -14,7 +14,7 @@ from balpoe.experiments.recipe import updated
 from balpoe.experiments.run_folder import Run, train_run
 from balpoe.experiments.run_names import run_folder
 from balpoe.files import write_file
-from balpoe.report.console import console, print_scores, program
+from balpoe.report.console import command_line, console, print_scores
 from balpoe.report.write import write_report
 
 __all__ = ["ROWS", "demo"]
@@ -57,7 +57,7 @@ def demo(root: Path, *, fresh: bool = False) -> dict[str, list[Run]]:
     write_report([ours, *others], page, baseline=plain)
     out.print(f"Figure: {figure}    Time: {time.monotonic() - started:.0f} s")
     out.print(f"Report, to open in a browser and to show: {page}")
-    out.print(f"Next: {program()} evaluate {runs[list(ROWS)[-1]][0].folder}")
+    out.print("Next: " + command_line("evaluate", runs[list(ROWS)[-1]][0].folder), soft_wrap=True)
     return runs
 
 

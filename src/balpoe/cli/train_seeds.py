@@ -12,7 +12,7 @@ from balpoe.experiments.build import own_data
 from balpoe.experiments.recipe import FOR_FEATURES, Recipe, updated
 from balpoe.experiments.run_folder import Run, train_run, train_run_by_step
 from balpoe.experiments.run_names import differences_text, named_recipe, run_folder
-from balpoe.report.console import console, mean_and_deviation, print_scores, program
+from balpoe.report.console import command_line, console, mean_and_deviation, print_scores
 from balpoe.training.concurrent import TRAININGS_AT_ONCE, can_share_a_gpu, side_by_side
 from balpoe.training.distributed import led_by_first
 from balpoe.training.interrupts import Interrupt
@@ -124,15 +124,16 @@ def _print_comparison(out: Console, plain: list[Run], runs: list[Run]) -> None:
         parts = [f"{method} {_with_interval(evaluations, name)}" for method, evaluations in rows.items()]
         out.print(f"{METRICS[name].title}: {', '.join(parts)}")
     out.print("Next, a page to look at and to show:")
-    out.print(f"  {program()} report {_whole(runs)} --baseline {_whole(plain)}", soft_wrap=True)
+    out.print("  " + command_line("report", _whole(runs), "--baseline", _whole(plain)), soft_wrap=True)
 
 
 def _print_runs(out: Console, runs: list[Run]) -> None:
-    rows = {run.folder.name: [run.evaluation()] for run in runs}
+    title = runs[0].recipe().title
+    rows = {title if len(runs) == 1 else f"{title}, seed {run.recipe().seed}": [run.evaluation()] for run in runs}
     if len(runs) > 1:
         rows[f"{len(runs)} seeds"] = [run.evaluation() for run in runs]
     _print_scores(out, rows, runs)
-    out.print(f"Next: {program()} evaluate {_whole(runs)}")
+    out.print("Next: " + command_line("evaluate", _whole(runs)), soft_wrap=True)
 
 
 def _print_scores(out: Console, rows: dict[str, list[dict[str, Any]]], runs: list[Run]) -> None:
@@ -145,7 +146,7 @@ def _print_use(out: Console, runs: list[Run]) -> None:
     recipe = runs[0].recipe()
     if recipe.dataset == "own" and recipe.network not in FOR_FEATURES:
         out.print("Labels and probabilities of other images:")
-        out.print(f"  {program()} predict {runs[0].folder} IMAGES", soft_wrap=True)
+        out.print("  " + command_line("predict", runs[0].folder, "IMAGES"), soft_wrap=True)
 
 
 def _with_interval(evaluations: list[dict[str, Any]], name: str) -> str:

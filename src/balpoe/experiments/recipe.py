@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import os
 import tomllib
 from collections import ChainMap
 from collections.abc import Mapping
@@ -191,6 +192,15 @@ class Recipe(TrainingOptions):
             "optimizer_settings": self.all_optimizer_settings(),
             "weights": PurePath(self.weights).name,  # wherever it lies
         }
+
+    def from_anywhere(self) -> "Recipe":
+        """Return the same recipe with whole paths, which hold in whatever folder a command is typed."""
+        root = os.path.abspath(self.data_root) if self.data_root else ""
+        return dataclasses.replace(
+            self,
+            data_root=root,
+            weights=os.path.abspath(self.weights) if os.path.isfile(self.weights) else self.weights,
+        )
 
     def without_places(self) -> "Recipe":
         """Return the same recipe without paths: somebody's folder is nobody else's business."""

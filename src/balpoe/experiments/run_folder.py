@@ -203,7 +203,7 @@ def train_run_by_step(
 
 def _write_start(folder: Path, recipe: Recipe, parts: Any) -> None:
     """Write what is known before training begins."""
-    write_text(folder / "recipe.toml", recipe_toml(recipe))
+    write_text(folder / "recipe.toml", recipe_toml(recipe.from_anywhere()))
     write_json(folder / "environment.json", environment())
     write_json(folder / "classes.json", _classes(parts.train, parts.preprocessing))
 

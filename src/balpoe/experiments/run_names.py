@@ -130,4 +130,5 @@ def _plain(value: Any, between: str = "_") -> str:
     """A value as part of a file name, or of a phrase."""
     if isinstance(value, tuple):
         return between.join(_plain(part) for part in value)
-    return str(value).lower().removesuffix(".0").removesuffix(".safetensors") or "none"
+    text = re.sub(r"[/\\]", "_", str(value).lower())  # a pattern on paths has slashes
+    return text.removesuffix(".0").removesuffix(".safetensors") or "none"
