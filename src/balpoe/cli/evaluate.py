@@ -23,6 +23,9 @@ def add_parser(commands: Commands) -> None:
         metavar="RUN",
         help="print the difference to this run: intervals for one seed, mean and deviation for several",
     )
+    command.add_argument(
+        "--prior-template", metavar="FILE", help="write the classes with their training shares, .csv or .json, to edit"
+    )
     add_scoring(command)
     command.set_defaults(work=_evaluate)
 
@@ -31,7 +34,10 @@ def _evaluate(arguments: argparse.Namespace) -> None:
     options = scoring_options(arguments)
     if arguments.baseline is not None and arguments.prior is not None:
         raise UserError("--baseline compares logits as trained; leave out --prior, or evaluate each run with it")
-    from balpoe.cli.evaluate_scores import evaluate
+    from balpoe.cli.evaluate_scores import evaluate, write_prior_template
 
+    if arguments.prior_template is not None:
+        write_prior_template(str(run_path(arguments.run)), arguments.prior_template)
+        return
     baseline = None if arguments.baseline is None else str(run_path(arguments.baseline))
     evaluate(str(run_path(arguments.run)), baseline=baseline, **options)

@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -69,8 +70,9 @@ class Model:
         """Return the probability of each class, (samples, classes), for raw samples.
 
         Args:
-            images: uint8 images (samples, channels, height, width) of the model's size, float features, or a list of
-                image files (paths, or what Pillow has opened) of any size.
+            images: One image or a list of them, of any size: a path, what Pillow has opened, or a uint8 array (height,
+                width, 3) or (height, width). Or samples as the network takes them, in one tensor or array: uint8
+                (samples, channels, height, width) of the model's size, or float features (samples, features).
             target_prior: Deployment prior, as for `balpoe.evaluate`; by default what the ensemble is made for.
         """
         logits = product_of_experts(self.expert_logits(images))
@@ -86,17 +88,27 @@ class Model:
     def expert_logits(self, images: Any) -> Tensor:
         """Return expert logits (samples, experts, classes) for raw samples, as `predict` takes them."""
         self.network.eval()
-        blocks = images.split(PREDICTED_AT_ONCE) if isinstance(images, Tensor) else self._decoded(images)
-        return forward_in_blocks(self.network, self.preprocessing, blocks)
+        return forward_in_blocks(self.network, self.preprocessing, self._blocks(images))
 
-    def _decoded(self, images: Any) -> Iterator[Tensor]:
-        if not isinstance(images, list | tuple) or not images or len(self.preprocessing.size) != 3:
+    def _blocks(self, images: Any) -> Iterator[Tensor]:
+        """Samples of the model's size; what has another shape is one image, or a list of them."""
+        size = tuple(self.preprocessing.size)
+        if isinstance(images, np.ndarray | Tensor) and size in (tuple(images.shape), tuple(images.shape[1:])):
+            samples = torch.as_tensor(images)
+            yield from (samples if samples.shape[1:] == size else samples[None]).split(PREDICTED_AT_ONCE)
+            return
+        arrays = isinstance(images, np.ndarray) and images.ndim == 4
+        several = list(images) if isinstance(images, list | tuple) or arrays else [images]
+        if len(size) != 3 or not several or any(isinstance(each, int | float | Tensor) for each in several):
+            got = f" of shape {tuple(images.shape)}" if hasattr(images, "shape") else ""
             raise UserError(
-                f"predict wants samples of shape {self.preprocessing.size} as one tensor, or for images a list of "
-                f"files, but got {type(images).__name__}"
+                f"predict wants samples of shape {size} in one tensor or array"
+                + (", or images (paths, Pillow's, arrays), one or a list" if len(size) == 3 else "")
+                + f", but got {type(images).__name__}{got}"
             )
-        for start in range(0, len(images), PREDICTED_AT_ONCE):
-            yield torch.stack([decoded(each, self.preprocessing) for each in images[start : start + PREDICTED_AT_ONCE]])
+        for start in range(0, len(several), PREDICTED_AT_ONCE):
+            chosen = several[start : start + PREDICTED_AT_ONCE]
+            yield torch.stack([decoded(each, self.preprocessing) for each in chosen])
 
     def predictions(self, data: Samples, expert_logits: Tensor | None = None) -> Predictions:
         """Return the expert logits of labelled data, for `balpoe.evaluate`.

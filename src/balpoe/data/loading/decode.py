@@ -49,8 +49,8 @@ KEPT_OF_CROPS = 1.0
 LONGEST_SHAPE = 4
 """Beyond so many times the short side, a centre crop looks at the middle alone: a line of pixels stays small."""
 
-Source: TypeAlias = "str | Path | bytes | IO[bytes] | Image.Image"
-"""A path, the bytes of a file, an open file, or a Pillow image."""
+Source: TypeAlias = "str | Path | bytes | IO[bytes] | Image.Image | np.ndarray"
+"""A path, the bytes of a file, an open file, a Pillow image, or pixels: uint8 (height, width, 3) or (height, width)."""
 
 
 @dataclass(frozen=True)
@@ -190,6 +190,11 @@ def _opened(source: Source) -> Iterator["Image.Image"]:
 
     try:
         with _OWN_TERMS:
+            if isinstance(source, np.ndarray):
+                if source.dtype != np.uint8:
+                    raise UserError(f"has pixels of type {source.dtype}, but uint8 is read")
+                yield Image.fromarray(source)
+                return
             if isinstance(source, Image.Image):
                 yield source.copy()  # decoded; the caller's own stays as it is
                 return
@@ -229,7 +234,9 @@ def _sentence(source: Source, error: Exception) -> str:
 
 
 def _is_empty(source: Source) -> bool:
-    return source == b"" or (isinstance(source, str | Path) and not os.path.getsize(source))
+    return (isinstance(source, bytes) and not source) or (
+        isinstance(source, str | Path) and not os.path.getsize(source)
+    )
 
 
 def _turn(image: "Image.Image") -> int:
