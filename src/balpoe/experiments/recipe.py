@@ -215,6 +215,10 @@ FIELDS = {
 }
 TYPES: dict[str, Any] = kinds(Recipe)
 MACHINE_FIELDS = frozenset(name for name, item in FIELDS.items() if item.metadata["group"] == "machine")
+FOR_OWN = ("data_version", "test_fraction", "group", "skip_unreadable")
+"""Fields that mean something for own data alone."""
+FOR_OTHERS = ("imbalance_ratio", "profile", "validation", "download")
+"""Fields that mean nothing for own data."""
 FOR_FEATURES = ("mlp", "head")
 """Networks whose samples are vectors."""
 
@@ -244,10 +248,12 @@ def toml_values(text: str) -> dict[str, Any]:
 
 
 def recipe_toml(recipe: Recipe, comments: bool = False) -> str:
-    """Return a recipe as TOML, one line per field; with comments, ready to edit."""
+    """Return a recipe as TOML, one line per field that applies to its data; with comments, ready to edit."""
     lines = []
     for name, item in FIELDS.items():
         value = getattr(recipe, name)
+        if name in (FOR_OTHERS if recipe.dataset == "own" else FOR_OWN) and value == item.default:
+            continue
         if comments and name in ("num_experts", "lambdas") and not value:
             continue  # the two decide each other: printed below, as they are in force
         lines.append(f"{name} = {_toml(value)}" + (f"  # {item.metadata['doc']}" if comments else ""))

@@ -63,7 +63,7 @@ def test_lines_are_counted_as_an_editor_does(table):
             "name,label\na.png,x\n",
             r"labels\.csv, line 1: there is no column of paths, only 'name', 'label'; name it path, ",
         ),
-        ("path|label\na.png|x\n", r"line 1: there is no column of paths, only 'path|label'"),
+        ("path|label\na.png|x\n", r"line 1: there is no column of paths, only 'path\|label'"),
         (
             "path,colour\na.png,x\n",
             r"line 1: there is no column of labels, only 'path', 'colour'; name it label, class",
