@@ -187,7 +187,8 @@ def train_run_by_step(
         say(f"{folder} continues where it stopped")
     with locked(folder):
         _write_start(folder, recipe, parts)
-        settings = replace(parts.settings, run=folder, progress=progress)
+        label = f"{recipe.title}, seed {recipe.seed}"
+        settings = replace(parts.settings, run=folder, progress=progress, label=label)
         objects = (parts.trained, parts.loss, parts.train, parts.test, settings)
         if interrupt is None:
             _, logits = fit_and_predict(*objects)
