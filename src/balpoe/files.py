@@ -3,6 +3,7 @@
 import contextlib
 import json
 import os
+import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import IO, Any
@@ -13,6 +14,7 @@ __all__ = [
     "TABLE_SUFFIXES",
     "InUseError",
     "cache_folder",
+    "csv_delimiter",
     "holds_features",
     "is_user_data",
     "locked",
@@ -115,6 +117,16 @@ def holds_features(path: str | Path) -> bool:
     if path.is_dir():  # beside folders of images an array is none of our business
         return any(path.glob("*.npy")) and not any(each.is_dir() for each in path.iterdir())
     return path.suffix.lower() in ARRAY_SUFFIXES
+
+
+def csv_delimiter(text: str) -> str:
+    """Return what separates the columns of a .csv: a comma, or the semicolon of spreadsheets where commas are decimal.
+
+    >>> csv_delimiter("path;label"), csv_delimiter('"a;b",label'), csv_delimiter("oak;0,25")
+    (';', ',', ';')
+    """
+    line = re.sub(r'"[^"]*"', "", text.strip().partition("\n")[0])
+    return ";" if ";" in line and line.count(";") >= line.count(",") else ","
 
 
 def cache_folder() -> Path:

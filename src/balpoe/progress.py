@@ -98,7 +98,11 @@ class CountProgress:
             self.task = self.bar.add_task(self.label, total=self.total or None, status="")
         return self
 
-    def __exit__(self, *error: object) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if isinstance(error, KeyboardInterrupt) and not error.args:
+            error.args = (f"{self.label}, {self.done:,}" + (f" of {self.total:,}" if self.total else ""),)
         if self.bar is not None:
             self.bar.remove_task(self.task)
             if not self.bar.tasks:

@@ -15,7 +15,8 @@ from balpoe.data.loading.in_memory import Batch
 from balpoe.experiments.build import method_parts
 from balpoe.experiments.presets import preset
 from balpoe.experiments.recipe import Recipe, updated
-from balpoe.experiments.run_folder import changed_name, train_run
+from balpoe.experiments.run_folder import train_run
+from balpoe.experiments.run_names import changed_name
 from balpoe.method.lambdas import equidistant_lambdas
 from balpoe.settings import setting
 from balpoe.training.step import _batch_loss

@@ -1,4 +1,5 @@
 import re
+import shlex
 from pathlib import Path
 
 import numpy as np
@@ -92,3 +93,26 @@ def test_evaluate_several_seeds_and_an_archive_under_a_deployment_prior(run, tmp
     assert "unknown prior 'uniforme'; did you mean 'uniform'?" in sentence(err)
     code, _, err = run("evaluate", "x.npz", "--baseline", "runs/two/seed-1")
     assert code == 0
+
+
+def test_a_template_for_priors(run):
+    run(*QUICK, "--name", "mine")
+    code, out, _ = run("evaluate", "mine", "--prior-template", "deployment.csv")
+    assert code == 0
+    assert "deployment.csv: 10 classes with their training shares; edit them, then" in out
+    lines = Path("deployment.csv").read_text().splitlines()
+    assert lines[0] == "class,weight"
+    assert lines[1].startswith("0,0.36")  # 124 of 342
+    Path("deployment.csv").write_text("\n".join([*lines[:-1], "9,1"]))
+    command = shlex.split(out.splitlines()[-1])[1:]
+    assert command == ["evaluate", "runs/mine", "--prior", "deployment.csv"]
+    code, out, _ = run(*command)
+    assert code == 0
+    assert "weighted to the prior deployment.csv" in out
+    for path in ("runs/mine/seed-0/model.safetensors", "runs/mine/seed-0/predictions"):
+        assert run("evaluate", path, "--prior-template", f"{Path(path).name}.json")[0] == 0
+    assert Path("predictions.json").read_text() == Path("model.safetensors.json").read_text()
+    for wrong, expected in (("deployment.csv", "is there already"), ("prior.txt", "is neither a .csv nor a .json")):
+        code, _, err = run("evaluate", "mine", "--prior-template", wrong)
+        assert code == 2
+        assert expected in sentence(err)

@@ -2,11 +2,14 @@ import csv
 import io
 import json
 
+import numpy as np
 import pytest
 import torch
+from PIL import Image
 
 import balpoe
 from balpoe.cli.main import main
+from balpoe.data.loading.image_files import decoded
 from images import picture, picture_folder
 
 COUNTS = {"ash": 14, "birch": 7, "cedar": 4}
@@ -122,9 +125,28 @@ def test_an_unreadable_file_gets_a_row_with_its_error(place, run, capsys, tmp_pa
 def test_images_that_pillow_has_opened(run):
     model = balpoe.load(run)
     assert model.predict([picture(0, 1), picture(1, 1, size=50)]).shape == (2, 3)
-    for wrong in ("one.png", [], 3):
-        with pytest.raises(balpoe.UserError, match="predict wants"):
+    for wrong in ([], 3, [3], torch.zeros(3, 50, 50, dtype=torch.uint8), np.zeros(7)):
+        with pytest.raises(balpoe.UserError, match=r"predict wants|damaged|pixels of type float64"):
             model.predict(wrong)
+    with pytest.raises(balpoe.UserError, match=r"cannot read one\.png: no such file"):
+        model.predict("one.png")
+
+
+def test_one_image_in_whatever_form_is_the_first_of_a_list(place, run):
+    model = balpoe.load(run)
+    path = sorted((place / "trees").rglob("*.png"))[0]
+    with Image.open(path) as image:
+        pixels = np.asarray(image)
+        forms = [str(path), path, path.read_bytes(), image, pixels, pixels[None], [pixels]]
+        expected = model.predict([path])
+        assert expected.shape == (1, 3)
+        for form in forms:
+            assert torch.equal(model.predict(form), expected), type(form)
+    raw = decoded(path, model.preprocessing)
+    for form in (raw, raw[None], raw.numpy(), raw[None].numpy()):
+        assert torch.equal(model.predict(form), expected)
+    grey = pixels[..., 0]
+    assert torch.equal(model.predict(grey), model.predict(np.stack([grey] * 3, axis=2)))
 
 
 def test_mistakes_are_told_in_a_sentence(run, place, capsys, tmp_path):
@@ -190,5 +212,21 @@ def test_nothing_that_is_read_is_overwritten(place, run, capsys, tmp_path):
     assert file.read_bytes() == before
     assert main(["predict", run, str(tmp_path / "pipe.png")]) == 1
     assert "is no file" in capsys.readouterr().out
-    assert main(["predict", str(place / "runs" / "trees"), str(file)]) == 2
-    assert "holds 1 runs; give one of them" in capsys.readouterr().err
+
+
+def test_the_only_seed_of_a_run_is_taken(place, run, capsys, monkeypatch, tmp_path):
+    import shutil
+
+    file = str(next((place / "trees" / "ash").iterdir()))
+    monkeypatch.chdir(place)
+    answers = []
+    for name in (run, "runs/trees", "trees", "latest"):
+        assert main(["predict", name, file]) == 0
+        answers.append(capsys.readouterr().out)
+    assert len(set(answers)) == 1
+    shutil.copytree(place / "runs", tmp_path / "runs")
+    shutil.copytree(run, tmp_path / "runs" / "trees" / "seed-0.before-1")
+    assert main(["predict", str(tmp_path / "runs" / "trees"), file]) == 0
+    shutil.copytree(run, tmp_path / "runs" / "trees" / "seed-1")
+    assert main(["predict", str(tmp_path / "runs" / "trees"), file]) == 2
+    assert "holds 2 runs; give one of them" in capsys.readouterr().err

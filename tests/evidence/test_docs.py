@@ -28,8 +28,7 @@ BLOCKS = [
     )
 ]
 CATALOGUES = (METHODS, METRICS, DATASETS, OPTIMIZERS, BUILDERS)
-# That of the weights is for a file of megabytes: tests/networks has the test of it.
-SCRIPTS = [path for path in sorted((ROOT / "examples").glob("*.py")) if not path.stem.endswith("_weights")]
+SCRIPTS = sorted((ROOT / "examples").glob("*.py"))
 ARGUMENTS = {"own_pictures": ["trees", "--backbone=test_resnet", "--weights="]}
 
 

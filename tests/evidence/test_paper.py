@@ -17,7 +17,7 @@ from balpoe.cli.train import chosen_recipe, chosen_seeds, starting_recipe
 from balpoe.data.registry import DATASETS
 from balpoe.experiments.presets import preset
 from balpoe.experiments.recipe import updated
-from balpoe.experiments.run_folder import changed_name
+from balpoe.experiments.run_names import run_folder
 
 ROOT = Path(__file__).parents[2]
 TEXT = (ROOT / "docs" / "paper.md").read_text(encoding="utf-8")
@@ -143,7 +143,7 @@ def recipe(known):
 
 def run_name(known):
     start, base = starting_recipe(known.recipe, known.as_released)
-    return known.name or changed_name(base, recipe(known), start)
+    return known.name or run_folder(Path("no runs"), base, recipe(known), start=start).parent.name
 
 
 def numbers(kind):

@@ -6,8 +6,8 @@ import torch
 from balpoe.data.dataset import Preprocessing
 from balpoe.data.loading.image_files import PictureFiles
 from balpoe.data.user.load import load_user_data
-from balpoe.experiments.cached_features import feature_data, features_of
-from balpoe.networks import expert_network
+from balpoe.experiments.cached_features import feature_data
+from balpoe.networks import ExpertNetwork, expert_network
 from images import picture, picture_folder
 
 SIZE = Preprocessing((3, 32, 32), (0.5, 0.5, 0.5), (0.5, 0.5, 0.5), 32)
@@ -39,32 +39,33 @@ def test_a_head_on_features_is_the_network_on_pictures(network, data):
     assert torch.equal(features.targets, data.targets)
 
 
-def test_features_are_computed_once(network, data, monkeypatch):
-    seen = []
+@pytest.fixture
+def computed(monkeypatch):
+    """How many images each forward pass of the trunk had, from here on."""
+    numbers, real = [], ExpertNetwork.features
     monkeypatch.setattr(
-        "balpoe.experiments.cached_features.features_of",
-        lambda *args, **kw: seen.append(len(args[1])) or features_of(*args, **kw),
+        ExpertNetwork, "features", lambda self, images: numbers.append(len(images)) or real(self, images)
     )
+    return numbers
+
+
+def test_features_are_computed_once(network, data, computed):
     first = feature_data(network, data, workers=0)
     second = feature_data(network, data.subset(torch.tensor([3, 1])), workers=0)
-    assert seen == [len(data)]
+    assert computed == [len(data)]
     assert torch.equal(second.images, first.images[[3, 1]])
 
 
-def test_new_pictures_alone_are_computed(network, tmp_path, monkeypatch):
+def test_new_pictures_alone_are_computed(network, tmp_path, computed):
     root = picture_folder(tmp_path / "trees", {"ash": 9, "birch": 4, "cedar": 3})
     feature_data(network, load_user_data(root, SIZE).train, workers=0)
     feature_data(network, load_user_data(root, SIZE).test, workers=0)
     picture(1, 77).save(root / "birch" / "new.png")
-    counted = []
-    monkeypatch.setattr(
-        "balpoe.experiments.cached_features.features_of",
-        lambda *args, **kw: counted.append(len(args[1])) or features_of(*args, **kw),
-    )
+    computed.clear()
     found = load_user_data(root, SIZE)
     for part in (found.train, found.test):
         feature_data(network, part, workers=0)
-    assert counted == [1]
+    assert computed == [1]
 
 
 def test_another_trunk_or_interpolation_has_features_of_its_own(network, data):
@@ -78,21 +79,17 @@ def test_another_trunk_or_interpolation_has_features_of_its_own(network, data):
     assert not torch.equal(feature_data(network, smooth, workers=0).images, first)
 
 
-def test_an_interrupt_loses_no_finished_block(network, data, monkeypatch):
-    monkeypatch.setattr("balpoe.experiments.cached_features.KEPT_TOGETHER", 4)
-    calls = []
+def test_whatever_ends_the_work_no_finished_block_is_lost(network, data, monkeypatch, computed):
+    monkeypatch.setattr("balpoe.experiments.cached_features.FEATURES_AT_ONCE", 4)
 
-    def failing(*args, **settings):
-        calls.append(len(args[1]))
-        if len(calls) == 3:
-            raise KeyboardInterrupt
-        return features_of(*args, **settings)
+    def failing(number):
+        if sum(computed) > 8:
+            raise MemoryError
 
-    monkeypatch.setattr("balpoe.experiments.cached_features.features_of", failing)
-    with pytest.raises(KeyboardInterrupt):
-        feature_data(network, data, workers=0)
+    with pytest.raises(MemoryError):
+        feature_data(network, data, workers=0, progress=failing)
     feature_data(network, data, workers=0)
-    assert sum(calls) == len(data) + 4  # the interrupted block was begun twice
+    assert sum(computed) == len(data)
 
 
 def test_a_damaged_file_of_the_cache_is_as_good_as_none(network, data, tmp_path):

@@ -3,7 +3,7 @@ import dataclasses
 import pytest
 
 from balpoe import UserError, equidistant_lambdas
-from balpoe.experiments.recipe import FIELDS, MACHINE_FIELDS, TYPES, Recipe, parse, updated
+from balpoe.experiments.recipe import FIELDS, MACHINE_FIELDS, TYPES, Recipe, parse, recipe_toml, toml_values, updated
 
 
 def test_every_field_has_a_doc_line_and_passes_its_own_checks():
@@ -84,3 +84,15 @@ def test_text_of_the_command_line():
 def test_it_cannot_be_changed_in_place():
     with pytest.raises(dataclasses.FrozenInstanceError):
         Recipe().epochs = 3
+
+
+def test_a_recipe_file_has_no_field_that_does_not_apply():
+    from balpoe.experiments.presets import preset
+
+    own, digits = (toml_values(recipe_toml(preset(name))) for name in ("own", "digits-lt"))
+    assert not {"imbalance_ratio", "profile", "validation", "download"} & set(own)
+    assert not {"data_version", "test_fraction", "group", "skip_unreadable"} & set(digits)
+    for name in ("own", "own-features", "digits-lt", "cifar100-lt"):
+        assert updated(Recipe(), toml_values(recipe_toml(preset(name)))) == preset(name)
+    odd = updated(preset("own"), {"imbalance_ratio": 50.0})  # what somebody asked for is not dropped
+    assert updated(Recipe(), toml_values(recipe_toml(odd))) == odd

@@ -9,7 +9,7 @@ import balpoe
 from balpoe import UserError, evaluate
 from balpoe.experiments.presets import preset
 from balpoe.experiments.recipe import Recipe, updated
-from balpoe.experiments.run_folder import Run, changed_name, run_folder, runs_of, set_aside, source_digest, train_run
+from balpoe.experiments.run_folder import Run, runs_of, set_aside, source_digest, train_run
 from balpoe.files import locked
 
 QUICK = updated(preset("digits-lt"), {"epochs": 2, "width": (8,)})
@@ -117,37 +117,11 @@ def test_a_finished_run_is_left_alone(finished):
     assert (finished.folder / "evaluation.json").stat().st_mtime_ns == before
 
 
-def test_names_say_what_changed():
-    base = Recipe()
-    assert changed_name("cifar100-lt", base, base) == "cifar100-lt"
-    assert changed_name("cifar100-lt", updated(base, {"seed": 3, "devices": 2}), base) == "cifar100-lt"
-    assert changed_name("digits-lt", updated(base, {"epochs": 40}), base) == "digits-lt-epochs-40"
-    changed = updated(base, {"lambdas": (0,), "lr": 0.05, "nesterov": False, "width": (16, 24, 48)})
-    assert changed_name("a", changed, base) == "a-lambdas-0-width-16_24_48-lr-0.05-nesterov-false"
-    assert changed_name("a", updated(base, {"num_experts": 5}), base) == "a-lambdas-1_0.5_0_-0.5_-1"
-
-
 def start(folder, recipe):
     folder.mkdir(parents=True)
     from balpoe.experiments.recipe import recipe_toml
 
     (folder / "recipe.toml").write_text(recipe_toml(recipe))
-
-
-def test_another_recipe_never_lands_in_the_folder_of_a_run(tmp_path):
-    first, second = QUICK, updated(QUICK, {"lr": 0.5})
-    folder = run_folder(tmp_path, "mine", first, fixed=False)
-    assert folder == tmp_path / "mine" / "seed-0"
-    start(folder, first)
-    assert run_folder(tmp_path, "mine", first, fixed=True) == folder
-    assert run_folder(tmp_path, "mine", updated(first, {"device": "cpu"}), fixed=True) == folder
-    assert run_folder(tmp_path, "mine", updated(first, {"seed": 4}), fixed=True) == tmp_path / "mine" / "seed-4"
-    other = run_folder(tmp_path, "mine", second, fixed=False)
-    assert other == tmp_path / "mine-lr-0.5" / "seed-0"
-    start(other, updated(second, {"momentum": 0.8}))  # somebody else's: go on to a free name
-    assert run_folder(tmp_path, "mine", second, fixed=False) == tmp_path / "mine-lr-0.5-momentum-0.9" / "seed-0"
-    with pytest.raises(UserError, match=r"holds a run of another recipe \(yours has lr-0.5\); choose another --name"):
-        run_folder(tmp_path, "mine", second, fixed=True)
 
 
 def test_a_run_in_use_is_refused(tmp_path):
@@ -191,8 +165,3 @@ def test_what_is_wrong_leaves_no_folder_behind(tmp_path, monkeypatch):
     with pytest.raises(UserError, match="BALPOE_DATA"):
         train_run(preset("cifar100-lt"), tmp_path / "run" / "seed-0")
     assert not list(tmp_path.iterdir())
-
-
-def test_a_pattern_on_paths_makes_no_folders_in_a_name():
-    name = changed_name("signs", Recipe(dataset="own", group="(.*)/"), Recipe(dataset="own"))
-    assert name == "signs-group-(.*)_"

@@ -1,10 +1,12 @@
 import io
+import os
+import sys
 
 import pytest
 from rich.console import Console
 
 from balpoe.evaluation.catalogue import METRICS
-from balpoe.report.console import mean_and_deviation, print_scores
+from balpoe.report.console import command_line, mean_and_deviation, print_scores
 
 ROWS = {
     "cross-entropy, 3 experts, mixup": [dict.fromkeys(METRICS, 0.123), dict.fromkeys(METRICS, 0.456)],
@@ -26,3 +28,22 @@ def test_every_name_and_number_is_whole_on_any_terminal(width):
     assert text.count("1,362,064") == 2
     assert "…" not in text
     assert "A title" in text
+
+
+@pytest.mark.parametrize(
+    ("called", "on_path", "program"),
+    [
+        ("/opt/bin/balpoe", ["balpoe"], "balpoe"),
+        ("venv/my bin/balpoe", [], "'venv/my bin/balpoe'"),
+        ("src/balpoe/__main__.py", [], f"{sys.executable} -m balpoe"),
+        ("src/balpoe/__main__.py", ["python"], "python -m balpoe"),
+        ("somebody.py", [], "balpoe"),
+    ],
+)
+def test_a_command_can_be_pasted(monkeypatch, called, on_path, program):
+    monkeypatch.setattr(sys, "argv", [called])
+    monkeypatch.setattr("shutil.which", lambda name: sys.executable if name in on_path else None)
+    assert os.path.isabs(sys.executable)
+    assert command_line("report", "runs/Meine Bilder", "--out", "x.html") == (
+        f"{program} report 'runs/Meine Bilder' --out x.html"
+    )

@@ -11,9 +11,10 @@ from rich.console import Console
 
 from balpoe.experiments.presets import preset
 from balpoe.experiments.recipe import updated
-from balpoe.experiments.run_folder import Run, run_folder, train_run
+from balpoe.experiments.run_folder import Run, train_run
+from balpoe.experiments.run_names import run_folder
 from balpoe.files import write_file
-from balpoe.report.console import console, print_scores, program
+from balpoe.report.console import command_line, console, print_scores
 from balpoe.report.write import write_report
 
 __all__ = ["ROWS", "demo"]
@@ -56,13 +57,13 @@ def demo(root: Path, *, fresh: bool = False) -> dict[str, list[Run]]:
     write_report([ours, *others], page, baseline=plain)
     out.print(f"Figure: {figure}    Time: {time.monotonic() - started:.0f} s")
     out.print(f"Report, to open in a browser and to show: {page}")
-    out.print(f"Next: {program()} evaluate {runs[list(ROWS)[-1]][0].folder}")
+    out.print("Next: " + command_line("evaluate", runs[list(ROWS)[-1]][0].folder), soft_wrap=True)
     return runs
 
 
 def _train(out: Console, row: str, seed: int, name: str, root: Path, fresh: bool) -> Run:
     recipe = updated(preset("digits-lt"), {**ROWS[row], "seed": seed, "device": "cpu"})
-    folder = run_folder(root, name, recipe, fixed=False)
+    folder = run_folder(root, name, recipe)
     done = Run(folder).finished and not fresh
     run = train_run(recipe, folder, fresh=fresh, progress=sys.stderr is not None and sys.stderr.isatty())
     accuracy = 100 * run.evaluation()["balanced_accuracy"]

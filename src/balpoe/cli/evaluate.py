@@ -4,6 +4,7 @@ import argparse
 
 from balpoe.cli.flags import Commands, add_scoring, scoring_options
 from balpoe.errors import UserError
+from balpoe.experiments.run_paths import run_path
 
 __all__ = ["add_parser"]
 
@@ -14,12 +15,16 @@ def add_parser(commands: Commands) -> None:
     command.add_argument(
         "run",
         metavar="RUN",
-        help="runs/NAME/seed-N, runs/NAME for all its seeds, a model's file, or predictions (a folder or .npz)",
+        help="NAME of a run in runs for all its seeds, NAME/seed-N for one, latest for the last that was finished, a "
+        "path of a run, a model's file, or predictions (a folder or .npz)",
     )
     command.add_argument(
         "--baseline",
         metavar="RUN",
         help="print the difference to this run: intervals for one seed, mean and deviation for several",
+    )
+    command.add_argument(
+        "--prior-template", metavar="FILE", help="write the classes with their training shares, .csv or .json, to edit"
     )
     add_scoring(command)
     command.set_defaults(work=_evaluate)
@@ -29,6 +34,10 @@ def _evaluate(arguments: argparse.Namespace) -> None:
     options = scoring_options(arguments)
     if arguments.baseline is not None and arguments.prior is not None:
         raise UserError("--baseline compares logits as trained; leave out --prior, or evaluate each run with it")
-    from balpoe.cli.evaluate_scores import evaluate
+    from balpoe.cli.evaluate_scores import evaluate, write_prior_template
 
-    evaluate(arguments.run, baseline=arguments.baseline, **options)
+    if arguments.prior_template is not None:
+        write_prior_template(str(run_path(arguments.run)), arguments.prior_template)
+        return
+    baseline = None if arguments.baseline is None else str(run_path(arguments.baseline))
+    evaluate(str(run_path(arguments.run)), baseline=baseline, **options)

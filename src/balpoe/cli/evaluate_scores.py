@@ -8,15 +8,18 @@ from rich.console import Console
 
 from balpoe.errors import UserError
 from balpoe.evaluation.catalogue import METRICS
+from balpoe.evaluation.deployment_prior import Labelled, prior_template
 from balpoe.evaluation.evaluate import SHOT_GROUPS, compare
 from balpoe.evaluation.predictions import Predictions, load_predictions
 from balpoe.evaluation.shifted_tests import full_evaluation
+from balpoe.experiments.model_file import load
 from balpoe.experiments.run_folder import Run, evaluate_model, runs_of
+from balpoe.files import write_text
 from balpoe.method.lambdas import expert_names
-from balpoe.report.console import console, mean_and_deviation, print_scores, shifted_table
+from balpoe.report.console import command_line, console, mean_and_deviation, print_scores, shifted_table
 from balpoe.report.deployment import print_deployment_scores
 
-__all__ = ["evaluate"]
+__all__ = ["evaluate", "write_prior_template"]
 
 
 def evaluate(
@@ -60,6 +63,26 @@ def evaluate(
             few, many = thresholds or runs[0].recipe().shot_groups
             seeds = {run.folder.name: run.predictions() for run in runs}
             print_deployment_scores(out, path, seeds, prior, validation, (few, many))
+
+
+def write_prior_template(path: str, out: str) -> None:
+    """Write the classes of a run, a model or predictions with their training shares, for --prior; print what is next.
+
+    Args:
+        path: The run, model or predictions.
+        out: File to write, .csv or .json.
+    """
+    file = Path(out)
+    if file.suffix not in (".csv", ".json") or file.exists():
+        why = "is there already" if file.exists() else "is neither a .csv nor a .json file"
+        raise UserError(f"--prior-template {out} {why}; give another name")
+    if Path(path).suffix == ".npz" or (Path(path) / "predictions.json").is_file():
+        labelled: Labelled = load_predictions(path)
+    else:
+        labelled = load(path) if Path(path).is_file() else runs_of(path)[0].predictions()
+    write_text(file, prior_template(labelled, file.suffix[1:]))
+    console().print(f"{out}: {labelled.num_classes:,} classes with their training shares; edit them, then")
+    console().print("  " + command_line("evaluate", path, "--prior", out), soft_wrap=True)
 
 
 def _print_evaluation(

@@ -11,13 +11,16 @@ from collections.abc import Sequence
 from typing import Any, NoReturn
 
 import balpoe
-from balpoe.cli import data, demo, evaluate, predict, recipes, report, reproduce, train
+from balpoe.cli import data, demo, evaluate, predict, recipes, report, reproduce, runs, train, weights
 from balpoe.cli.flags import join_negative_values
 from balpoe.errors import UserError, unknown_name
+from balpoe.training.interrupts import sigterm_as_interrupt
 
 __all__ = ["COMMANDS", "command_parser", "main"]
 
-VERBS = (demo, recipes, data, train, evaluate, report, predict, reproduce)
+VERBS = (demo, recipes, data, train, runs, evaluate, report, predict, weights, reproduce)
+GO_ON = ("demo", "data", "train", "reproduce")
+"""Verbs whose work is kept, so that the same command goes on."""
 COMMANDS = tuple(verb.__name__.rpartition(".")[2] for verb in VERBS)
 
 
@@ -28,7 +31,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # a ± on a terminal that has none
     try:
-        with warnings.catch_warnings():
+        with warnings.catch_warnings(), sigterm_as_interrupt():
             warnings.showwarning = _show_warning
             code = _run(arguments)
             sys.stdout.flush()
@@ -45,9 +48,21 @@ def main(argv: Sequence[str] | None = None) -> int:
         where = f" {error.filename}" if error.filename else ""
         return _say(f"cannot use{where}: {error.strerror or error}; choose another place")
     except KeyboardInterrupt as stop:
-        where = f" in {stop}" if str(stop) else ""
-        kept = "begins anew" if arguments[0] in ("predict", "data") else "goes on from here"
-        return _say(f"stopped{where}; nothing is lost, the same command {kept}")
+        return _say(_stopped(arguments[0], str(stop)))
+
+
+def _stopped(verb: str, where: str) -> str:
+    """What an interrupt leaves: of work that goes on later, all where it says how far it is, else what it has written.
+
+    >>> _stopped("train", "epoch 3 of 200")
+    'stopped in epoch 3 of 200; nothing is lost, the same command goes on from here'
+    """
+    place = f"stopped in {where}" if where else "stopped"
+    if verb not in GO_ON:
+        return f"{place}; the same command begins anew"
+    if where:
+        return f"{place}; nothing is lost, the same command goes on from here"
+    return f"{place}; the same command goes on from what was written last"
 
 
 def _say(sentence: str) -> int:

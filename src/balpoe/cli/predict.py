@@ -13,7 +13,12 @@ __all__ = ["add_parser"]
 def add_parser(commands: Commands) -> None:
     """Add the command and its flags."""
     command = commands.add_parser("predict", help="labels and probabilities of images, as CSV or JSON lines")
-    command.add_argument("run", metavar="RUN", help="runs/NAME/seed-N, or a model's file")
+    command.add_argument(
+        "run",
+        metavar="RUN",
+        help="NAME of a run in runs (NAME/seed-N where it has several seeds), latest for the last that was finished, a "
+        "path of a run, or a model's file",
+    )
     command.add_argument(
         "images", nargs="+", metavar="IMAGES", help="images, folders, patterns, or a .csv with a column of paths"
     )

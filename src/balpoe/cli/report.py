@@ -5,6 +5,7 @@ from pathlib import Path
 
 from balpoe.cli.flags import Commands, add_scoring, scoring_options
 from balpoe.errors import UserError
+from balpoe.experiments.run_paths import run_path
 
 __all__ = ["add_parser"]
 
@@ -16,7 +17,8 @@ def add_parser(commands: Commands) -> None:
         "runs_or_predictions",
         nargs="+",
         metavar="RUN|PREDICTIONS",
-        help="runs/NAME/seed-N, runs/NAME for all its seeds, or a file .npz of logits; the first is looked at closely",
+        help="NAME of a run in runs for all its seeds, NAME/seed-N for one, latest for the last that was finished, a "
+        "path of a run, or a file .npz of logits; the first is looked at closely",
     )
     command.add_argument("--out", metavar="FILE", help="file to write (default: report.html, or report.md)")
     command.add_argument("--baseline", metavar="RUN", help="compare with this, test sample by test sample")
@@ -37,9 +39,9 @@ def _report(arguments: argparse.Namespace) -> None:
     from balpoe.report.console import console
     from balpoe.report.write import write_report
 
-    files = write_report(
-        arguments.runs_or_predictions, out, baseline=arguments.baseline, markdown=kind == "md", **options
-    )
+    paths = [str(run_path(each)) for each in arguments.runs_or_predictions]
+    baseline = None if arguments.baseline is None else str(run_path(arguments.baseline))
+    files = write_report(paths, out, baseline=baseline, markdown=kind == "md", **options)
     size = out.stat().st_size / 1e6
     console().print(f"{out}: {size:.1f} MB; open it in a browser" if len(files) > 1 else f"{out}: written")
     if len(files) > 1:

@@ -13,8 +13,9 @@ from balpoe.evaluation.evaluate import evaluate
 from balpoe.evaluation.rival import adjusted_rival, paired_difference, verdict
 from balpoe.experiments.build import own_data
 from balpoe.experiments.recipe import FOR_FEATURES, Recipe, updated
-from balpoe.experiments.run_folder import Run, changed_name, run_folder, train_run, train_run_by_step
-from balpoe.report.console import console, mean_and_deviation, print_scores, program
+from balpoe.experiments.run_folder import Run, train_run, train_run_by_step
+from balpoe.experiments.run_names import differences_text, named_recipe, run_folder
+from balpoe.report.console import command_line, console, mean_and_deviation, print_scores
 from balpoe.training.concurrent import TRAININGS_AT_ONCE, can_share_a_gpu, side_by_side
 from balpoe.training.distributed import led_by_first
 from balpoe.training.interrupts import Interrupt
@@ -137,15 +138,16 @@ def _print_comparison(out: Console, plain: list[Run], runs: list[Run]) -> None:
     difference = paired_difference([run.predictions() for run in runs], adjusted, shot_groups=(few, many))
     out.print(verdict(ours, "cross-entropy, adjusted", difference))
     out.print("Next, a page to look at and to show:")
-    out.print(f"  {program()} report {_whole(runs)} --baseline {_whole(plain)}", soft_wrap=True)
+    out.print("  " + command_line("report", _whole(runs), "--baseline", _whole(plain)), soft_wrap=True)
 
 
 def _print_runs(out: Console, runs: list[Run]) -> None:
-    rows = {run.folder.name: [run.evaluation()] for run in runs}
+    title = runs[0].recipe().title
+    rows = {title if len(runs) == 1 else f"{title}, seed {run.recipe().seed}": [run.evaluation()] for run in runs}
     if len(runs) > 1:
         rows[f"{len(runs)} seeds"] = [run.evaluation() for run in runs]
     _print_scores(out, rows, runs)
-    out.print(f"Next: {program()} evaluate {_whole(runs)}")
+    out.print("Next: " + command_line("evaluate", _whole(runs)), soft_wrap=True)
 
 
 def _print_scores(out: Console, rows: dict[str, list[dict[str, Any]]], runs: list[Run]) -> None:
@@ -159,7 +161,7 @@ def _print_use(out: Console, runs: list[Run]) -> None:
     recipe = runs[0].recipe()
     if recipe.dataset == "own" and recipe.network not in FOR_FEATURES:
         out.print("Labels and probabilities of other images:")
-        out.print(f"  {program()} predict {runs[0].folder} IMAGES", soft_wrap=True)
+        out.print("  " + command_line("predict", runs[0].folder, "IMAGES"), soft_wrap=True)
 
 
 def _with_interval(evaluations: list[dict[str, Any]], name: str) -> str:
@@ -174,14 +176,15 @@ def _with_interval(evaluations: list[dict[str, Any]], name: str) -> str:
 def _train_seeds(
     out: Console, recipe: Recipe, seeds: list[int], *, root: Path, base: str, start: Recipe, fixed: bool, fresh: bool
 ) -> list[Run]:
-    name = base if fixed else changed_name(base, recipe, start)
-    jobs, announced = [], base
+    jobs, announced, before = [], base, named_recipe(root, base, recipe, start)
     for seed in seeds:
         ours = updated(recipe, {"seed": seed})
-        folder = root / name / f"seed-{seed}" if fresh else run_folder(root, name, ours, fixed)
+        replaced = root / base / f"seed-{seed}" if fixed and fresh else None
+        folder = replaced or run_folder(root, base, ours, fixed=fixed, start=start)
         if folder.parent.name != announced:
             announced = folder.parent.name
-            out.print(f"The recipe differs from {base}: its runs are kept in {folder.parent}")
+            what = f" ({differences_text(ours, before)})" if before else ""
+            out.print(f"The recipe differs from {base}{what}: its runs are kept in {folder.parent}")
         jobs.append((ours, folder))
     options: dict[str, Any] = {"fresh": fresh, "say": out.print}
     if len(jobs) > 1 and can_share_a_gpu(recipe.device, recipe.devices):

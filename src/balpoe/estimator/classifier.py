@@ -7,6 +7,7 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from numbers import Integral, Real
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, NamedTuple, Self
 
@@ -361,10 +362,10 @@ def _target(spec: Any, classes: np.ndarray, prior: Tensor) -> Tensor:
         spec = dict(weights)
         if len(spec) < len(weights):
             raise UserError("target_prior has two weights for one class; keep one of them")
-    elif not isinstance(spec, str | list | tuple) and not hasattr(spec, "tolist"):
+    elif not isinstance(spec, str | Path | list | tuple) and not hasattr(spec, "tolist"):
         raise UserError(
-            "target_prior must be 'uniform', 'train', 'estimate', a mapping from class to weight, or a row of weights "
-            f"in the order of classes_, but is of type {type(spec).__name__}"
+            "target_prior must be 'uniform', 'train', 'estimate', a file, a mapping from class to weight, or a row of "
+            f"weights in the order of classes_, but is of type {type(spec).__name__}"
         )
     described = SimpleNamespace(class_names=names, class_counts=prior, num_classes=len(names), train_prior=prior)
     found: Tensor = named_prior(spec, described)

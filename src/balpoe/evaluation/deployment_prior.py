@@ -5,6 +5,7 @@ import io
 import json
 import math
 import re
+import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from numbers import Real
 from pathlib import Path
@@ -14,9 +15,9 @@ import torch
 from torch import Tensor
 
 from balpoe.errors import UserError, unknown_name
-from balpoe.files import read_text
+from balpoe.files import csv_delimiter, read_text
 
-__all__ = ["parse_prior", "read_prior", "target_prior"]
+__all__ = ["Labelled", "parse_prior", "prior_template", "read_prior", "target_prior"]
 
 WORDS = ("uniform", "train", "forward-R", "backward-R", "estimate")
 
@@ -50,8 +51,8 @@ def target_prior(spec: Any, predictions: Labelled) -> Tensor:
     Args:
         spec: Prior in one of several forms: "uniform"; "train", what the model was trained with; "forward-R" or
             "backward-R", where the class of rank k of K by training count has weight R^(-k/(K-1)), counted from the
-            most frequent or the least frequent; a mapping from class names to weights or counts; or a row of weights.
-            A weight may be 0.
+            most frequent or the least frequent; a .csv or .json file of weights, as `read_prior` takes it; a mapping
+            from class names to weights or counts; or a row of weights. A weight may be 0.
         predictions: Predictions that the prior is for, or a model.
 
     >>> from balpoe import Predictions
@@ -62,8 +63,8 @@ def target_prior(spec: Any, predictions: Labelled) -> Tensor:
     tensor([0.7500, 0.2500, 0.0000], dtype=torch.float64)
     """
     names = predictions.class_names
-    if isinstance(spec, str):
-        return _from_word(spec, predictions)
+    if isinstance(spec, str | Path):
+        return parse_prior(spec, predictions)
     if isinstance(spec, Mapping):
         return _normalised((("target_prior", name, weight) for name, weight in spec.items()), names, "target_prior")
     weights = spec.tolist() if hasattr(spec, "tolist") else list(spec)
@@ -76,22 +77,46 @@ def target_prior(spec: Any, predictions: Labelled) -> Tensor:
     )
 
 
-def parse_prior(text: str, predictions: Labelled) -> Tensor:
-    """Return the prior that a command line names: a word of `target_prior`, or a .csv or .json file."""
+def parse_prior(text: str | Path, predictions: Labelled) -> Tensor:
+    """Return the prior that a text names: a word of `target_prior`, or a .csv or .json file."""
     path = Path(text)
     if path.suffix.lower() in (".csv", ".json"):
         return read_prior(path, predictions.class_names)
     if path.is_file():
         raise UserError(f"the prior {text} is neither a .csv nor a .json file; write one of them")
-    return _from_word(text, predictions)
+    return _from_word(str(text), predictions)
+
+
+def prior_template(predictions: Labelled, kind: str = "csv") -> str:
+    """Return the text of a file for `read_prior`, with the training prior, to edit.
+
+    Args:
+        predictions: Predictions that the prior is for, or a model.
+        kind: "csv" or "json".
+
+    >>> from balpoe import Predictions
+    >>> predictions = Predictions(torch.zeros(2, 1, 2), torch.tensor([0, 1]), [90, 10], [1], ("oak", "ash, white"))
+    >>> print(prior_template(predictions), end="")
+    class,weight
+    oak,0.9
+    "ash, white",0.1
+    """
+    shares = [float(f"{share:.6g}") for share in target_prior("train", predictions).tolist()]
+    pairs = list(zip(predictions.class_names, shares, strict=True))
+    if kind == "json":
+        return json.dumps(dict(pairs), indent=2, ensure_ascii=False) + "\n"
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerows([("class", "weight"), *pairs])
+    return text.getvalue()
 
 
 def read_prior(path: str | Path, class_names: Sequence[str]) -> Tensor:
     """Return the prior in a file, in float64, (classes,), in the order of `class_names`.
 
     Args:
-        path: A .csv with the columns class and weight, with or without a line of headings, or a .json object
-            from class to weight. Weights are shares or counts; all classes have one, 0 if they do not occur.
+        path: A .csv with the columns class and weight, separated by commas or semicolons, with or without a line of
+            headings, or a .json object from class to weight. Weights are shares or counts; all classes have one, 0 if
+            they do not occur.
         class_names: Class names of the model.
 
     >>> import tempfile
@@ -101,6 +126,10 @@ def read_prior(path: str | Path, class_names: Sequence[str]) -> Tensor:
     tensor([0.2500, 0.7500], dtype=torch.float64)
     """
     path = Path(path)
+    if not path.exists():
+        raise UserError(
+            f"there is no file {path}; balpoe evaluate RUN --prior-template {shlex.quote(str(path))} writes one to edit"
+        )
     text = read_text(path)
     if not text.strip():
         raise UserError(f"{path} is empty; write the name and the weight of each class")
@@ -140,15 +169,17 @@ def _ratio(word: str, text: str) -> float:
 
 
 def _csv_entries(path: Path, text: str, class_names: Sequence[str]) -> Iterator[_Entry]:
-    reader = csv.reader(io.StringIO(text), strict=True)
+    delimiter = csv_delimiter(text)
+    reader = csv.reader(io.StringIO(text), delimiter=delimiter, strict=True)
     try:
         for number, row in enumerate(row for row in reader if row):
             where = f"{path}, line {reader.line_num}"
             if len(row) != 2:
                 raise UserError(
-                    f"{where}: there are {len(row)} columns; write class,weight (a name with commas in quotes)"
+                    f"{where}: there are {len(row)} columns; write class{delimiter}weight (a name with {delimiter} in "
+                    "quotes)"
                 )
-            weight = _number(row[1])
+            weight = _number(row[1] if delimiter == "," else row[1].replace(",", "."))
             if number == 0 and weight is None and row[0] not in class_names:
                 continue  # the headings
             yield where, row[0], row[1] if weight is None else weight

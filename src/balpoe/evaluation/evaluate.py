@@ -4,6 +4,7 @@ import functools
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -432,8 +433,8 @@ def _joined(first: _Summary, second: _Summary) -> _Summary:
 
 
 def _shares(prior: Any, predictions: Predictions) -> Any:
-    """A prior given by a word or by names, as shares; any other as it is."""
-    return target_prior(prior, predictions) if isinstance(prior, str | Mapping) else prior
+    """A prior given by a word, by a file or by names, as shares; any other as it is."""
+    return target_prior(prior, predictions) if isinstance(prior, str | Path | Mapping) else prior
 
 
 def _weights(predictions: Predictions, target_prior: Any) -> Tensor:

@@ -172,7 +172,7 @@ def _outside_of_training(recipe: Recipe) -> Dataset:
 def _own_parts(recipe: Recipe, found: UserData) -> DataParts:
     """Own data; a network that is trained as a whole goes without some of them, to be calibrated by."""
     groups = found.train_groups if found.train_groups is not None else _copies(found.train)
-    parts = DataParts(found.train, found.test, groups=groups)
+    parts = DataParts(found.train, found.test, found.validation if recipe.calibrate else None, groups)
     if not recipe.calibrate or parts.held_out is not None or recipe.frozen or recipe.network in FOR_FEATURES:
         return parts
     names = None if groups is None else [str(number) for number in groups.tolist()]

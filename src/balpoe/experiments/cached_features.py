@@ -1,8 +1,9 @@
 """Features of a frozen trunk: computed once for each image, and kept by the image's contents."""
 
 import contextlib
+import time
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -15,11 +16,12 @@ from balpoe.data.npz import read_archive
 from balpoe.errors import UserError
 from balpoe.files import cache_folder, write_file
 from balpoe.networks import ExpertNetwork
+from balpoe.training.interrupts import Interrupt
 
-__all__ = ["feature_data", "features_of"]
+__all__ = ["feature_data"]
 
 FEATURES_AT_ONCE = 64  # images of one forward pass
-KEPT_TOGETHER = 2048  # images in a file of the cache: what an interrupt can lose
+SECONDS_BETWEEN_FILES = 5.0  # what a crash can lose; an interrupt loses nothing
 
 
 def feature_data(
@@ -31,6 +33,8 @@ def feature_data(
     progress: Callable[[int], object] = lambda done: None,
 ) -> Dataset:
     """Return a data set of the trunk's features, for `network.head()`: those of earlier calls are read, not computed.
+
+    They are written every few seconds, and whatever ends the work.
 
     Args:
         network: Network with a frozen trunk.
@@ -44,31 +48,64 @@ def feature_data(
     first_of = {digest: row for row, digest in reversed([*enumerate(data.digests)])}
     missing = [row for digest, row in first_of.items() if digest not in kept]
     progress(len(data) - len(missing))
-    network.to(device).eval()
-    for start in range(0, len(missing), KEPT_TOGETHER):
-        rows = missing[start : start + KEPT_TOGETHER]
-        part = data.subset(torch.tensor(rows))
-        features = features_of(network, part, workers=workers, progress=progress)
-        digests = [data.digests[row] for row in rows]
-        _keep(folder, digests, features)
-        kept.update(zip(digests, features, strict=True))
-    network.to("cpu")
+    if missing:
+        network.to(device).eval()
+        part, done = data.subset(torch.tensor(missing)), 0
+        with Interrupt() as interrupt, _Writer(folder) as writer:
+            for features in _feature_blocks(network, part, workers, interrupt):
+                digests = part.digests[done : done + len(features)]
+                kept.update(zip(digests, features, strict=True))
+                writer.add(digests, features)
+                done += len(features)
+                progress(len(features))
+        network.to("cpu")
     features = torch.stack([kept[digest] for digest in data.digests])
     preprocessing = Preprocessing((features.shape[1],))
     return Dataset(features, data.targets, data.class_names, preprocessing, data.groups)
 
 
-def features_of(
-    network: ExpertNetwork, data: PictureFiles, *, workers: int = -1, progress: Callable[[int], object] = lambda _: None
-) -> Tensor:
-    """Return the trunk's features of all images, (samples, features), float32 on the CPU."""
+def _feature_blocks(network: ExpertNetwork, data: PictureFiles, workers: int, interrupt: Interrupt) -> Iterator[Tensor]:
+    """Yield the trunk's features, float32 on the CPU; an interrupt ends it between two blocks."""
     device = next(network.parameters()).device
-    found = []
-    with torch.inference_mode():
+    try:
         for block in raw_blocks(data, FEATURES_AT_ONCE, workers):
-            found.append(network.features(data.preprocessing.normalise(block.to(device))).float().cpu())
-            progress(len(block))
-    return torch.cat(found)
+            with torch.inference_mode():
+                features = network.features(data.preprocessing.normalise(block.to(device))).float().cpu()
+            yield features
+            if interrupt.requested:
+                raise KeyboardInterrupt
+    except RuntimeError as error:
+        if interrupt.requested:  # the signal reached the processes that decode as well, and ended them
+            raise KeyboardInterrupt from error
+        raise
+
+
+class _Writer:
+    """Features on their way into files of the cache: one every few seconds, the last one at whatever ends the work."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.written = folder, time.monotonic()
+        self.digests: list[str] = []
+        self.features: list[Tensor] = []
+
+    def __enter__(self) -> "_Writer":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.write()
+
+    def add(self, digests: Sequence[str], features: Tensor) -> None:
+        """Take some more."""
+        self.digests += digests
+        self.features.append(features)
+        if time.monotonic() - self.written >= SECONDS_BETWEEN_FILES:
+            self.write()
+
+    def write(self) -> None:
+        """Write what came since the last file."""
+        if self.features:
+            _keep(self.folder, self.digests, torch.cat(self.features))
+        self.digests, self.features, self.written = [], [], time.monotonic()
 
 
 def _key(network: ExpertNetwork, preprocessing: Preprocessing) -> str:

@@ -113,7 +113,9 @@ def choice_by_held_out(
     if folds is not None and not bool((folds.fold >= 0).any()):
         return None  # no class has a sample to spare
     for alpha in ALPHAS if recipe.choose_mixup else (recipe.mixup_alpha,):
-        settings = replace(parts.settings, mixup_alpha=alpha, run=folder / "cross-fit" / f"alpha-{alpha:g}")
+        label = f"{parts.settings.label}, held-out samples, mixup {alpha:g}"
+        folder_of_alpha = folder / "cross-fit" / f"alpha-{alpha:g}"
+        settings = replace(parts.settings, mixup_alpha=alpha, run=folder_of_alpha, label=label)
         if folds is None:
             found[alpha] = yield from _held_out_part(parts, fit, settings)
         else:

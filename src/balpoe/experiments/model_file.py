@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -16,6 +17,7 @@ from balpoe.evaluation.deployment_prior import target_prior as deployment_prior
 from balpoe.evaluation.predictions import Predictions, forward_in_blocks, logits_of
 from balpoe.experiments.build import build_network
 from balpoe.experiments.recipe import Recipe, recipe_toml, toml_values, updated
+from balpoe.experiments.run_paths import run_path
 from balpoe.files import write_file
 from balpoe.method.ensemble import product_of_experts, shift_prior, source_prior
 from balpoe.method.expert_calibration import ExpertCalibration, read_calibration, training_offsets
@@ -71,8 +73,9 @@ class Model:
         """Return the probability of each class, (samples, classes), for raw samples.
 
         Args:
-            images: uint8 images (samples, channels, height, width) of the model's size, float features, or a list of
-                image files (paths, or what Pillow has opened) of any size.
+            images: One image or a list of them, of any size: a path, what Pillow has opened, or a uint8 array (height,
+                width, 3) or (height, width). Or samples as the network takes them, in one tensor or array: uint8
+                (samples, channels, height, width) of the model's size, or float features (samples, features).
             target_prior: Deployment prior, as for `balpoe.evaluate`; by default what the ensemble is made for.
         """
         logits = product_of_experts(self.calibrated(self.expert_logits(images)))
@@ -91,8 +94,7 @@ class Model:
         They are as the network gives them; `calibrated` makes of them what `predict` uses.
         """
         self.network.eval()
-        blocks = images.split(PREDICTED_AT_ONCE) if isinstance(images, Tensor) else self._decoded(images)
-        return forward_in_blocks(self.network, self.preprocessing, blocks)
+        return forward_in_blocks(self.network, self.preprocessing, self._blocks(images))
 
     def calibrated(self, expert_logits: Tensor) -> Tensor:
         """Return expert logits as the calibration makes them; as they are without one."""
@@ -101,14 +103,25 @@ class Model:
         offsets = training_offsets(self.train_prior, self.lambdas, self.source_prior)
         return self.calibration(expert_logits, self.train_prior, offsets)
 
-    def _decoded(self, images: Any) -> Iterator[Tensor]:
-        if not isinstance(images, list | tuple) or not images or len(self.preprocessing.size) != 3:
+    def _blocks(self, images: Any) -> Iterator[Tensor]:
+        """Samples of the model's size; what has another shape is one image, or a list of them."""
+        size = tuple(self.preprocessing.size)
+        if isinstance(images, np.ndarray | Tensor) and size in (tuple(images.shape), tuple(images.shape[1:])):
+            samples = torch.as_tensor(images)
+            yield from (samples if samples.shape[1:] == size else samples[None]).split(PREDICTED_AT_ONCE)
+            return
+        arrays = isinstance(images, np.ndarray) and images.ndim == 4
+        several = list(images) if isinstance(images, list | tuple) or arrays else [images]
+        if len(size) != 3 or not several or any(isinstance(each, int | float | Tensor) for each in several):
+            got = f" of shape {tuple(images.shape)}" if hasattr(images, "shape") else ""
             raise UserError(
-                f"predict wants samples of shape {self.preprocessing.size} as one tensor, or for images a list of "
-                f"files, but got {type(images).__name__}"
+                f"predict wants samples of shape {size} in one tensor or array"
+                + (", or images (paths, Pillow's, arrays), one or a list" if len(size) == 3 else "")
+                + f", but got {type(images).__name__}{got}"
             )
-        for start in range(0, len(images), PREDICTED_AT_ONCE):
-            yield torch.stack([decoded(each, self.preprocessing) for each in images[start : start + PREDICTED_AT_ONCE]])
+        for start in range(0, len(several), PREDICTED_AT_ONCE):
+            chosen = several[start : start + PREDICTED_AT_ONCE]
+            yield torch.stack([decoded(each, self.preprocessing) for each in chosen])
 
     def predictions(self, data: Samples, expert_logits: Tensor | None = None) -> Predictions:
         """Return the expert logits of labelled data, for `balpoe.evaluate`.
@@ -153,9 +166,13 @@ def save_model(path: Path, model: Model, *, half: bool = False) -> None:
 
 
 def load(path: str | Path) -> Model:
-    """Return the model of a run's folder, or of one file; the network is in float32, on the CPU, in evaluation mode.
+    """Return the model of a run, or of one file; the network is in float32, on the CPU, in evaluation mode.
 
     Nothing in the file is executed.
+
+    Args:
+        path: A model's file; the folder of a run, or its name below `runs`, of which the only seed is taken; or
+            "latest" for the run that was finished last.
 
     >>> load("nowhere.safetensors")
     Traceback (most recent call last):
@@ -164,10 +181,12 @@ def load(path: str | Path) -> Model:
     """
     from safetensors import SafetensorError, safe_open
 
-    file = Path(path) / "model.safetensors" if Path(path).is_dir() else Path(path)
-    seeds = sorted(Path(path).glob("seed-*/model.safetensors")) if not file.is_file() else []
-    if seeds:
+    path = run_path(path)
+    file = path / "model.safetensors" if path.is_dir() else path
+    seeds = sorted(each for each in path.glob("seed-*/model.safetensors") if each.parent.suffix == "")
+    if len(seeds) > 1:
         raise UserError(f"{path} holds {len(seeds)} runs; give one of them, such as {seeds[0].parent}")
+    file = seeds[0] if seeds else file
     if not file.is_file():
         raise UserError(f"there is no model {file}; give the folder of a run or a .safetensors file")
     try:

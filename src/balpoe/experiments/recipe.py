@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import os
 import tomllib
 from collections import ChainMap
 from collections.abc import Mapping
@@ -182,6 +183,19 @@ class Recipe(TrainingOptions):
             return ()
         return self.lambdas or equidistant_lambdas(self.experts)
 
+    @property
+    def title(self) -> str:
+        """What people call the method: BalPoE by its lambdas, which make cross-entropy and logit adjustment, too.
+
+        >>> Recipe().title, Recipe(lambdas=(1,)).title, Recipe(lambdas=(0, 0)).title, Recipe(method="sade").title
+        ('BalPoE', 'cross-entropy', 'logit adjustment, 2 experts', 'sade')
+        """
+        if self.method != "balpoe":
+            return self.method
+        same = self.expert_lambdas[0] if len(set(self.expert_lambdas)) == 1 else None
+        name = {1: "cross-entropy", 0: "logit adjustment"}.get(same, "BalPoE")  # type: ignore[call-overload]
+        return name if name == "BalPoE" or self.experts == 1 else f"{name}, {self.experts} experts"
+
     def fit_settings(self, **objects: Any) -> FitSettings:
         """Return the settings of the training; `objects` are those for which a recipe has words: schedule and so on."""
         same = {item.name: getattr(self, item.name) for item in dataclasses.fields(TrainingOptions)}
@@ -199,6 +213,15 @@ class Recipe(TrainingOptions):
             "weights": PurePath(self.weights).name,  # wherever it lies
         }
 
+    def from_anywhere(self) -> "Recipe":
+        """Return the same recipe with whole paths, which hold in whatever folder a command is typed."""
+        root = os.path.abspath(self.data_root) if self.data_root else ""
+        return dataclasses.replace(
+            self,
+            data_root=root,
+            weights=os.path.abspath(self.weights) if os.path.isfile(self.weights) else self.weights,
+        )
+
     def without_places(self) -> "Recipe":
         """Return the same recipe without paths: somebody's folder is nobody else's business."""
         return dataclasses.replace(self, data_root="", weights=PurePath(self.weights).name)
@@ -212,6 +235,10 @@ FIELDS = {
 }
 TYPES: dict[str, Any] = kinds(Recipe)
 MACHINE_FIELDS = frozenset(name for name, item in FIELDS.items() if item.metadata["group"] == "machine")
+FOR_OWN = ("data_version", "test_fraction", "group", "skip_unreadable")
+"""Fields that mean something for own data alone."""
+FOR_OTHERS = ("imbalance_ratio", "profile", "validation", "download")
+"""Fields that mean nothing for own data."""
 FOR_FEATURES = ("mlp", "head")
 """Networks whose samples are vectors."""
 
@@ -243,10 +270,12 @@ def toml_values(text: str) -> dict[str, Any]:
 
 
 def recipe_toml(recipe: Recipe, comments: bool = False) -> str:
-    """Return a recipe as TOML, one line per field; with comments, ready to edit."""
+    """Return a recipe as TOML, one line per field that applies to its data; with comments, ready to edit."""
     lines = []
     for name, item in FIELDS.items():
         value = getattr(recipe, name)
+        if name in (FOR_OTHERS if recipe.dataset == "own" else FOR_OWN) and value == item.default:
+            continue
         if comments and name in ("num_experts", "lambdas") and not value:
             continue  # the two decide each other: printed below, as they are in force
         lines.append(f"{name} = {_toml(value)}" + (f"  # {item.metadata['doc']}" if comments else ""))

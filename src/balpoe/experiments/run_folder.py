@@ -11,9 +11,7 @@ import hashlib
 import json
 import os
 import platform
-import re
 import sys
-import zlib
 from collections.abc import Callable, Generator, Mapping
 from dataclasses import asdict, replace
 from importlib.metadata import PackageNotFoundError, version
@@ -21,16 +19,13 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import balpoe
-from balpoe.baselines.catalogue import METHODS
 from balpoe.errors import UserError
 from balpoe.evaluation.saved import current_evaluation, is_evaluation
-from balpoe.experiments.recipe import FIELDS, Recipe, recipe_toml, toml_values, updated
+from balpoe.experiments.recipe import Recipe, recipe_toml, toml_values, updated
 from balpoe.files import locked, read_json, read_text, write_json, write_text
-from balpoe.training.settings import OPTIMIZERS
 
-__all__ = ["Run", "changed_name", "evaluate_model", "run_folder", "runs_of", "train_run", "train_run_by_step"]
+__all__ = ["Run", "evaluate_model", "runs_of", "train_run", "train_run_by_step"]
 
-LONGEST_NAME = 150
 Value = TypeVar("Value")
 
 
@@ -138,55 +133,6 @@ def runs_of(path: str | Path) -> list[Run]:
     return [Run(found[str(seed)]) for seed in seeds]
 
 
-def changed_name(base: str, recipe: Recipe, reference: Recipe) -> str:
-    """Return a run name that says what differs from the reference, such as digits-lt-epochs-40.
-
-    >>> changed_name("cifar100-lt", Recipe(epochs=40, lambdas=(0,)), Recipe())
-    'cifar100-lt-lambdas-0-epochs-40'
-    """
-    ours, theirs = recipe.identity(), reference.identity()
-    changed = [name for name in FIELDS if name in ours and name != "seed" and ours[name] != theirs[name]]
-    if "lambdas" in changed and "num_experts" in changed:
-        changed.remove("num_experts")  # the lambdas say it
-    values = {name: ours[name] for name in changed if not isinstance(ours[name], dict)}
-    for table, known in (("method", METHODS[recipe.method].settings), ("optimizer", OPTIMIZERS[recipe.optimizer])):
-        usual = {name: item.default for name, item in known.items()}
-        before = usual if table in changed else theirs[f"{table}_settings"]
-        values |= {name: value for name, value in ours[f"{table}_settings"].items() if value != before[name]}
-    name = "-".join((base, *(f"{name.replace('_', '-')}-{_plain(value)}" for name, value in values.items())))
-    # A file system takes names of 255 bytes; a checksum stands for what is cut off.
-    return name if len(name) <= LONGEST_NAME else f"{name[: LONGEST_NAME - 9]}-{zlib.crc32(name.encode()):08x}"
-
-
-def run_folder(root: Path, name: str, recipe: Recipe, fixed: bool) -> Path:
-    """Return the folder for a recipe: a new one, or the one where the same recipe is already training.
-
-    Args:
-        root: Folder of all runs.
-        name: Name that is wanted.
-        recipe: Recipe to be trained there.
-        fixed: Whether the name was asked for; then a different recipe under it is refused, and otherwise
-            gets a name that says what differs.
-    """
-    folder = root / name / f"seed-{recipe.seed}"
-    # Also another seed of that name: seeds of one name are averaged, so that all of them are of one recipe.
-    held = [run for run in (Run(folder), *map(Run, sorted((root / name).glob("seed-*")))) if run.exists]
-    if not held or _but_seed(held[0].recipe()) == _but_seed(recipe):
-        return folder
-    before = held[0].recipe()
-    other = changed_name(name, recipe, before)
-    if fixed:
-        changed = other.removeprefix(f"{name}-")
-        raise UserError(
-            f"{held[0].folder} holds a run of another recipe (yours has {changed}); choose another --name, or --fresh"
-        )
-    return run_folder(root, other, recipe, fixed)
-
-
-def _but_seed(recipe: Recipe) -> dict[str, Any]:
-    return {**recipe.identity(), "seed": None}
-
-
 def train_run(recipe: Recipe, folder: Path, **options: Any) -> Run:
     """Train, predict and evaluate a recipe in a folder, from wherever an earlier call has got to.
 
@@ -240,7 +186,8 @@ def train_run_by_step(
         say(f"{folder} continues where it stopped")
     with locked(folder):
         _write_start(folder, recipe, parts)
-        parts = replace(parts, settings=replace(parts.settings, run=folder, progress=progress))
+        label = f"{recipe.title}, seed {recipe.seed}"
+        parts = replace(parts, settings=replace(parts.settings, run=folder, progress=progress, label=label))
         fit, choice = _fitting(interrupt), Choice.load(folder)
         if choice is None and is_cross_fitted(recipe, parts):
             choice = yield from choice_by_held_out(recipe, parts, folder, fit)
@@ -285,7 +232,7 @@ def _finish(recipe: Recipe, parts: Any, folder: Path, logits: Any, choice: Any) 
 
 def _write_start(folder: Path, recipe: Recipe, parts: Any) -> None:
     """Write what is known before training begins."""
-    write_text(folder / "recipe.toml", recipe_toml(recipe))
+    write_text(folder / "recipe.toml", recipe_toml(recipe.from_anywhere()))
     write_json(folder / "environment.json", environment())
     write_json(folder / "classes.json", _classes(parts.train, parts.preprocessing))
 
@@ -377,11 +324,3 @@ def _classes(train: Any, preprocessing: Any) -> Mapping[str, Any]:
         "counts": train.class_counts.tolist(),
         "preprocessing": asdict(preprocessing),
     }
-
-
-def _plain(value: Any) -> str:
-    """A value as part of a file name."""
-    if isinstance(value, tuple):
-        return "_".join(_plain(part) for part in value)
-    text = re.sub(r"[/\\]", "_", str(value).lower())  # a pattern on paths has slashes
-    return text.removesuffix(".0").removesuffix(".safetensors") or "none"

@@ -13,7 +13,8 @@ from torch import Tensor, nn
 from balpoe.errors import UserError, unknown_name
 from balpoe.networks.cutting import EXAMPLES, Features, cut_at, uncuttable
 from balpoe.networks.experts import CosineClassifier, ExpertCopies, ExpertHead, ExpertLayer, ExpertNetwork
-from balpoe.networks.pretrained import hub_client, load_weights, read_weights
+from balpoe.networks.pretrained import load_weights, read_weights
+from balpoe.networks.weight_files import kept_weights, pretrained_model
 
 __all__ = ["BackbonePreprocessing", "backbone_names", "backbone_preprocessing", "timm_network"]
 
@@ -136,29 +137,16 @@ def _backbone(name: str, weights: str, image_size: int, in_channels: int) -> nn.
         raise UserError(f"in_channels must be at least 1, but is {in_channels}")
     if image_size and _configuration(name).fixed_input_size:
         settings["img_size"] = image_size
+    if weights == "pretrained" and (kept := kept_weights(name)) is not None:
+        weights = str(kept)
     if weights == "pretrained":
-        return _pretrained(name, settings)
+        return pretrained_model(name, **settings)
     try:
         model: nn.Module = timm.create_model(name, **settings)
     except Exception as error:  # a model may refuse its settings in its own way
         raise _unfit(name, image_size, error) from error
     if weights:
         load_weights(model, _fitted(read_weights(weights), model, in_channels, weights), weights)
-    return model
-
-
-def _pretrained(name: str, settings: Mapping[str, Any]) -> nn.Module:
-    import timm
-
-    try:
-        with hub_client():
-            model: nn.Module = timm.create_model(name, pretrained=True, **settings)
-    except Exception as error:  # what can go wrong between here and the hub has no common kind
-        reason = "the hub cannot be reached" if isinstance(error, OSError) else _reason(error)
-        raise UserError(
-            f"the pretrained weights of {name} cannot be fetched: {reason}; "
-            "give a file of them instead (--weights FILE)"
-        ) from error
     return model
 
 

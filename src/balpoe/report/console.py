@@ -1,10 +1,12 @@
 """Results as tables on a terminal: rows of scores, mean and deviation over seeds."""
 
 import os
+import shlex
 import shutil
 import statistics
 import sys
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from rich.console import Console
@@ -13,12 +15,12 @@ from rich.table import Table
 from balpoe.evaluation.catalogue import METRICS, OfClasses
 
 __all__ = [
+    "command_line",
     "console",
     "counts_table",
     "mean_and_deviation",
     "print_scores",
     "prior_uses",
-    "program",
     "score_table",
     "score_text",
     "shifted_table",
@@ -34,9 +36,24 @@ def console() -> Console:
     return Console(width=None if terminal else 140, markup=False, emoji=False, highlight=False, soft_wrap=not terminal)
 
 
-def program() -> str:
-    """Return how to call this program again: by its name where that is on the path."""
-    return "balpoe" if shutil.which("balpoe") or not sys.argv[0].endswith("balpoe") else os.path.relpath(sys.argv[0])
+def command_line(*words: str | Path) -> str:
+    """Return a command of this program to paste into a shell, in the folder where it is printed.
+
+    >>> command_line("predict", "runs/Meine Bilder", "IMAGES").partition(" ")[2]
+    "predict 'runs/Meine Bilder' IMAGES"
+    """
+    return shlex.join((*_program(), *map(str, words)))
+
+
+def _program() -> tuple[str, ...]:
+    """How to call this program again: by its name where that is on the path."""
+    called = Path(sys.argv[0])
+    if not shutil.which("balpoe") and called.name == "balpoe":
+        return (os.path.relpath(called),)
+    if shutil.which("balpoe") or called.parts[-2:] != ("balpoe", "__main__.py"):
+        return ("balpoe",)
+    python = shutil.which("python")
+    return ("python" if python and os.path.samefile(python, sys.executable) else sys.executable, "-m", "balpoe")
 
 
 def print_scores(

@@ -55,6 +55,9 @@ def read_subjects(paths: Sequence[str], shot_groups: tuple[int, int] | None = No
     first = read_subject(paths[0], shot_groups)
     subjects = [first, *(read_subject(path, first.shot_groups) for path in paths[1:])]
     names = _distinct([each.name for each in subjects], paths)
+    methods = [each.runs[0].recipe().title for each in subjects if each.runs]
+    if 1 < len(set(methods)) == len(subjects):  # what tells them apart, before where they lie
+        names = [f"{method} ({name.partition('/')[0]})" for method, name in zip(methods, names, strict=True)]
     subjects = [replace(each, name=name) for each, name in zip(subjects, names, strict=True)]
     for other in subjects:
         for predictions in other.predictions:

@@ -3,7 +3,7 @@
 from pathlib import PurePath
 from statistics import fmean
 
-from balpoe.experiments.recipe import recipe_toml
+from balpoe.experiments.recipe import Recipe, recipe_toml
 from balpoe.report.console import score_table
 from balpoe.report.deployment import deployment_scores
 from balpoe.report.explorer.pack import explorer
@@ -125,7 +125,21 @@ def recipe_section(subject: Subject) -> Section:
     ]
     packages = environment.get("packages")
     lines += [f"{name} {version}" for name, version in packages.items()] if isinstance(packages, dict) else []
-    text = "Save the recipe as recipe.toml and train it with the command: balpoe train recipe.toml"
     return Section(
-        "How to do it again", [text], [Code("recipe.toml", recipe), Code("Where it was trained", "\n".join(lines))]
+        "How to do it again",
+        [_again(run.recipe())],
+        [Code("recipe.toml", recipe), Code("Where it was trained", "\n".join(lines))],
     )
+
+
+def _again(recipe: Recipe) -> str:
+    """The command, for any folder: what somebody has to fill in has a name, and no place of a machine is told."""
+    words, missing = ["balpoe", "train", "recipe.toml"], []
+    if recipe.dataset == "own":
+        words += ["--data-root", "DATA"]
+        missing.append(f"DATA, the path of {PurePath(recipe.data_root).name}")
+    if recipe.weights_version:
+        words += ["--weights", "WEIGHTS"]
+        missing.append(f"WEIGHTS, the path of {PurePath(recipe.weights).name}")
+    where = f", with {' and '.join(missing)}," if missing else ""
+    return f"Save the recipe as recipe.toml and train it{where} with the command: {' '.join(words)}"

@@ -214,7 +214,7 @@ def _steps(
 ) -> "Work[Outcome]":
     """Train, with a pause after each step; then predict."""
     epochs, first = settings.epochs, fabric.is_global_zero
-    label = f"{settings.run.parent.name}/{settings.run.name}" if settings.run else "training"
+    label = settings.label or (f"{settings.run.parent.name}/{settings.run.name}" if settings.run else "training")
     with own_random_state(fabric.device):
         training = Trainer(fabric, network, loss, train, settings)
         training.resume()

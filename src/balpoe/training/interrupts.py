@@ -1,18 +1,23 @@
-"""Ctrl-C as a request: work stops where nothing is lost."""
+"""Ctrl-C and SIGTERM as requests: work stops where nothing is lost."""
 
+import contextlib
+import multiprocessing
 import signal
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from types import FrameType
+from typing import NoReturn
 
-__all__ = ["Interrupt"]
+from balpoe.training.launchers import launcher
+
+__all__ = ["Interrupt", "sigterm_as_interrupt"]
 
 PATIENCE = 1.0  # seconds within which a further signal is the same Ctrl-C, passed on by another process
 
 
 class Interrupt:
-    """Turns the first Ctrl-C into a request to stop cleanly; a second one stops at once.
+    """Turns the first Ctrl-C or SIGTERM into a request to stop cleanly; a second one stops at once.
 
     Args:
         then: Called with the first one.
@@ -20,16 +25,17 @@ class Interrupt:
 
     def __init__(self, then: Callable[[], None] | None = None) -> None:
         self.requested, self.when, self.then = False, 0.0, then
-        self.installed = threading.current_thread() is threading.main_thread()
+        self.previous: dict[signal.Signals, object] = {}
 
     def __enter__(self) -> "Interrupt":
-        if self.installed:
-            self.previous = signal.signal(signal.SIGINT, self._signalled)
+        if threading.current_thread() is threading.main_thread():
+            signals = (signal.SIGINT, signal.SIGTERM) if _alone() else (signal.SIGINT,)
+            self.previous = {each: signal.signal(each, self._signalled) for each in signals}
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self.installed:
-            signal.signal(signal.SIGINT, self.previous)
+        for each, handler in self.previous.items():
+            signal.signal(each, handler)  # type: ignore[arg-type]
 
     def request(self) -> None:
         """Ask for a stop, as a Ctrl-C does."""
@@ -42,3 +48,26 @@ class Interrupt:
         if self.requested and time.monotonic() - self.when > PATIENCE:
             raise KeyboardInterrupt
         self.request()
+
+
+@contextlib.contextmanager
+def sigterm_as_interrupt() -> Iterator[None]:
+    """Let SIGTERM, by which a system or a batch queue ends a process, be a Ctrl-C: what is kept at one is kept."""
+    ours = threading.current_thread() is threading.main_thread() and _alone()
+    if not ours or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
+        yield
+        return
+    signal.signal(signal.SIGTERM, _interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+
+def _interrupt(number: int, frame: FrameType | None) -> NoReturn:
+    raise KeyboardInterrupt
+
+
+def _alone() -> bool:
+    """Whether nobody ends this process by SIGTERM because another one of the same training has failed."""
+    return multiprocessing.parent_process() is None and launcher() is None

@@ -116,6 +116,7 @@ class FitSettings(TrainingOptions):
     augmentation: "tuple[Operation | ResizedCrop, ...]" = ()
     run: "Path | None" = setting(None, "folder of the run", group="machine")  # noqa: RUF009 (makes a field)
     progress: bool = setting(True, "a bar on a terminal, plain lines elsewhere", group="machine")
+    label: str = setting("", "what the progress calls it; by default the run", group="machine")
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -561,5 +561,24 @@ def test_pillows_warnings_stay_inside_and_the_callers_come_back():
 def test_suffixes():
     assert {".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".jfif", ".pgm"} <= IMAGE_SUFFIXES
     Image.init()
-    kinds = {Image.EXTENSION[suffix] for suffix in IMAGE_SUFFIXES}
+    kinds = {Image.EXTENSION[suffix] for suffix in IMAGE_SUFFIXES - {".heic", ".heif"}} | {"HEIF"}  # of a plugin
     assert kinds == set(decoding.FORMATS)
+
+
+def test_the_formats_of_phones_are_named_and_read_where_that_can_be(tmp_path):
+    from PIL import features
+
+    from balpoe.data.loading.decode import _formats
+
+    (tmp_path / "a.heic").write_bytes(b"\0\0\0\x18ftypheic\0\0\0\0mif1heic" + bytes(50))
+    expected = (
+        "damaged|is not a whole" if "HEIF" in _formats() else r"a\.heic is a HEIC image, .*pip install 'pillow-heif'"
+    )
+    with pytest.raises(UserError, match=expected):
+        read_image(tmp_path / "a.heic", 8, 8)
+    if not features.check("avif"):
+        pytest.skip("this Pillow reads no AVIF")
+    Image.new("RGB", (20, 30), (200, 10, 10)).save(tmp_path / "a.avif")
+    red, green, _ = read_image(tmp_path / "a.avif", 8, 8).float().mean(dim=(1, 2)).tolist()
+    assert red > 150
+    assert green < 60

@@ -212,3 +212,29 @@ def test_groups_of_features(tmp_path):
     found = load_user_data(tmp_path / "z.npz")
     assert [len(set(each.tolist())) for each in (found.train_groups, found.test_groups)] == [10, 3]
     assert "below 4, to say how well a class is recognised: 2 of 2 (a (1), b (2))" in notes(found)
+
+
+@pytest.mark.parametrize("name", ["val", "valid", "Validation"])
+def test_validation_beside_train_and_test_is_a_part_of_its_own(tmp_path, name):
+    root = tmp_path / "trees"
+    for first, part in ((0, "train"), (30, "test"), (60, name)):
+        picture_folder(root / part, {"ash": 6, "birch": 3}, first=first)
+    shutil.copy(root / name / "ash" / "060.png", root / "train" / "ash" / "copy.png")
+    found = load_user_data(root)
+    assert [len(part) for part in (found.train, found.test, found.validation)] == [10, 9, 9]
+    assert found.validation.class_names == found.train.class_names
+    assert all(f"/{name}/" in path for path in found.validation.paths)
+    assert "the 9 images for validation are in neither training nor test" in notes(found)
+    assert "flatters" not in notes(found)
+    shutil.rmtree(root / "test")
+    found = load_user_data(root)
+    assert (len(found.test), found.validation) == (9, None)
+
+
+def test_a_split_column_with_validation_and_semicolons(tmp_path):
+    picture_folder(tmp_path, {"ash": 6, "birch": 6})
+    parts = ["train", "train", "train", "test", "val", "val"]
+    lines = [f"{name}/{number:03}.png;{name};{parts[number]}" for name in ("ash", "birch") for number in range(6)]
+    (tmp_path / "table.csv").write_text("\n".join(["path;label;split", *lines]))
+    found = load_user_data(tmp_path / "table.csv")
+    assert [len(part) for part in (found.train, found.test, found.validation)] == [6, 2, 4]

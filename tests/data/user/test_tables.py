@@ -63,7 +63,7 @@ def test_lines_are_counted_as_an_editor_does(table):
             "name,label\na.png,x\n",
             r"labels\.csv, line 1: there is no column of paths, only 'name', 'label'; name it path, ",
         ),
-        ("path;label\na.png;x\n", r"line 1: there is no column of paths, only 'path;label'"),
+        ("path|label\na.png|x\n", r"line 1: there is no column of paths, only 'path\|label'"),
         (
             "path,colour\na.png,x\n",
             r"line 1: there is no column of labels, only 'path', 'colour'; name it label, class",
@@ -173,3 +173,10 @@ def test_without_pyarrow_a_sentence_says_how_to_get_it(table, monkeypatch):
         UserError, match=r"labels\.parquet, install pyarrow \(pip install pyarrow\), or save .* as \.csv"
     ):
         table_rows(table("", "labels.parquet"))
+
+
+def test_the_semicolons_of_spreadsheets(table):
+    found = table_rows(table('\ufeffpath;label;group\n"a.png";"ash, white";1,5\nb.png;oak;\n'))
+    assert values(found) == [("a.png", "ash, white", "1,5", ""), ("b.png", "oak", "", "")]
+    with pytest.raises(UserError, match=r"labels\.csv, line 3: 3 fields where the first line has 2"):
+        table_rows(table("path;label\na.png;x\nb.png;y;z\n"))

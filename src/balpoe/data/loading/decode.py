@@ -7,6 +7,7 @@ Nothing else that Pillow could open is tried: some of its formats start other pr
 """
 
 import contextlib
+import functools
 import io
 import math
 import os
@@ -30,11 +31,14 @@ if TYPE_CHECKING:
 __all__ = ["IMAGE_SUFFIXES", "MOST_PIXELS", "ResizedCrop", "Source", "read_crop", "read_image", "read_thumbnail"]
 
 IMAGE_SUFFIXES = frozenset(
-    ".jpg .jpeg .jpe .jfif .png .webp .bmp .gif .tif .tiff .ppm .pgm .pbm .pnm".split()  # noqa: SIM905
+    ".jpg .jpeg .jpe .jfif .png .webp .bmp .gif .tif .tiff .ppm .pgm .pbm .pnm .avif .heic .heif".split()  # noqa: SIM905
 )
 """Endings of the names of image files, in lower case; what is in a file decides how it is read."""
 
-FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "GIF", "TIFF", "PPM")
+FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "GIF", "TIFF", "PPM", "AVIF", "HEIF")
+
+PLUGINS = {".heic": ("HEIC", "pillow-heif"), ".heif": ("HEIC", "pillow-heif"), ".avif": ("AVIF", "pillow>=11.3")}
+"""What reads the formats of phones where Pillow does not by itself."""
 
 MOST_PIXELS = 250_000_000
 """A larger image is refused by its header: decoded it would take more than a gigabyte."""
@@ -49,8 +53,8 @@ KEPT_OF_CROPS = 1.0
 LONGEST_SHAPE = 4
 """Beyond so many times the short side, a centre crop looks at the middle alone: a line of pixels stays small."""
 
-Source: TypeAlias = "str | Path | bytes | IO[bytes] | Image.Image"
-"""A path, the bytes of a file, an open file, or a Pillow image."""
+Source: TypeAlias = "str | Path | bytes | IO[bytes] | Image.Image | np.ndarray"
+"""A path, the bytes of a file, an open file, a Pillow image, or pixels: uint8 (height, width, 3) or (height, width)."""
 
 
 @dataclass(frozen=True)
@@ -190,6 +194,11 @@ def _opened(source: Source) -> Iterator["Image.Image"]:
 
     try:
         with _OWN_TERMS:
+            if isinstance(source, np.ndarray):
+                if source.dtype != np.uint8:
+                    raise UserError(f"has pixels of type {source.dtype}, but uint8 is read")
+                yield Image.fromarray(source)
+                return
             if isinstance(source, Image.Image):
                 yield source.copy()  # decoded; the caller's own stays as it is
                 return
@@ -199,7 +208,7 @@ def _opened(source: Source) -> Iterator["Image.Image"]:
                 and not (os.path.isfile(source) or os.path.isdir(source))
             ):
                 raise UserError("is no file")  # a pipe would be waited for
-            with Image.open(io.BytesIO(source) if isinstance(source, bytes) else source, formats=FORMATS) as image:
+            with Image.open(io.BytesIO(source) if isinstance(source, bytes) else source, formats=_formats()) as image:
                 if image.format not in ("JPEG", "MPO"):
                     image.load()  # some formats tell only then how the image is turned
                 yield image
@@ -221,6 +230,8 @@ def _sentence(source: Source, error: Exception) -> str:
     elif isinstance(error, Image.DecompressionBombError):
         pixels = max(map(int, re.findall(r"\d+", str(error))))
         what = f"has {pixels:,} pixels, but at most {MOST_PIXELS:,} are read"
+    elif isinstance(error, UnidentifiedImageError) and (needed := _plugin(source)):
+        return f"{name} is a {needed[0]} image, which Pillow cannot read here; pip install '{needed[1]}', or convert it"
     elif isinstance(error, UnidentifiedImageError):
         what = "is empty" if _is_empty(source) else "is not a whole JPEG, PNG, WebP, BMP, GIF, TIFF or PPM image"
     else:
@@ -228,8 +239,34 @@ def _sentence(source: Source, error: Exception) -> str:
     return f"{name} {what}; replace it or leave it out"
 
 
+@functools.cache
+def _formats() -> tuple[str, ...]:
+    """The formats that are tried: those that Pillow, or its plugin that is installed, can read."""
+    from PIL import Image
+
+    with contextlib.suppress(ImportError):
+        import pillow_heif  # type: ignore[import-not-found,import-untyped,unused-ignore]
+
+        pillow_heif.register_heif_opener()
+    Image.init()
+    return tuple(each for each in FORMATS if each in Image.OPEN)
+
+
+def _plugin(source: Source) -> tuple[str, str] | None:
+    """Name of a format that cannot be read here, and what would read it."""
+    suffix = os.path.splitext(source)[1].lower() if isinstance(source, str | Path) else ""
+    known = PLUGINS.get(suffix)
+    return (
+        known
+        if known and not _is_empty(source) and {"HEIC": "HEIF"}.get(known[0], known[0]) not in _formats()
+        else None
+    )
+
+
 def _is_empty(source: Source) -> bool:
-    return source == b"" or (isinstance(source, str | Path) and not os.path.getsize(source))
+    return (isinstance(source, bytes) and not source) or (
+        isinstance(source, str | Path) and not os.path.getsize(source)
+    )
 
 
 def _turn(image: "Image.Image") -> int:

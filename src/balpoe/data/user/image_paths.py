@@ -9,8 +9,9 @@ from pathlib import Path
 
 from balpoe.data.loading.decode import IMAGE_SUFFIXES
 from balpoe.data.user.folders import CLUTTER
-from balpoe.data.user.tables import COLUMN_NAMES, DELIMITERS
+from balpoe.data.user.tables import COLUMN_NAMES
 from balpoe.errors import UserError
+from balpoe.files import csv_delimiter
 
 __all__ = ["image_paths"]
 
@@ -35,7 +36,7 @@ def _named(each: str) -> Iterator[str]:
         # What ** finds in a folder it finds by itself, too.
         found = (path for path in sorted(glob.iglob(each, recursive=True)) if "**" not in each or os.path.isfile(path))
         return itertools.chain.from_iterable(map(_named, found))
-    return _in_table(Path(each)) if Path(each).suffix.lower() in DELIMITERS else iter([each])
+    return _in_table(Path(each)) if Path(each).suffix.lower() in (".csv", ".tsv") else iter([each])
 
 
 def _in_folder(folder: str) -> Iterator[str]:
@@ -58,7 +59,9 @@ def _is_seen(name: str) -> bool:
 def _in_table(table: Path) -> Iterator[str]:
     try:
         with open(table, encoding="utf-8-sig", newline="") as stream:
-            reader = csv.DictReader(stream, delimiter=DELIMITERS[table.suffix.lower()], strict=True)
+            delimiter = csv_delimiter(stream.readline()) if table.suffix.lower() == ".csv" else "\t"
+            stream.seek(0)
+            reader = csv.DictReader(stream, delimiter=delimiter, strict=True)
             names = {name.strip().casefold(): name for name in reader.fieldnames or ()}
             column = next((names[name] for name in COLUMN_NAMES["path"] if name in names), None)
             if column is None:

@@ -92,12 +92,16 @@ def _inspect_block(
     pool: ThreadPoolExecutor, paths: Sequence[str | Path], kept: dict[_Key, Inspection]
 ) -> list[Inspection]:
     """Take what is kept, read the rest, and keep what could be read: other files may be fixed without a trace."""
-    keys = [_key(path) for path in paths]
-    missing = [path for path, key in zip(paths, keys, strict=True) if key not in kept]
-    read = iter(list(pool.map(_inspect_file, missing)))
-    found = [kept[key] if key in kept else next(read) for key in keys]
-    kept.update((key, result) for key, result in zip(keys, found, strict=True) if not result.error)
-    return found
+
+    def inspected(path: str | Path) -> Inspection:
+        key = _key(path)
+        if (found := kept.get(key)) is None:
+            found = _inspect_file(path)
+            if not found.error:
+                kept[key] = found  # at once: an interrupt waits for the files that are being read, and loses none
+        return found
+
+    return list(pool.map(inspected, paths))
 
 
 def _inspect_file(path: str | Path) -> Inspection:
@@ -135,6 +139,6 @@ def _read_cache(folder: Path) -> dict[_Key, Inspection]:
 
 
 def _write_cache(folder: Path, kept: dict[_Key, Inspection]) -> None:
-    lines = (json.dumps([*key, *found[:-1]]) for key, found in kept.items())
+    lines = (json.dumps([*key, *found[:-1]]) for key, found in list(kept.items()))
     with contextlib.suppress(UserError):  # a full or read-only disk costs the time of the next pass, not this one
         write_text(folder / CACHE_NAME, "".join(f"{line}\n" for line in lines))

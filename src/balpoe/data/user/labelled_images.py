@@ -30,7 +30,7 @@ class Listing:
         paths: Paths of the files.
         labels: Name of each one's class, in one spelling (Unicode's NFC).
         groups: Group of each, which is never split; "" for an image in no group; None where nothing is known of groups.
-        parts: "train" or "test" for each; None where the source has no such parts.
+        parts: "train", "test" or "val" for each, the last beside a test only; None where the source has no such parts.
         places: Source of each row, for messages.
         ignored: Number of other files that were seen.
         notes: Sentences on what the user should know about the source.
@@ -112,12 +112,12 @@ def read_listing(source: str | Path, *, group: str = "") -> Listing:
     found = _found(source, group.removeprefix(COLUMN) if group.startswith(COLUMN) else "")
     if not found.rows:
         raise UserError(f"{source} lists no images; add a row for each")
-    rows, part_notes = _train_and_test(found.rows, source)
+    rows, part_notes = _with_test(found.rows, source)
     labels, label_notes = _labels(rows)
-    held_out = [row.part == "test" for row in rows]
+    held_out = [row.part in ("test", "val") for row in rows]
     check_classes(
-        (label for label, test in zip(labels, held_out, strict=True) if not test),
-        (label for label, test in zip(labels, held_out, strict=True) if test),
+        (label for label, out in zip(labels, held_out, strict=True) if not out),
+        (label for label, out in zip(labels, held_out, strict=True) if out),
         source,
     )
     groups = _groups(found, rows, group, source)
@@ -129,7 +129,7 @@ def read_listing(source: str | Path, *, group: str = "") -> Listing:
         tuple(row.part for row in rows) if any(held_out) else None,
         tuple(row.place or path for row, path in zip(rows, paths, strict=True)),
         found.ignored,
-        (*found.notes, *part_notes, *label_notes, *_torn_groups(groups, held_out)),
+        (*found.notes, *part_notes, *label_notes, *_torn_groups(groups, rows)),
         found.root,
     )
 
@@ -146,16 +146,15 @@ def _found(source: str | Path, group_column: str) -> ScanResult:
     return table_rows(Path(source), group_column)
 
 
-def _train_and_test(rows: list[LabelledImage], source: str | Path) -> tuple[list[LabelledImage], tuple[str, ...]]:
-    """The rows of training and test alone: validation serves as the test where there is no other."""
+def _with_test(rows: list[LabelledImage], source: str | Path) -> tuple[list[LabelledImage], tuple[str, ...]]:
+    """The rows, of which those of validation serve as the test where there is no other."""
     counts = Counter(row.part for row in rows)
     if not counts["train"] and len(rows) > counts[""]:
         raise UserError(f"{source} has a test part but none for training; call one train, or leave the split out")
     if not counts["val"]:
         return rows, ()
     if counts["test"]:
-        rest = [row for row in rows if row.part != "val"]
-        return rest, (f"the {counts['val']:,} images for validation are left out: there is a test part",)
+        return rows, (f"the {counts['val']:,} images for validation are in neither training nor test",)
     rows = [row._replace(part="test") if row.part == "val" else row for row in rows]
     return rows, (f"the {counts['val']:,} images for validation serve as the test part",)
 
@@ -187,10 +186,11 @@ def _groups(found: ScanResult, rows: list[LabelledImage], pattern: str, source: 
     return groups
 
 
-def _torn_groups(groups: tuple[str, ...] | None, held_out: list[bool]) -> tuple[str, ...]:
+def _torn_groups(groups: tuple[str, ...] | None, rows: list[LabelledImage]) -> tuple[str, ...]:
     if groups is None:
         return ()
-    sides = [{group for group, test in zip(groups, held_out, strict=True) if test is side} for side in (False, True)]
+    pairs = list(zip(groups, rows, strict=True))
+    sides = [{group for group, row in pairs if row.part in side} for side in (("train", ""), ("test",))]
     torn = natural_order(sides[0] & sides[1] - {""})
     return (f"in training and in the test, which flatters the test: groups {some_of(torn)}",) if torn else ()
 

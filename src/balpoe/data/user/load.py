@@ -53,6 +53,8 @@ class UserData:
     """What is wrong with each file that was left out."""
     series: Series | None = None
     """Series that the images seem to come in, where they were looked for and nothing is known of groups."""
+    validation: Samples | None = None
+    """A part val beside train and test, which neither of them has; for calibration."""
 
     @property
     def train_groups(self) -> Tensor | None:
@@ -106,7 +108,9 @@ def load_user_data(
     series = _series(listing) if look_for_series and unknown else None
     digests = [inspection.digest for inspection in inspections]
     copies = same_digest(digests)
-    train, test = _parts(listing, digests, copies, test_fraction)
+    train, test, validation = _parts(listing, digests, copies, test_fraction)
+    apart = set(validation.tolist())
+    copies = [rest for rows in copies if len(rest := [row for row in rows if row not in apart]) > 1]
     _check_classes(listing.targets[train], listing.class_names)
     notes += _copy_notes(listing, copies, test) + _near_notes(listing, inspections, train, test, hint=unknown)
     groups = None if listing.groups is None else group_numbers(listing.groups)
@@ -114,7 +118,8 @@ def load_user_data(
     notes += group_notes(listing.groups, listing.targets, listing.class_names) if listing.groups else []
     notes += _evidence_notes(files.subset(test))
     version = f"{zlib.crc32(''.join((listing.version(), *digests)).encode()):08x}"
-    return UserData(files.subset(train), files.subset(test), version, tuple(notes), unreadable, series)
+    measured, held_out = files.subset(test), files.subset(validation) if len(validation) else None
+    return UserData(files.subset(train), measured, version, tuple(notes), unreadable, series, held_out)
 
 
 def _series(listing: Listing) -> Series | None:
@@ -162,12 +167,18 @@ def _readable(listing: Listing, inspections: list[Inspection], skip: bool) -> tu
 
 def _parts(
     listing: Listing, digests: Sequence[str], copies: Sequence[Sequence[int]], test_fraction: float
-) -> tuple[Tensor, Tensor]:
-    """The rows of training and test; copies of one image stay on one side of a split that is made here."""
+) -> tuple[Tensor, Tensor, Tensor]:
+    """The rows of training, test and validation; copies of one image stay on one side of a split that is made here."""
     if listing.parts is None:
-        return split_rows(listing.targets, listing.groups, test_fraction=test_fraction, together=copies, names=digests)
-    held_out = torch.tensor([part == "test" for part in listing.parts])
-    return (~held_out).nonzero().flatten(), held_out.nonzero().flatten()
+        train, test = split_rows(
+            listing.targets, listing.groups, test_fraction=test_fraction, together=copies, names=digests
+        )
+        return train, test, torch.zeros(0, dtype=torch.int64)
+    places = {
+        name: [row for row, part in enumerate(listing.parts) if part == name] for name in ("train", "test", "val")
+    }
+    train, test, validation = (torch.tensor(rows, dtype=torch.int64) for rows in places.values())
+    return train, test, validation
 
 
 def _check_classes(targets: Tensor, class_names: Sequence[str]) -> None:

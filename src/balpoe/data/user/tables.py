@@ -10,6 +10,7 @@ from typing import NamedTuple
 from balpoe.data.user.class_names import class_name, some_of
 from balpoe.data.user.scan import PARTS, LabelledImage, ScanResult
 from balpoe.errors import UserError
+from balpoe.files import csv_delimiter
 
 __all__ = ["table_rows"]
 
@@ -20,8 +21,6 @@ COLUMN_NAMES = {
     "split": ("split", "subset"),
 }
 """Names that each kind of column may have; the first that a table has is taken."""
-
-DELIMITERS = {".csv": ",", ".tsv": "\t"}
 
 
 class _Record(NamedTuple):
@@ -35,8 +34,8 @@ def table_rows(path: Path, group_column: str = "") -> ScanResult:
     """Return the rows of a table, each with an existing file; relative paths are relative to the table's folder.
 
     Args:
-        path: A .csv, .tsv or .parquet with a column of paths and one of labels, and, if wanted, one of groups
-            and one of parts ("train", "test", "val").
+        path: A .csv (with commas or semicolons), .tsv or .parquet with a column of paths and one of labels, and, if
+            wanted, one of groups and one of parts ("train", "test", "val").
         group_column: Name of the column of groups; by default "group".
     """
     read = _parquet if path.suffix.lower() == ".parquet" else _delimited
@@ -83,7 +82,9 @@ def _check_files(rows: Sequence[LabelledImage], root: str) -> None:
 
 
 def _delimited(path: Path, group_column: str) -> Iterator[_Record]:
-    lines = csv.reader(io.StringIO(_text(path), newline=""), delimiter=DELIMITERS[path.suffix.lower()], strict=True)
+    text = _text(path)
+    delimiter = csv_delimiter(text) if path.suffix.lower() == ".csv" else "\t"
+    lines = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
     header: list[str] = []
     try:
         for fields in filter(None, lines):  # an empty line says nothing

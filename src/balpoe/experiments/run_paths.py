@@ -1,0 +1,42 @@
+"""Where a run is that somebody names: by its path, by its short name, or as the latest."""
+
+import re
+from pathlib import Path
+
+from balpoe.errors import UserError
+
+__all__ = ["LATEST", "RUNS", "run_path"]
+
+RUNS = "runs"
+LATEST = "latest"
+
+
+def run_path(name: str | Path) -> Path:
+    """Return the path of a run, or of anything else that is there.
+
+    Args:
+        name: A path; a name of a run below `runs`, such as photos-2; or "latest" for the run that was finished last
+            ("elsewhere/latest" for one below another folder).
+
+    >>> run_path("somewhere/model.safetensors").as_posix()
+    'somewhere/model.safetensors'
+    """
+    path = Path(name)
+    if path.is_file() or _holds_run(path):
+        return path
+    if path.name == LATEST and not path.exists():
+        return _latest(path.parent if len(path.parts) > 1 else Path(RUNS))
+    below = Path(RUNS) / path
+    return below if not path.is_absolute() and _holds_run(below) else path
+
+
+def _holds_run(folder: Path) -> bool:
+    return (folder / "recipe.toml").is_file() or any(folder.glob("seed-*/recipe.toml"))
+
+
+def _latest(root: Path) -> Path:
+    """The folder of all seeds of the run that was finished last."""
+    ends = [end for end in root.glob("*/seed-*/evaluation.json") if re.fullmatch(r"seed-\d+", end.parent.name)]
+    if not ends:
+        raise UserError(f"there is no finished run in {root}; train one, or give its path")
+    return max(ends, key=lambda end: end.stat().st_mtime_ns).parent.parent

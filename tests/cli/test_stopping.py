@@ -1,0 +1,188 @@
+"""What is said at an interrupt is true at that moment: Ctrl-C and SIGTERM wherever a command takes long."""
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from balpoe.data.npz import read_archive
+from balpoe.data.user import inspection
+from balpoe.experiments import cached_features
+from balpoe.networks import ExpertNetwork
+from commands import QUICK, sentence
+from images import picture_folder
+
+TINY = [
+    *("--network", "test_efficientnet", "--image-size", "32", "--width", "16", "--weights", ""),
+    *("--epochs", "2", "--workers", "0", "--device", "cpu", "--no-baseline"),
+]
+COUNTS = {"ash": 14, "birch": 7, "cedar": 4}
+GOES_ON = "nothing is lost, the same command goes on from here"
+FROM_FILES = "the same command goes on from what was written last"
+
+
+@pytest.fixture(autouse=True)
+def _own_cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("BALPOE_CACHE", str(tmp_path / "cache"))
+
+
+def stopping(call, at, number=signal.SIGINT):
+    """The same function, during whose n-th call the signal comes; and the list of its calls."""
+    calls = []
+
+    def stopped(*arguments, **settings):
+        calls.append(arguments)
+        if len(calls) == at:
+            signal.raise_signal(number)
+        return call(*arguments, **settings)
+
+    return stopped, calls
+
+
+def raising(*_, **__):
+    raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_in_features(run, tmp_path, monkeypatch, number):
+    command = ["train", picture_folder(tmp_path / "photos", COUNTS), *TINY]
+    monkeypatch.setattr(cached_features, "FEATURES_AT_ONCE", 4)
+    with monkeypatch.context() as patch:
+        stopped, _ = stopping(ExpertNetwork.features, 3, number)
+        patch.setattr(ExpertNetwork, "features", stopped)
+        code, _, err = run(*command)
+    assert code == 2
+    assert f"stopped in features, 12 of 25; {GOES_ON}" in sentence(err)
+    counted, calls = stopping(ExpertNetwork.features, 0)
+    monkeypatch.setattr(ExpertNetwork, "features", counted)
+    assert run(*command)[0] == 0
+    assert sum(len(images) for _, images in calls) == 25 - 12
+    assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+
+
+SLOW_FEATURES = """
+import sys, time
+from balpoe.cli.main import main
+from balpoe.experiments import cached_features
+from balpoe.networks import ExpertNetwork
+cached_features.FEATURES_AT_ONCE = 2
+quick = ExpertNetwork.features
+def features(network, images):
+    print("block", flush=True)
+    time.sleep(0.2)
+    return quick(network, images)
+ExpertNetwork.features = features
+sys.exit(main(sys.argv[1:]))
+"""
+
+
+def test_sigterm_to_all_processes_in_features(tmp_path):
+    """As a batch queue sends it: the processes that decode get it, too."""
+    photos = picture_folder(tmp_path / "photos", {"ash": 80, "birch": 20})
+    command = ["train", photos, *TINY, "--workers", "1", "--runs", tmp_path / "runs"]
+    process = subprocess.Popen(
+        [sys.executable, "-c", SLOW_FEATURES, *map(str, command)],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
+    )  # fmt: skip
+    blocks = 0
+    for line in process.stdout:
+        blocks += line == "block\n"
+        if blocks == 4:
+            break
+    os.killpg(process.pid, signal.SIGTERM)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 2, err
+    files = list((tmp_path / "cache" / "features").rglob("*.npz"))
+    kept = sum(len(read_archive(path, ("digests", "features"))["digests"]) for path in files)
+    assert kept in (6, 8)
+    assert f"stopped in features, {kept} of 100; {GOES_ON}" in sentence(err)
+
+
+def test_features_are_written_every_few_seconds(run, tmp_path, monkeypatch):
+    """What a crash, of which nobody hears, leaves behind."""
+    monkeypatch.setattr(cached_features, "FEATURES_AT_ONCE", 4)
+    monkeypatch.setattr(cached_features, "SECONDS_BETWEEN_FILES", 0.0)
+    written, calls = stopping(cached_features._keep, 0)
+    monkeypatch.setattr(cached_features, "_keep", written)
+    assert run("train", picture_folder(tmp_path / "photos", COUNTS), *TINY)[0] == 0
+    assert [len(digests) for _, digests, _ in calls] == [4, 4, 4, 4, 4, 4, 1]  # 20 of training, 5 of the test
+
+
+@pytest.mark.parametrize("verb", ["train", "data"])
+def test_in_inspection(run, tmp_path, monkeypatch, verb):
+    command = [verb, picture_folder(tmp_path / "photos", COUNTS), *(TINY if verb == "train" else ())]
+    with monkeypatch.context() as patch:
+        stopped, before = stopping(inspection._inspect_file, 9)
+        patch.setattr(inspection, "_inspect_file", stopped)
+        patch.setattr(inspection, "FILES_AT_ONCE", 4)
+        code, _, err = run(*command)
+    assert code == 2
+    assert "stopped in looking through the files, 8 of 25" in sentence(err)
+    assert GOES_ON in sentence(err)
+    counted, after = stopping(inspection._inspect_file, 0)
+    monkeypatch.setattr(inspection, "_inspect_file", counted)
+    assert run(*command)[0] == 0
+    assert len(before) + len(after) == 25  # no file was read twice
+
+
+def test_in_evaluation(run, monkeypatch):
+    with monkeypatch.context() as patch:
+        patch.setattr("balpoe.evaluation.shifted_tests.full_evaluation", raising)
+        code, _, err = run(*QUICK)
+    assert code == 2
+    assert sentence(err) == f"balpoe: stopped; {FROM_FILES}"
+    folder = next(Path("runs").glob("*/seed-0"))
+    checkpoint = (folder / "history.jsonl").read_text()
+    code, out, _ = run(*QUICK)
+    assert code == 0
+    assert "continues where it stopped" in out
+    assert (folder / "history.jsonl").read_text() == checkpoint
+    assert len(torch.load(folder / "checkpoint.pt", weights_only=True)["timing"]) == 2
+
+
+def test_a_second_ctrl_c_does_not_wait_and_does_not_boast(run, monkeypatch):
+    from balpoe.training.loop import Trainer
+
+    monkeypatch.setattr("balpoe.training.interrupts.PATIENCE", -1.0)
+    twice, _ = stopping(stopping(Trainer._read, 1)[0], 1)
+    monkeypatch.setattr(Trainer, "_read", twice)
+    code, _, err = run(*QUICK)
+    assert code == 2
+    assert sentence(err) == f"balpoe: stopped; {FROM_FILES}"
+
+
+@pytest.fixture
+def trained(run, tmp_path):
+    assert run("train", picture_folder(tmp_path / "photos", COUNTS), *TINY)[0] == 0
+    return "runs/photos"
+
+
+def test_in_report_and_evaluate(run, trained, tmp_path, monkeypatch):
+    (tmp_path / "report.html").write_text("before")
+    monkeypatch.setattr("balpoe.report.write.html_page", raising)
+    code, _, err = run("report", trained)
+    assert (code, sentence(err)) == (2, "balpoe: stopped; the same command begins anew")
+    assert (tmp_path / "report.html").read_text() == "before"
+    monkeypatch.setattr("balpoe.cli.evaluate_scores._print_evaluation", raising)
+    code, _, err = run("evaluate", trained)
+    assert (code, sentence(err)) == (2, "balpoe: stopped; the same command begins anew")
+
+
+def test_in_predict(run, trained, tmp_path, monkeypatch):
+    import balpoe.cli.predict_rows as predicting
+
+    monkeypatch.setattr(predicting, "IMAGES_AT_ONCE", 10)
+    real = predicting._answers
+    for out in (["--out", "x.csv"], []):
+        stopped, _ = stopping(real, 2)
+        monkeypatch.setattr(predicting, "_answers", stopped)
+        code, text, err = run("predict", f"{trained}/seed-0", "photos", *out)
+        assert code == 2
+        assert sentence(err) == "balpoe: stopped in predicting, 10; the same command begins anew"
+        assert not (tmp_path / "x.csv").exists()
+        assert len(text.splitlines()) == (0 if out else 11)
+        assert text.endswith("\n") or out
