@@ -38,9 +38,11 @@ def test_a_bare_folder_trains_both_methods_and_says_what_to_type_next(tmp_path, 
     train = ["train", root, "--runs", tmp_path / "runs", *TINY]
     text = said(capsys, train)
     assert "3 classes, 20 training samples (11 to 3 a class), 5 test samples" in text
-    *_, balanced, few, rarest, _, report, _, predict = text.strip().splitlines()
+    *_, balanced, few, rarest, against, _, report, _, predict = text.strip().splitlines()
+    assert re.match(r"On these data BalPoE is .* cross-entropy, adjusted: balanced accuracy differs by", against)
+    assert "Calibrated by 20 samples outside of training" in text
     for line, name in ((balanced, "balanced"), (few, "few"), (rarest, "rarest third")):
-        assert re.match(rf"{name}: cross-entropy [\d.-]+ % .*, BalPoE [\d.-]+ %", line)
+        assert re.match(rf"{name}: cross-entropy [\d.-]+ % .*, cross-entropy, adjusted .*, BalPoE [\d.-]+ %", line)
     command = re.match(r"  \S+ (report \S+ --baseline \S+)", report)[1]
     assert "predict" in predict
     page = tmp_path / "page.html"
@@ -277,7 +279,7 @@ def test_rare_classes_do_not_look_certain(tmp_path, capsys):
     text = said(capsys, ["train", root, "--runs", tmp_path / "runs", *TINY])
     line = next(line for line in text.splitlines() if line.startswith("balanced:"))
     bounds = re.findall(r"\(([\d.]+) to ([\d.]+)\)", line)
-    assert len(bounds) == 2
+    assert len(bounds) == 3
     assert all(float(high) - float(low) > 20 for low, high in bounds)
 
 

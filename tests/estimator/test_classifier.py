@@ -497,7 +497,7 @@ def test_other_bad_input_gets_one_sentence(small):
         ({"augmentation": "crop-flip"}, "augmentation is for networks for images"),
         ({"device": None}, "device must be text, but is None"),
         ({"target_prior": "trian"}, "did you mean 'train'"),
-        ({"target_prior": None}, "target_prior must be 'uniform', 'train', 'estimate', a mapping"),
+        ({"target_prior": None}, "target_prior must be 'uniform', 'train', 'estimate', a file, a mapping"),
         ({"mixup_alpha": -1}, "mixup_alpha must be at least 0"),
         ({"hidden": ()}, "hidden must name the units of one layer or more"),
         ({"network": "resnet23"}, "unknown network 'resnet23'"),

@@ -32,7 +32,7 @@ def test_identity_is_about_results_not_machines_or_spelling():
 @pytest.mark.parametrize(
     ("field", "value", "sentence"),
     [
-        ("epochs", -1, "epochs must be at least 1, but is -1"),
+        ("epochs", -1, "epochs must be at least 0, but is -1"),
         ("epochs", 1.5, "epochs must be a whole number, but is 1.5"),
         ("epochs", True, "epochs must be a whole number"),
         ("lambdas", (1, float("nan")), "lambdas must be a finite number, but is nan"),

@@ -151,7 +151,7 @@ def test_finding_runs(finished, tmp_path):
     with pytest.raises(UserError, match="not the folder of a run"):
         Run(tmp_path / "nothing").predictions()
     (tmp_path / "seed-2" / "recipe.toml").write_text("epochs = -3")
-    with pytest.raises(UserError, match=r"recipe\.toml: epochs must be at least 1"):
+    with pytest.raises(UserError, match=r"recipe\.toml: epochs must be at least 0"):
         Run(tmp_path / "seed-2").recipe()
 
 

@@ -98,7 +98,7 @@ def test_a_ctrl_c_is_not_the_end_of_the_time(tables, monkeypatch, capsys):
 
     monkeypatch.setattr("balpoe.training.loop.Trainer.run", stop)
     assert main(["reproduce", "digits"]) == 2
-    assert "stopped; nothing is lost" in capsys.readouterr().err
+    assert "stopped; the same command goes on from what was written last" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("minutes", ["-1", "nan"])

@@ -7,11 +7,15 @@ from balpoe import BalPoEClassifier, BalPoELoss, Dataset, UserError, fit
 from balpoe.data.dataset import Preprocessing
 from balpoe.method.calibration import fit_scale
 from balpoe.method.ensemble import source_prior
+from balpoe.networks import ExpertHead
+from balpoe.networks.mlp import mlp
 from balpoe.training.cross_fit import (
     CrossLoss,
+    can_be_repeated,
     cross_fit,
     expert_means,
     feature_experts,
+    repeated,
     split_folds,
     weighted_prior,
 )
@@ -40,6 +44,37 @@ def test_every_network_sees_every_class_and_not_its_fold(counts, sizes):
             held = torch.bincount(own, minlength=networks)
             assert int(held.sum()) == count
             assert int(held.max() - held.min()) <= 1
+
+
+def test_groups_are_never_split_and_a_class_of_one_group_is_seen_by_all():
+    targets = torch.tensor([0] * 40 + [1] * 12 + [2] * 30)
+    groups = torch.cat([torch.arange(40) // 4, torch.full((12,), 77), 100 + torch.arange(30) // 10])
+    groups[0] = 77  # this one joins two classes
+    fold, rows = split_folds(targets, 3, 3, generator(), groups)
+    for group in groups.unique():
+        assert len(fold[groups == group].unique()) == 1
+    assert set(fold[targets == 1].tolist()) == {-1}  # its only group
+    assert int(fold[0]) == -1
+    assert set(fold[targets == 2].tolist()) == {0, 1, 2}
+    for network in range(3):
+        assert set(targets[rows[:, network]].tolist()) == {0, 1, 2}
+        assert not set(rows[:, network].tolist()) & set((fold == network).nonzero().flatten().tolist())
+
+
+def test_a_group_of_most_samples_leaves_a_network_with_few():
+    targets = torch.arange(20) % 2
+    fold, rows = split_folds(targets, 2, 2, generator(), torch.tensor([0] * 16 + [1, 1, 2, 2]))
+    seen = [set(column.tolist()) for column in rows.T]
+    assert [set((fold != network).nonzero().flatten().tolist()) for network in range(2)] == seen
+
+
+def test_copies_of_a_network_begin_alike_and_each_has_its_own_samples():
+    network = ExpertHead(4, 3, num_experts=2, hidden=5)
+    copies, x = repeated(network, 3), torch.randn(6, 3, 4)
+    expected = torch.cat([network(x[:, each]) for each in range(3)], dim=1)
+    torch.testing.assert_close(copies(x.flatten(1)), expected)
+    assert can_be_repeated(network)
+    assert not can_be_repeated(mlp(3, num_features=4))  # its experts share a layer
 
 
 def test_the_loss_is_a_sum_of_weighted_losses_network_by_network():

@@ -137,7 +137,7 @@ def test_torchrun(tmp_path, alone, capsys):
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m", "balpoe"]
     result = subprocess.run([*command, *QUICK, str(tmp_path)], capture_output=True, text=True, timeout=300, check=True)
     assert result.stdout.count("Next: ") == 1
-    assert result.stdout.count("seed-0 │") == 1
+    assert result.stdout.count("BalPoE │") == 1
     same_run(tmp_path, alone)
     assert main([*QUICK, str(tmp_path)]) == 0
     assert "is finished already" in capsys.readouterr().out

@@ -12,6 +12,7 @@ from balpoe.evaluation.catalogue import METRICS
 from balpoe.evaluation.evaluate import evaluate
 from balpoe.evaluation.rival import adjusted_rival, paired_difference, verdict
 from balpoe.experiments.build import own_data
+from balpoe.experiments.calibrate import calibration_notes
 from balpoe.experiments.recipe import FOR_FEATURES, Recipe, updated
 from balpoe.experiments.run_folder import Run, train_run, train_run_by_step
 from balpoe.experiments.run_names import differences_text, named_recipe, run_folder
@@ -124,19 +125,19 @@ def _print_comparison(out: Console, plain: list[Run], runs: list[Run]) -> None:
     """Print this method beside cross-entropy, the numbers that matter with their intervals, and what to type next."""
     ours = {"balpoe": "BalPoE"}.get(method := runs[0].recipe().method, method)
     few, many = runs[0].recipe().shot_groups
-    rivals = [run.predictions() for run in plain]
-    adjusted = [rival for each in rivals if (rival := adjusted_rival(each)) is not None]
-    rows = {
-        "cross-entropy": [run.evaluation() for run in plain],
-        "cross-entropy, adjusted": [evaluate(each, shot_groups=(few, many)).to_dict() for each in adjusted],
-        ours: [run.evaluation() for run in runs],
-    }
+    theirs = [run.predictions() for run in plain]
+    adjusted = [rival for each in theirs if (rival := adjusted_rival(each)) is not None]
+    rows = {"cross-entropy": [run.evaluation() for run in plain]}
+    if adjusted:  # not if all classes are alike in training
+        rows["cross-entropy, adjusted"] = [evaluate(each, shot_groups=(few, many)).to_dict() for each in adjusted]
+    their_name = list(rows)[-1]
+    rows[ours] = [run.evaluation() for run in runs]
     _print_scores(out, rows, runs)
     for name in ("balanced_accuracy", "few", "rarest_third"):
         parts = [f"{method} {_with_interval(evaluations, name)}" for method, evaluations in rows.items()]
         out.print(f"{METRICS[name].title}: {', '.join(parts)}")
-    difference = paired_difference([run.predictions() for run in runs], adjusted, shot_groups=(few, many))
-    out.print(verdict(ours, "cross-entropy, adjusted", difference))
+    difference = paired_difference([run.predictions() for run in runs], adjusted or theirs, shot_groups=(few, many))
+    out.print(verdict(ours, their_name, difference))
     out.print("Next, a page to look at and to show:")
     out.print("  " + command_line("report", _whole(runs), "--baseline", _whole(plain)), soft_wrap=True)
 
@@ -153,7 +154,8 @@ def _print_runs(out: Console, runs: list[Run]) -> None:
 def _print_scores(out: Console, rows: dict[str, list[dict[str, Any]]], runs: list[Run]) -> None:
     print_scores(out, rows, title=runs[0].folder.parent.name)
     predictions = runs[0].predictions()
-    for caveat in (*predictions.caveats, *predictions.about_groups):
+    notes = calibration_notes(runs[0].folder, runs[0].recipe(), runs[0].evaluation())
+    for caveat in (*predictions.caveats, *predictions.about_groups, *notes):
         out.print(caveat)
 
 

@@ -6,7 +6,7 @@ A network that is trained as a whole is calibrated by samples that its training 
 
 import copy
 import shutil
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -35,7 +35,9 @@ __all__ = [
     "ALPHAS",
     "Choice",
     "Fit",
+    "below_middle_expert",
     "calibrated_by",
+    "calibration_notes",
     "choice_by_held_out",
     "held_out_predictions",
     "is_cross_fitted",
@@ -44,6 +46,9 @@ __all__ = [
 ALPHAS = 0.0, 0.1, 0.2, 0.4
 NETWORKS = ((1_000, 5), (5_000, 2))  # up to so many samples, so many networks side by side; beyond, one
 FOLDS = 5
+WORTH_DOUBLING = 0.01  # part of the held-out NLL that twice the epochs must save
+STILL_RISING = 0.05  # part of it that the second half of the epochs saved, from which on more are advised
+MOST_DOUBLINGS = 3
 
 Fit = Callable[[nn.Module, Any, Samples, Samples | None, FitSettings], Generator[Any, None, Tensor | None]]
 """Trains a network in place, step by step, and returns its expert logits of further samples, if there are any."""
@@ -57,7 +62,11 @@ class Choice:
     held_out: Predictions
     """What the experts said of those samples; its calibration is the model's."""
     nll: dict[float, float]
-    """Mean held-out NLL of each alpha that was tried, calibrated, in nats."""
+    """Held-out NLL of each alpha that was tried, calibrated, in nats."""
+    epochs: int = 0
+    """Number of epochs that these samples asked for; 0 where they were not asked."""
+    rising: bool = False
+    """Whether the likelihood of these samples still rose where training ended."""
 
     def save(self, folder: Path) -> None:
         """Write predictions/held-out and then calibration.json, which says that both are there."""
@@ -69,6 +78,8 @@ class Choice:
             {
                 **asdict(calibration),
                 "mixup_alpha": self.mixup_alpha,
+                "epochs": self.epochs,
+                "rising": self.rising,
                 "nll": {f"{alpha:g}": value for alpha, value in self.nll.items()},
                 "samples": len(self.held_out),
             },
@@ -85,7 +96,7 @@ class Choice:
             calibration = read_calibration(about)
             held_out = replace(Predictions.load(folder / "predictions" / "held-out"), calibration=calibration)
             nll = {float(alpha): float(value) for alpha, value in about["nll"].items()}
-            return Choice(float(about["mixup_alpha"]), held_out, nll)
+            return Choice(float(about["mixup_alpha"]), held_out, nll, int(about["epochs"]), bool(about["rising"]))
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise UserError(f"{path} is garbled ({error}); train the run anew with --fresh") from error
 
@@ -108,24 +119,101 @@ def choice_by_held_out(
         folder: Folder of the run, below which the trainings are kept until all are done.
         fit: How to train.
     """
-    found: dict[float, Predictions] = {}
     folds = None if parts.held_out is not None else _folds(parts)
     if folds is not None and not bool((folds.fold >= 0).any()):
         return None  # no class has a sample to spare
-    for alpha in ALPHAS if recipe.choose_mixup else (recipe.mixup_alpha,):
+
+    def trial(alpha: float, epochs: int) -> Generator[Any, None, Predictions]:
         label = f"{parts.settings.label}, held-out samples, mixup {alpha:g}"
-        folder_of_alpha = folder / "cross-fit" / f"alpha-{alpha:g}"
-        settings = replace(parts.settings, mixup_alpha=alpha, run=folder_of_alpha, label=label)
+        place = folder / "cross-fit" / f"alpha-{alpha:g}-epochs-{epochs}"
+        settings = replace(parts.settings, mixup_alpha=alpha, epochs=epochs, run=place, label=label)
         if folds is None:
-            found[alpha] = yield from _held_out_part(parts, fit, settings)
-        else:
-            found[alpha] = yield from _cross_fitted(parts, fit, settings, folds)
+            return (yield from _held_out_part(parts, fit, settings))
+        return (yield from _cross_fitted(parts, fit, settings, folds))
+
+    epochs, found = parts.settings.epochs, {}
+    for alpha in ALPHAS if recipe.choose_mixup else (recipe.mixup_alpha,):
+        found[alpha] = yield from trial(alpha, epochs)
     nll = {alpha: _nll(predictions) for alpha, predictions in found.items()}
     best = min(nll, key=lambda alpha: nll[alpha])
-    choice = Choice(best, found[best], nll)
+    choice = Choice(best, found[best], nll, epochs)
+    if folds is not None:
+        choice = yield from _long_enough(choice, trial, recipe.epochs == 0)
     choice.save(folder)
     shutil.rmtree(folder / "cross-fit", ignore_errors=True)
     return choice
+
+
+def _long_enough(choice: Choice, trial: Any, may_grow: bool) -> Generator[Any, None, Choice]:
+    """Twice the epochs as long as held-out samples gain by it, if nobody gave a number; otherwise whether they would.
+
+    Experts whose lambda is far from 0 learn slowest: too few steps make an ensemble that is worse than its parts.
+    """
+    if not may_grow:
+        half = yield from trial(choice.mixup_alpha, max(1, choice.epochs // 2))
+        return replace(choice, rising=_gains(_nll(half), _nll(choice.held_out), STILL_RISING))
+    for _ in range(MOST_DOUBLINGS):
+        longer = yield from trial(choice.mixup_alpha, 2 * choice.epochs)
+        if not _gains(_nll(choice.held_out), _nll(longer), WORTH_DOUBLING):
+            return choice
+        nll = {**choice.nll, choice.mixup_alpha: _nll(longer)}
+        choice = replace(choice, held_out=longer, epochs=2 * choice.epochs, nll=nll)
+    return replace(choice, rising=True)
+
+
+def _gains(before: float, after: float, share: float) -> bool:
+    return after < (1 - share) * before
+
+
+def calibration_notes(folder: Path, recipe: Recipe, evaluation: Mapping[str, Any]) -> list[str]:
+    """Return what samples outside of training said of a finished run: what they changed, and what they advise.
+
+    Args:
+        folder: Folder of the run.
+        recipe: Its recipe.
+        evaluation: Its evaluation.
+    """
+    choice = Choice.load(folder)
+    if choice is None:
+        reason = "the method's scores are no posterior, or no class had a sample to spare"
+        return [f"Not calibrated: {reason}."] if recipe.calibrate else []
+    found = evaluation["calibration"]
+    temperatures = ", ".join(f"{value:.2f}" for value in dict.fromkeys(found["temperatures"]))
+    chosen = f"mixup alpha {choice.mixup_alpha:g} chosen, " if recipe.choose_mixup else ""
+    ece = [f"{100 * value:.1f} %" for value in (found["before"]["ece"], evaluation["ece"])]
+    notes = [
+        f"Calibrated by {len(choice.held_out):,} samples outside of training: {chosen}temperature {temperatures}; "
+        f"on the test samples the ECE was {ece[0]} before, and is {ece[1]}."
+    ]
+    if choice.rising:
+        notes.append(
+            "The likelihood of samples outside of training was still rising where training ended; "
+            f"try --epochs {2 * choice.epochs}."
+        )
+    if below_middle_expert(choice.held_out):
+        notes.append(
+            "On samples outside of training the ensemble is below its middle expert: its experts are undertrained; "
+            f"try --epochs {4 * (choice.epochs or recipe.epochs)}."
+        )
+    return notes
+
+
+def below_middle_expert(predictions: Predictions) -> bool:
+    """Return whether the expert whose lambda is nearest to zero is right more often, beyond two standard errors.
+
+    Both answer for equally frequent classes, and each class counts alike.
+    """
+    lambdas, priors = predictions.lambdas, predictions.expert_priors
+    if lambdas is None or priors is None or lambdas.ndim > 1 or len(lambdas) < 2:
+        return False
+    middle = int(lambdas.abs().argmin())
+    alone = predictions.calibrated()[:, middle] - priors[middle].log()
+    uniform = torch.full_like(predictions.train_prior, 1 / predictions.num_classes)
+    together = predictions.adjusted(predictions.logits, uniform)
+    right = [(logits.argmax(dim=1) == predictions.targets).double() for logits in (together, alone)]
+    gain, counts = right[1] - right[0], torch.bincount(predictions.targets).double()
+    weighted = gain / counts[predictions.targets]
+    return float(weighted.sum()) > 2 * float(weighted.square().sum().sqrt())
 
 
 def calibrated_by(predictions: Predictions, groups: Tensor | None = None) -> Predictions:

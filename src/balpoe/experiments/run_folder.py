@@ -192,7 +192,8 @@ def train_run_by_step(
         if choice is None and is_cross_fitted(recipe, parts):
             choice = yield from choice_by_held_out(recipe, parts, folder, fit)
         if choice is not None:
-            parts = replace(parts, settings=replace(parts.settings, mixup_alpha=choice.mixup_alpha))
+            chosen = {"mixup_alpha": choice.mixup_alpha, "epochs": choice.epochs or parts.settings.epochs}
+            parts = replace(parts, settings=replace(parts.settings, **chosen))
         logits = yield from fit(parts.trained, parts.loss, parts.train, parts.test, parts.settings)
         yield functools.partial(_finish, recipe, parts, folder, logits, choice)
     return run

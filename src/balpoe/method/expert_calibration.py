@@ -8,7 +8,6 @@ are fitted, too, and kept only where they predict held-out labels better.
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -240,7 +239,7 @@ def _solution(form: _Form, problem: _Likelihoods, start: Tensor | None = None) -
     """The numbers under which the labels are most likely; the problem is convex, and a good start saves time."""
     from scipy.optimize import minimize  # on first use: a tenth of a second
 
-    def value_and_slope(numbers: np.ndarray) -> tuple[float, np.ndarray]:
+    def value_and_slope(numbers: Any) -> tuple[float, Any]:
         given = torch.from_numpy(numbers)
         value, derivative = problem.residuals(form.logits(given))
         away = given - form.usual
@@ -251,7 +250,7 @@ def _solution(form: _Form, problem: _Likelihoods, start: Tensor | None = None) -
     bounds = [SCALES if usual == 1 else (-10.0, 10.0) for usual in form.usual.tolist()]
     first = (form.usual if start is None else start).numpy()
     found = minimize(value_and_slope, first, jac=True, method="L-BFGS-B", bounds=bounds, tol=1e-12)
-    return torch.from_numpy(np.asarray(found.x, dtype=np.float64))
+    return torch.from_numpy(found.x).double()
 
 
 def _cross_validated(form: _Form, problem: _Likelihoods, groups: Tensor, start: Tensor) -> Tensor:

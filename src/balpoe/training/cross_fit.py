@@ -5,6 +5,7 @@ that call is one sample for each network, and its "label" is a row number, by wh
 """
 
 import copy
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
@@ -81,7 +82,8 @@ def split_folds(
     shuffled = torch.randperm(len(targets), generator=generator)
     seen = [shuffled[fold[shuffled] != network] for network in range(networks)]
     longest = max(map(len, seen))
-    return Folds(fold, torch.stack([torch.cat([rows, rows])[:longest] for rows in seen], dim=1))
+    filled = [rows.repeat(math.ceil(longest / len(rows)))[:longest] for rows in seen]
+    return Folds(fold, torch.stack(filled, dim=1))
 
 
 def _group_folds(ordered: Tensor, folds: int) -> Tensor:
@@ -150,9 +152,9 @@ def fold_training(data: Dataset, weights: Tensor, folds: Folds, loss: MethodLoss
         loss: Loss of one network's experts, of any method.
     """
     rows, alone, networks = folds.rows, data.preprocessing, folds.rows.shape[1]
-    preprocessing = replace(
-        alone, size=(networks * alone.size[0], *alone.size[1:]), mean=networks * alone.mean, std=networks * alone.std
-    )
+    times = networks if len(alone.mean) == alone.size[0] else 1  # statistics of each channel, or one of all
+    size = (networks * alone.size[0], *alone.size[1:])
+    preprocessing = replace(alone, size=size, mean=times * alone.mean, std=times * alone.std)
     together = Dataset(data.images[rows].flatten(1, 2), torch.arange(len(rows)), preprocessing=preprocessing)
     return CrossLoss(loss, data.targets[rows], weights[rows].float()), together
 

@@ -1,0 +1,153 @@
+"""Runs that are calibrated by samples outside of training."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+
+import balpoe
+from balpoe.errors import UserError
+from balpoe.evaluation.predictions import Predictions
+from balpoe.experiments import calibrate
+from balpoe.experiments.calibrate import ALPHAS, Choice, below_middle_expert, calibration_notes
+from balpoe.experiments.presets import preset
+from balpoe.experiments.recipe import updated
+from balpoe.experiments.run_folder import Run, train_run
+from balpoe.method.expert_calibration import held_out_nll
+
+
+def features(path, *, samples=240, **extra):
+    """Three Gaussian classes of 6 features, long-tailed, with a balanced test part."""
+    random = np.random.default_rng(0)
+    means = 1.2 * random.normal(size=(3, 6))
+    parts = {}
+    for prefix, shares in (("", (0.7, 0.2, 0.1)), ("test_", (1 / 3, 1 / 3, 1 / 3))):
+        labels = random.choice(3, size=samples, p=shares)
+        parts |= {f"{prefix}features": means[labels] + random.normal(size=(samples, 6)), f"{prefix}labels": labels}
+    np.savez(path, **parts, **extra)
+    return path
+
+
+def recipe(path, **changes):
+    quick = {"epochs": 4, "width": (8,), "threads": 1, "device": "cpu", "data_root": str(path)}
+    return updated(preset("own-features"), {**quick, **changes})
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    """A run at its defaults but for its size."""
+    folder = tmp_path_factory.mktemp("calibrated")
+    return train_run(recipe(features(folder / "x.npz")), folder / "run", progress=False)
+
+
+def test_what_a_calibrated_run_keeps(run):
+    held_out = Predictions.load(run.folder / "predictions" / "held-out")
+    about = json.loads((run.folder / "calibration.json").read_text())
+    assert len(held_out) == 240  # every sample was outside of the training of one network
+    assert set(about["nll"]) == {f"{alpha:g}" for alpha in ALPHAS}
+    assert about["mixup_alpha"] == min(ALPHAS, key=lambda alpha: about["nll"][f"{alpha:g}"])
+    best = held_out_nll(held_out.logits, held_out.targets, held_out.source_prior)
+    assert best == pytest.approx(min(about["nll"].values()))
+    assert best < held_out_nll(held_out.uncalibrated().logits, held_out.targets, held_out.source_prior)
+    assert not (run.folder / "cross-fit").exists()
+
+
+def test_the_calibration_is_used_by_all_that_reads_the_run(run):
+    predictions, model = run.predictions(), balpoe.load(run.folder)
+    raw = torch.from_numpy(np.load(run.folder / "predictions" / "expert_logits.npy"))
+    assert torch.equal(predictions.expert_logits, raw)
+    assert not torch.allclose(predictions.logits, raw.mean(dim=1))
+    data = np.load(run.recipe().data_root)["test_features"].astype(np.float32)
+    torch.testing.assert_close(model.predict(torch.from_numpy(data)), predictions.logits.softmax(dim=1))
+    torch.testing.assert_close(model.expert_logits(torch.from_numpy(data)), raw)
+    evaluation = run.evaluation()
+    assert evaluation["nll"] == pytest.approx(balpoe.evaluate(predictions, num_resamples=0).nll)
+    before = balpoe.evaluate(predictions.uncalibrated(), num_resamples=0)
+    assert evaluation["calibration"]["before"]["nll"] == pytest.approx(before.nll)
+    assert evaluation["nll"] != pytest.approx(before.nll)
+    note, *_ = calibration_notes(run.folder, run.recipe(), evaluation)
+    assert note.startswith("Calibrated by 240 samples outside of training: mixup alpha ")
+
+
+def test_groups_are_held_out_as_wholes(tmp_path, monkeypatch):
+    """Copies of a sample that lie on both sides of a fold would be predicted too well."""
+    seen = []
+    real = calibrate.split_folds
+    monkeypatch.setattr(calibrate, "split_folds", lambda *given: seen.append(real(*given)) or seen[-1])
+    groups = np.arange(240) // 4
+    train_run(recipe(features(tmp_path / "x.npz", groups=groups), mixup_alpha=0.0), tmp_path / "run", progress=False)
+    (folds,) = seen
+    of_group = folds.fold.view(-1, 4)
+    assert bool((of_group == of_group[:, :1]).all())
+    assert len(folds.fold.unique()) > 3
+
+
+def test_without_calibration(tmp_path):
+    run = train_run(recipe(features(tmp_path / "x.npz"), calibrate=False), tmp_path / "run", progress=False)
+    assert run.predictions().calibration is None
+    assert not (run.folder / "calibration.json").exists()
+    assert "calibration" not in run.evaluation()
+    assert calibration_notes(run.folder, run.recipe(), run.evaluation()) == []
+
+
+def test_benchmarks_are_calibrated_by_samples_that_their_subset_leaves_out(tmp_path):
+    changes = {"calibrate": True, "epochs": 3, "width": (16,)}
+    run = train_run(updated(preset("digits-lt"), changes), tmp_path / "run", progress=False)
+    plain = train_run(updated(preset("digits-lt"), {**changes, "calibrate": False}), tmp_path / "plain", progress=False)
+    assert torch.equal(run.predictions().expert_logits, plain.predictions().expert_logits)  # the training is the same
+    assert run.evaluation()["calibration"]["before"]["nll"] == pytest.approx(plain.evaluation()["nll"])
+    assert run.evaluation()["nll"] < plain.evaluation()["nll"]
+    assert len(Choice.load(run.folder).held_out) > 500
+
+
+def test_an_interrupted_run_goes_on_to_the_same_bits(tmp_path, monkeypatch):
+    given = recipe(features(tmp_path / "x.npz"))
+    straight = train_run(given, tmp_path / "straight", progress=False)
+    real, calls = calibrate.held_out_logits, []
+
+    def stop(*arguments):
+        calls.append(arguments)
+        if len(calls) == 3:
+            raise KeyboardInterrupt
+        return real(*arguments)
+
+    monkeypatch.setattr(calibrate, "held_out_logits", stop)
+    with pytest.raises(KeyboardInterrupt):
+        train_run(given, tmp_path / "run", progress=False)
+    assert len(list((tmp_path / "run" / "cross-fit").iterdir())) == 3  # what was trained is kept
+    again = train_run(given, tmp_path / "run", progress=False)
+    for name in ("calibration.json", "model.safetensors", "evaluation.json"):
+        assert (again.folder / name).read_bytes() == (straight.folder / name).read_bytes(), name
+
+
+def test_epochs_grow_while_held_out_samples_gain(tmp_path, monkeypatch):
+    monkeypatch.setattr("balpoe.experiments.build.LEAST_EPOCHS", 1)
+    monkeypatch.setattr("balpoe.experiments.build.LEAST_STEPS", 1)
+    given = recipe(features(tmp_path / "x.npz"), epochs=0, mixup_alpha=0.0)
+    run = train_run(given, tmp_path / "run", progress=False)
+    choice = Choice.load(run.folder)
+    assert choice.epochs == 8  # one epoch is far too few: doubled as often as is allowed
+    assert choice.rising
+    assert len(run.losses()) == 8
+    notes = calibration_notes(run.folder, run.recipe(), run.evaluation())
+    assert any("try --epochs 16" in note for note in notes)
+
+
+def test_an_ensemble_below_its_middle_expert_is_noticed():
+    torch.manual_seed(0)
+    targets = torch.arange(300) % 3
+    right = torch.nn.functional.one_hot(targets).double() * 4
+    logits = torch.stack([6 * torch.randn(300, 3).double(), right, 6 * torch.randn(300, 3).double()], dim=1)
+    counts = torch.tensor([100, 100, 100])
+    assert below_middle_expert(Predictions(logits, targets, counts, torch.tensor([1.0, 0.0, -1.0])))
+    same = right[:, None].expand(-1, 3, -1)
+    assert not below_middle_expert(Predictions(same, targets, counts, torch.tensor([1.0, 0.0, -1.0])))
+    assert not below_middle_expert(Predictions(right[:, None], targets, counts, torch.tensor([0.0])))
+
+
+def test_a_garbled_calibration_is_one_sentence(run, tmp_path):
+    (tmp_path / "calibration.json").write_text('{"temperatures": [1.0]}')
+    with pytest.raises(UserError, match=r"garbled .*--fresh"):
+        Choice.load(tmp_path)
+    assert Run(run.folder).finished
