@@ -1,13 +1,16 @@
 """make results: what pages show, made from records and catalogues.
 
-The tables and figures of results/, the numbers of results.md and paper.md, and the table of metrics in report.md.
+The tables and figures of results/, the numbers of results.md and paper.md, the tables of trust.md, and the table of
+metrics in report.md.
 In results.md a line `<!-- table NAME -->` stands above the table results/tables/NAME.md. In paper.md
 `<!-- FOLDER SCORE -->52.0 ± 0.5<!-- -->` is a score, such as accuracy, ece or shifted.0.adjusted, of the records in
 results/FOLDER; in per cent, divergences (`_kl`) as they are.
 """
 
 import functools
+import json
 import re
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -51,6 +54,60 @@ def _within(value: Any, path: list[str]) -> Any:
     return functools.reduce(lambda outer, key: outer[int(key) if isinstance(outer, list) else key], path, value)
 
 
+def trust_table(rows: Mapping[str, Any]) -> str:
+    """Return what each method reaches on each data set of benchmarks/trust.py, mixup and temperatures chosen alike."""
+    lines = [
+        "| data | classes; training, test samples | method | balanced | ECE, as trained | ECE | perfect below | NLL: uniform, "
+        "training, backward prior | BalPoE minus it: balanced, NLL |",
+        "| --- | --- | --- | --- | --- | --- | --- | --- | --- |",
+    ]
+    for name, row in rows.items():
+        size = f"{row['classes']}; {row['train']:,}, {row['test']:,}"
+        for method, title in (("cross-entropy", "cross-entropy, adjusted"), ("logit-adjusted", "one expert"),
+                              ("BalPoE", "BalPoE")):  # fmt: skip
+            each, priors = row[method], ("uniform", "train", "backward-50")
+            cells = [f"{100 * each['balanced_accuracy']:.1f}", f"{100 * each['before']['ece']:.1f}",
+                     f"{100 * each['ece']:.1f}", f"{100 * each['ece_of_perfect']:.1f}",
+                     ", ".join(f"{each[f'nll_{prior}']:.3f}" for prior in priors)]  # fmt: skip
+            found = row.get(f"BalPoE minus {method}")
+            cells.append(", ".join([_better(found["balanced_accuracy"], 1)] + [
+                _better(found[f"nll_{prior}"], -1) for prior in priors]) if found else "")  # fmt: skip
+            lines.append(f"| {name} | {size} | {title} | " + " | ".join(cells) + " |")
+    return "\n".join(lines) + "\n"
+
+
+def _better(difference: Sequence[float], sign: int) -> str:
+    """Whether ours is better beyond the paired 95 % interval."""
+    _, low, high = difference
+    return "better" if min(sign * low, sign * high) > 0 else "worse" if max(sign * low, sign * high) < 0 else "="
+
+
+def calibrated_table(rows: Mapping[str, Sequence[Any]]) -> str:
+    """Return the scores of the paper's presets as trained and calibrated."""
+    lines = [
+        "| preset, ratio | accuracy: as trained, calibrated | ECE | NLL | temperature |",
+        "| --- | --- | --- | --- | --- |",
+    ]
+    for name, several in rows.items():
+        cells = []
+        for score in ("accuracy", "ece", "nll"):
+            pair = [mean_and_deviation([each[when][score] for each in several], score != "nll")
+                    for when in ("before", "after")]  # fmt: skip
+            cells.append(", ".join(pair))
+        cells.append(mean_and_deviation([each["temperatures"][0] for each in several], False))
+        lines.append(f"| {name} | " + " | ".join(cells) + " |")
+    return "\n".join(lines) + "\n"
+
+
+def trusted(page: str, results: Path) -> str:
+    """Return the page on trust with its tables as they are now."""
+    made = {
+        name: table(json.loads((results / f"{name}.json").read_text(encoding="utf-8"))["rows"])
+        for name, table in (("trust", trust_table), ("calibrated", calibrated_table))
+    }
+    return TABLE.sub(lambda match: f"<!-- table {match[1]} -->\n\n{made[match[1]]}", page)
+
+
 def metrics_table() -> str:
     """Return the table of all metrics, from their catalogue."""
     lines = ["| name | in tables | what it is | unit | better |", "| --- | --- | --- | --- | --- |"]
@@ -66,5 +123,7 @@ if __name__ == "__main__":
     write_text(page, spliced(page.read_text(encoding="utf-8"), ROOT / "results" / "tables"))
     page = ROOT / "docs" / "report.md"
     write_text(page, TABLE.sub(f"<!-- table metrics -->\n\n{metrics_table()}", page.read_text(encoding="utf-8")))
+    page = ROOT / "docs" / "trust.md"
+    write_text(page, trusted(page.read_text(encoding="utf-8"), ROOT / "results"))
     page = ROOT / "docs" / "paper.md"
     write_text(page, numbered(page.read_text(encoding="utf-8"), ROOT / "results"))

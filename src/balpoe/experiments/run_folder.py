@@ -1,7 +1,7 @@
 """The folder of a run: what is written where, and reading it back.
 
     runs/NAME/seed-0/   recipe.toml  environment.json  classes.json  history.jsonl  timing.jsonl
-                        checkpoint.pt  model.safetensors  predictions/  evaluation.json
+                        calibration.json  checkpoint.pt  model.safetensors  predictions/ (held-out/)  evaluation.json
 
 Every file is written whole or not at all, evaluation.json last: where it is, the run is finished.
 """

@@ -154,7 +154,8 @@ def _with_test(rows: list[LabelledImage], source: str | Path) -> tuple[list[Labe
     if not counts["val"]:
         return rows, ()
     if counts["test"]:
-        return rows, (f"the {counts['val']:,} images for validation are in neither training nor test",)
+        about = "are in neither training nor test, but calibrate"
+        return rows, (f"the {counts['val']:,} images for validation {about}",)
     rows = [row._replace(part="test") if row.part == "val" else row for row in rows]
     return rows, (f"the {counts['val']:,} images for validation serve as the test part",)
 
