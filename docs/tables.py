@@ -57,8 +57,8 @@ def _within(value: Any, path: list[str]) -> Any:
 def trust_table(rows: Mapping[str, Any]) -> str:
     """Return what each method reaches on each data set of benchmarks/trust.py, mixup and temperatures chosen alike."""
     lines = [
-        "| data | classes; training, test samples | method | balanced | ECE, as trained | ECE | perfect below | NLL: uniform, "
-        "training, backward prior | BalPoE minus it: balanced, NLL |",
+        "| data | classes; training, test samples | method | balanced | ECE, as trained | ECE | perfect below | "
+        "NLL: uniform, training, backward prior | BalPoE minus it: balanced, NLL |",
         "| --- | --- | --- | --- | --- | --- | --- | --- | --- |",
     ]
     for name, row in rows.items():

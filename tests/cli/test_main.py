@@ -27,7 +27,7 @@ MISTAKES = {
     "unknown field": (["train", "digits-lt", "--epoch", "3"], "unknown option '--epoch'; did you mean '--epochs'?"),
     "abbreviation": (["train", "digits-lt", "--imbalance", "3"], "unknown option '--imbalance'"),
     "unknown data": (["data", "cifar99-lt"], "unknown data set 'cifar99-lt'"),
-    "range": ([*QUICK[:2], "--epochs", "-1"], "epochs must be at least 1, but is -1"),
+    "range": ([*QUICK[:2], "--epochs", "-1"], "epochs must be at least 0, but is -1"),
     "type": ([*QUICK[:2], "--epochs", "ten"], "epochs must be a whole number, but is 'ten'"),
     "nan": ([*QUICK[:2], "--lambdas=1,nan"], "lambdas must be a finite number, but is nan"),
     "choice": ([*QUICK[:2], "--schedule", "cosin"], "unknown schedule 'cosin'; did you mean 'cosine'?"),

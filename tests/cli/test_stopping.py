@@ -30,6 +30,14 @@ def _own_cache(tmp_path, monkeypatch):
     monkeypatch.setenv("BALPOE_CACHE", str(tmp_path / "cache"))
 
 
+@pytest.fixture(autouse=True)
+def _ctrl_c_is_heard():
+    """What is started in the background of a shell ignores Ctrl-C; these tests do not."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
 def stopping(call, at, number=signal.SIGINT):
     """The same function, during whose n-th call the signal comes; and the list of its calls."""
     calls = []

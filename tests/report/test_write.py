@@ -155,7 +155,7 @@ def test_the_honest_rival_stands_beside_the_result(page, runs):
         text.index("Balanced accuracy is"),
         text.index("On these data BalPoE (ours) is"),
     )
-    assert first == sorted(first)
+    assert list(first) == sorted(first)
     assert first[-1] < text.index("<svg ") < text.index("<nav ")
 
 
