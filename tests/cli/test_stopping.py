@@ -19,6 +19,7 @@ from images import picture_folder
 TINY = [
     *("--network", "test_efficientnet", "--image-size", "32", "--width", "16", "--weights", ""),
     *("--epochs", "2", "--workers", "0", "--device", "cpu", "--no-baseline"),
+    "--no-calibrate",
 ]
 COUNTS = {"ash": 14, "birch": 7, "cedar": 4}
 GOES_ON = "nothing is lost, the same command goes on from here"

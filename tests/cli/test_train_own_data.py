@@ -19,6 +19,7 @@ TINY = [
     *("--network", "test_efficientnet", "--image-size", "32", "--width", "16", "--weights", ""),
     *("--epochs", "3", "--workers", "0", "--device", "cpu"),
 ]
+CALIBRATED, TINY = TINY, [*TINY, "--no-calibrate"]  # which saves the tests of other things four trainings each
 COUNTS = {"ash": 14, "birch": 7, "Ölbaum 桜": 4}
 
 
@@ -35,7 +36,7 @@ def said(capsys, arguments, code=0):
 
 def test_a_bare_folder_trains_both_methods_and_says_what_to_type_next(tmp_path, capsys):
     root = picture_folder(tmp_path / "photos", COUNTS)
-    train = ["train", root, "--runs", tmp_path / "runs", *TINY]
+    train = ["train", root, "--runs", tmp_path / "runs", *CALIBRATED]
     text = said(capsys, train)
     assert "3 classes, 20 training samples (11 to 3 a class), 5 test samples" in text
     *_, balanced, few, rarest, against, _, report, _, predict = text.strip().splitlines()
