@@ -567,3 +567,20 @@ def test_numbers_of_any_size():
 def test_biased_lambdas_are_told(small):
     with pytest.warns(UserWarning, match="lambdas average to 1"):
         quick(lambdas=(2, 1, 0)).fit(*small)
+
+
+def test_series_are_held_out_as_wholes():
+    """Eight frames of each track: predicted by networks that have seen its other frames, they look far too easy."""
+    random = np.random.default_rng(0)
+    tracks = np.repeat(np.arange(40), 8)
+    labels = np.repeat(random.integers(0, 2, 40), 8)
+    X = random.normal(size=(40, 6))[tracks] + 0.5 * labels[:, None] + 0.02 * random.normal(size=(320, 6))
+    settings = {"epochs": 40, "mixup_alpha": 0, "random_state": 0, "device": "cpu", "hidden": 16}
+    apart = BalPoEClassifier(**settings).fit(X, labels)
+    whole = BalPoEClassifier(**settings).fit(X, labels, groups=tracks)
+    assert whole.temperature_ > 2 * apart.temperature_
+    test = random.normal(size=(2000, 6)) + 0.5 * (truth := random.integers(0, 2, 2000))[:, None]
+    nll = [-float(np.log(each.predict_proba(test)[np.arange(2000), truth]).mean()) for each in (apart, whole)]
+    assert nll[1] < nll[0]
+    with pytest.raises(ValueError, match="give one label for each sample"):
+        BalPoEClassifier(**settings).fit(X, labels, groups=tracks[:9])

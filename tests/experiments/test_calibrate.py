@@ -7,6 +7,7 @@ import pytest
 import torch
 
 import balpoe
+from balpoe.cli.main import main
 from balpoe.errors import UserError
 from balpoe.evaluation.predictions import Predictions
 from balpoe.experiments import calibrate
@@ -41,7 +42,7 @@ def run(tmp_path_factory):
     return train_run(recipe(features(folder / "x.npz")), folder / "run", progress=False)
 
 
-def test_what_a_calibrated_run_keeps(run):
+def test_what_a_calibrated_run_keeps(run, capsys):
     held_out = Predictions.load(run.folder / "predictions" / "held-out")
     about = json.loads((run.folder / "calibration.json").read_text())
     assert len(held_out) == 240  # every sample was outside of the training of one network
@@ -51,6 +52,8 @@ def test_what_a_calibrated_run_keeps(run):
     assert best == pytest.approx(min(about["nll"].values()))
     assert best < held_out_nll(held_out.uncalibrated().logits, held_out.targets, held_out.source_prior)
     assert not (run.folder / "cross-fit").exists()
+    assert main(["evaluate", str(run.folder), "--prior", "estimate"]) == 2  # other networks said it
+    assert "give --validation" in capsys.readouterr().err
 
 
 def test_the_calibration_is_used_by_all_that_reads_the_run(run):
@@ -91,7 +94,7 @@ def test_without_calibration(tmp_path):
     assert calibration_notes(run.folder, run.recipe(), run.evaluation()) == []
 
 
-def test_benchmarks_are_calibrated_by_samples_that_their_subset_leaves_out(tmp_path):
+def test_benchmarks_are_calibrated_by_samples_that_their_subset_leaves_out(tmp_path, capsys):
     changes = {"calibrate": True, "epochs": 3, "width": (16,)}
     run = train_run(updated(preset("digits-lt"), changes), tmp_path / "run", progress=False)
     plain = train_run(updated(preset("digits-lt"), {**changes, "calibrate": False}), tmp_path / "plain", progress=False)
@@ -99,6 +102,8 @@ def test_benchmarks_are_calibrated_by_samples_that_their_subset_leaves_out(tmp_p
     assert run.evaluation()["calibration"]["before"]["nll"] == pytest.approx(plain.evaluation()["nll"])
     assert run.evaluation()["nll"] < plain.evaluation()["nll"]
     assert len(Choice.load(run.folder).held_out) > 500
+    assert main(["evaluate", str(run.folder), "--prior", "estimate"]) == 0  # they are its own network's
+    assert "Estimated prior" in capsys.readouterr().out
 
 
 def test_an_interrupted_run_goes_on_to_the_same_bits(tmp_path, monkeypatch):

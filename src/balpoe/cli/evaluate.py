@@ -31,7 +31,7 @@ def add_parser(commands: Commands) -> None:
 
 
 def _evaluate(arguments: argparse.Namespace) -> None:
-    options = scoring_options(arguments)
+    options = scoring_options(arguments, run_path(arguments.run) if arguments.prior == "estimate" else None)
     if arguments.baseline is not None and arguments.prior is not None:
         raise UserError("--baseline compares logits as trained; leave out --prior, or evaluate each run with it")
     from balpoe.cli.evaluate_scores import evaluate, write_prior_template

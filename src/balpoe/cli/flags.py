@@ -3,11 +3,13 @@
 import argparse
 import re
 from collections.abc import Collection, Iterable
+from pathlib import Path
 from typing import Any, Protocol
 
 from balpoe.baselines.catalogue import METHODS
 from balpoe.errors import UserError
 from balpoe.experiments.recipe import FIELDS, TYPES, Recipe, parse, updated
+from balpoe.files import read_json
 from balpoe.old_names import OLD_METHODS, OLD_NAMES
 from balpoe.settings import parsed_setting
 from balpoe.training.settings import OPTIMIZERS
@@ -58,22 +60,40 @@ def add_scoring(command: argparse.ArgumentParser) -> None:
     add_fields(command, ("shot_groups", "data_root"))
 
 
-def scoring_options(arguments: argparse.Namespace) -> dict[str, Any]:
-    """Return the values of `add_scoring`'s flags; shot groups that are not given are None."""
-    estimated = arguments.prior == "estimate"
-    if estimated and arguments.validation is None:
-        raise UserError(
-            "--prior estimate needs labelled predictions of the same model on other samples; give --validation PATH"
-        )
-    if arguments.validation is not None and not estimated:
+def scoring_options(arguments: argparse.Namespace, run: Path | None = None) -> dict[str, Any]:
+    """Return the values of `add_scoring`'s flags; shot groups that are not given are None.
+
+    Args:
+        arguments: Arguments of the command.
+        run: Folder of the one run that is scored, whose held-out predictions serve to estimate a prior.
+    """
+    estimated, validation = arguments.prior == "estimate", arguments.validation
+    if estimated and validation is None:
+        validation = _held_out(run)
+        if validation is None:
+            raise UserError(
+                "--prior estimate needs labelled predictions of the same model on other samples; give --validation PATH"
+            )
+    if validation is not None and not estimated:
         raise UserError("--validation serves --prior estimate alone; give both, or leave it out")
     given = changed_fields(arguments)
     return {
         "thresholds": updated(Recipe(), given).shot_groups if "shot_groups" in given else None,
         "data_root": given.get("data_root", ""),
         "prior": arguments.prior,
-        "validation": arguments.validation,
+        "validation": validation,
     }
+
+
+def _held_out(run: Path | None) -> str | None:
+    """What a calibrated run has kept of samples outside of its training, if its own network said it.
+
+    Networks of cross-fitting have seen less: taken for the run's own, they would move the estimate.
+    """
+    found = [] if run is None else [*run.glob("calibration.json"), *run.glob("seed-*/calibration.json")]
+    if len(found) != 1 or read_json(found[0]).get("cross_fitted", True):
+        return None
+    return str(found[0].parent / "predictions" / "held-out")
 
 
 def add_fields(command: argparse.ArgumentParser, names: Collection[str], *, grouped: bool = False) -> None:

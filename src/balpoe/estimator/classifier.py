@@ -153,7 +153,7 @@ class BalPoEClassifier(ClassifierMixin, BaseEstimator):
         self.random_state = random_state
         self.verbose = verbose
 
-    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
+    def fit(self, X: Any, y: Any, sample_weight: Any = None, groups: Any = None) -> Self:
         """Train on samples (samples, features), or images, and their labels, numbers or texts.
 
         A fit that fails leaves the one before as it was.
@@ -162,21 +162,25 @@ class BalPoEClassifier(ClassifierMixin, BaseEstimator):
             X: An array or a frame.
             y: One label a sample.
             sample_weight: One weight a sample; by default all count alike. What has the weight 0 is left out.
+            groups: One label a sample, such as a patient or a track; samples of one group are held out together, so
+                that none is predicted by a network that has seen its like.
         """
         before = dict(self.__dict__)
         try:
-            return self._fit(X, y, sample_weight)
+            return self._fit(X, y, sample_weight, groups)
         except BaseException:
             self.__dict__ = before
             raise
 
-    def _fit(self, X: Any, y: Any, sample_weight: Any) -> Self:
+    def _fit(self, X: Any, y: Any, sample_weight: Any, groups: Any) -> Self:
         going_on = self.warm_start and hasattr(self, "network_")
         X, y = validate_data(self, X, y, allow_nd=True, dtype="numeric", reset=not going_on, ensure_min_samples=2)
         check_classification_targets(y)
         weights = _sample_weights(sample_weight, len(X))
         if not weights.any():
             raise ValueError("Sample weights must contain at least one that is not zero")
+        numbers = _group_numbers(groups, len(X))
+        numbers = None if numbers is None else numbers[torch.from_numpy(weights > 0)]
         X, y, weights = _numbers_alone(X)[weights > 0], y[weights > 0], weights[weights > 0]
         classes, targets = np.unique(y, return_inverse=True)
         if len(classes) < 2:
@@ -191,7 +195,7 @@ class BalPoEClassifier(ClassifierMixin, BaseEstimator):
             prior = torch.from_numpy(np.bincount(targets, weights=weights))
             _target(self.target_prior, classes, prior / prior.sum())  # now rather than after the training
         plan = self._plan if going_on else self._new_plan(X, weights)
-        data = Dataset(plan.inputs(X), targets, preprocessing=plan.inputs.preprocessing)
+        data = Dataset(plan.inputs(X), targets, preprocessing=plan.inputs.preprocessing, groups=numbers)
         self._train(plan, data, torch.from_numpy(weights / weights.mean()), going_on)
         self.classes_ = classes
         return self
@@ -244,7 +248,7 @@ class BalPoEClassifier(ClassifierMixin, BaseEstimator):
         self, plan: "_FirstFit", network: ExpertNetwork, data: Dataset, weights: Tensor, alpha: float
     ) -> CrossFitted:
         generator = torch.Generator().manual_seed(plan.seed)
-        folds = split_folds(data.targets, plan.networks, 5 if plan.networks == 5 else 10, generator)
+        folds = split_folds(data.targets, plan.networks, 5 if plan.networks == 5 else 10, generator, data.groups)
         batch_size = min(128, max(16, len(data) // 8))
         if self.batch_size is not None:
             batch_size = _whole("batch_size", self.batch_size)
@@ -387,6 +391,16 @@ def _sample_weights(weights: Any, samples: int) -> np.ndarray:
         raise ValueError("Negative values in data passed to `sample_weight`; give weights from 0")
     whole: np.ndarray = checked
     return whole
+
+
+def _group_numbers(groups: Any, samples: int) -> Tensor | None:
+    """A number for each sample, the same for those of one group."""
+    if groups is None:
+        return None
+    labels = np.asarray(groups)
+    if labels.shape != (samples,):
+        raise ValueError(f"groups has shape {labels.shape}, expected {(samples,)}; give one label for each sample")
+    return torch.from_numpy(np.unique(labels, return_inverse=True)[1])
 
 
 def _numbers_alone(X: np.ndarray) -> np.ndarray:

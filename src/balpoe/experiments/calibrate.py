@@ -67,6 +67,8 @@ class Choice:
     """Number of epochs that these samples asked for; 0 where they were not asked."""
     rising: bool = False
     """Whether the likelihood of these samples still rose where training ended."""
+    cross_fitted: bool = False
+    """Whether networks other than the run's own said it, each trained on a part of the samples."""
 
     def save(self, folder: Path) -> None:
         """Write predictions/held-out and then calibration.json, which says that both are there."""
@@ -80,6 +82,7 @@ class Choice:
                 "mixup_alpha": self.mixup_alpha,
                 "epochs": self.epochs,
                 "rising": self.rising,
+                "cross_fitted": self.cross_fitted,
                 "nll": {f"{alpha:g}": value for alpha, value in self.nll.items()},
                 "samples": len(self.held_out),
             },
@@ -96,7 +99,8 @@ class Choice:
             calibration = read_calibration(about)
             held_out = replace(Predictions.load(folder / "predictions" / "held-out"), calibration=calibration)
             nll = {float(alpha): float(value) for alpha, value in about["nll"].items()}
-            return Choice(float(about["mixup_alpha"]), held_out, nll, int(about["epochs"]), bool(about["rising"]))
+            flags = bool(about["rising"]), bool(about["cross_fitted"])
+            return Choice(float(about["mixup_alpha"]), held_out, nll, int(about["epochs"]), *flags)
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise UserError(f"{path} is garbled ({error}); train the run anew with --fresh") from error
 
@@ -136,7 +140,7 @@ def choice_by_held_out(
         found[alpha] = yield from trial(alpha, epochs)
     nll = {alpha: _nll(predictions) for alpha, predictions in found.items()}
     best = min(nll, key=lambda alpha: nll[alpha])
-    choice = Choice(best, found[best], nll, epochs)
+    choice = Choice(best, found[best], nll, epochs, cross_fitted=folds is not None)
     if folds is not None:
         choice = yield from _long_enough(choice, trial, recipe.epochs == 0)
     choice.save(folder)

@@ -53,7 +53,23 @@ def reliability_section(subject: Subject) -> Section:
     ]
     figure = Figure("reliability", draw, size, words, _bins_table(predictors))
     below = f"Drawn{seed_name(subject)}: bars are accuracy, in orange what lies between it and the confidence."
-    return Section("Can its confidence be trusted?", [text, below], [figure, Table(["", "ECE %", "MCE %"], rows)])
+    texts = [text, *_before(subject), below]
+    return Section("Can its confidence be trusted?", texts, [figure, Table(["", "ECE %", "MCE %"], rows)])
+
+
+def _before(subject: Subject) -> list[str]:
+    """What calibration by samples outside of training has changed, if anything."""
+    found = [each["calibration"] for each in subject.evaluations if "calibration" in each]
+    if len(found) < len(subject.evaluations):
+        return ["It is not calibrated: probabilities are as trained."]
+    ece = mean_and_deviation([each["before"]["ece"] for each in found], per_cent=True)
+    nll = mean_and_deviation([each["before"]["nll"] for each in found], per_cent=False)
+    temperature = mean_and_deviation([fmean(each["temperatures"]) for each in found], per_cent=False)
+    return [
+        f"It is calibrated by samples outside of training, with a temperature of {temperature}: as trained the ECE was "
+        f"{ece} points and the NLL {nll}, and now they are {seeds_score(subject, 'ece')} and "
+        f"{mean_and_deviation([each['nll'] for each in subject.evaluations], per_cent=False)}."
+    ]
 
 
 def experts_section(subject: Subject) -> Section:
@@ -75,7 +91,7 @@ def experts_section(subject: Subject) -> Section:
     ]
     headings = ["", "ECE %", "random error %", "KL to the prior", "KL, unweighted", "verdict"]
     table = Table(headings, rows, "On test samples weighted to each expert's prior")
-    first = _first_sentence(len(names), verdicts, trained=bool(subject.runs))
+    first = _first_sentence(len(names), verdicts, _hint(subject))
     second = (
         f"Calibrated means an ECE up to {100 * WELL:g} %, roughly up to {100 * ROUGHLY:g} %, on test samples weighted "
         "to the prior; the random error is what a calibrated expert would show on so few. The average prediction over "
@@ -149,7 +165,15 @@ def _verdict(seeds: Sequence[Mapping[str, Any]], random: float | None) -> str:
     return ROUGH if error <= ROUGHLY else NOT
 
 
-def _first_sentence(experts: int, verdicts: Sequence[str], trained: bool) -> str:
+def _hint(subject: Subject) -> str:
+    """What would make experts of a run calibrated: mixup makes those modest that are too sure, and only those."""
+    if not subject.runs or "calibration" in subject.evaluations[0]:
+        return ""
+    gap, _ = _overconfidence(subject.evaluations[0]["reliability"], len(subject.predictions[0]))
+    return "; mixup (mixup_alpha) usually helps" if gap > 0 else "; --calibrate, or less mixup, helps"
+
+
+def _first_sentence(experts: int, verdicts: Sequence[str], hint: str) -> str:
     if experts == 1:
         return f"On samples with the class frequencies that it was trained for it is: {verdicts[0]}."
     start = (
@@ -159,7 +183,6 @@ def _first_sentence(experts: int, verdicts: Sequence[str], trained: bool) -> str
     if UNKNOWN in verdicts:
         return f"{start} Whether they are is unknown, because some classes have no test sample."
     if NOT in verdicts:
-        hint = "; mixup (mixup_alpha) usually helps" if trained else ""
         return f"{start} Not all of these experts are, so the theorem does not hold here{hint}."
     if ROUGH in verdicts:
         return f"{start} These experts are roughly so, and the theorem holds approximately."
