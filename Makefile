@@ -9,6 +9,10 @@ BIN := $(VENV)/bin
 demo: env
 	$(BIN)/balpoe demo
 
+# One thread each for what is started twice on two cores: threads that wait for each other burn both.
+test quick: export OMP_NUM_THREADS = 1
+test quick: export OPENBLAS_NUM_THREADS = 1
+
 test: lint
 	$(BIN)/python -m pytest -n 2 --dist worksteal
 

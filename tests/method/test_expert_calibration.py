@@ -40,12 +40,12 @@ def test_one_temperature_is_that_of_at_temperature():
 
 @pytest.mark.parametrize("temperature", [0.5, 1.0, 2.0])
 def test_finds_the_temperature_that_the_experts_were_given(temperature):
-    logits, targets, offsets = world(6_000, (temperature,) * 3)
+    logits, targets, offsets = world(3_000, (temperature,) * 3)
     found = fit_expert_calibration(logits, targets, PRIOR, offsets, SOURCE)
     assert len(set(found.temperatures)) == 1
     assert found.frequency_bias == 0
-    assert found.temperatures[0] == pytest.approx(temperature, rel=0.08)
-    assert found.temperatures[0] == pytest.approx(fit_temperature(logits, targets, PRIOR, LAMBDAS), rel=0.08)
+    assert found.temperatures[0] == pytest.approx(temperature, rel=0.1)
+    assert found.temperatures[0] == pytest.approx(fit_temperature(logits, targets, PRIOR, LAMBDAS), rel=0.1)
     calibrated = product_of_experts(found(logits, PRIOR, offsets))
     best = held_out_nll(calibrated, targets, SOURCE)
     for factor in (0.9, 1.1):
@@ -54,17 +54,17 @@ def test_finds_the_temperature_that_the_experts_were_given(temperature):
 
 
 def test_a_bias_by_frequency_is_kept_where_it_predicts_better():
-    logits, targets, offsets = world(6_000, (1.5, 1.5, 1.5), bias=0.8)
+    logits, targets, offsets = world(3_000, (1.5, 1.5, 1.5), bias=0.8)
     found = fit_expert_calibration(logits, targets, PRIOR, offsets, SOURCE)
     # In the learnt posterior, which is 1.5 of the true one less 0.8 log prior, the temperature divides both.
-    assert found.frequency_bias == pytest.approx(0.8 / 1.5, abs=0.1)
-    assert found.temperatures[0] == pytest.approx(1.5, rel=0.08)
+    assert found.frequency_bias == pytest.approx(0.8 / 1.5, abs=0.12)
+    assert found.temperatures[0] == pytest.approx(1.5, rel=0.1)
 
 
 def test_experts_of_their_own_quality_get_their_own_temperatures():
     generator = torch.Generator().manual_seed(1)
-    logits, targets, offsets = world(6_000, (1.0, 1.0, 1.0))
-    logits[:, 2] += 4 * torch.randn(6_000, 3, generator=generator)  # says little, loudly
+    logits, targets, offsets = world(3_000, (1.0, 1.0, 1.0))
+    logits[:, 2] += 4 * torch.randn(3_000, 3, generator=generator)  # says little, loudly
     found = fit_expert_calibration(logits, targets, PRIOR, offsets, SOURCE)
     assert found.temperatures[2] > 2 * found.temperatures[0]
     assert found.gain > 0.05

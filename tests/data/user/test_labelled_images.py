@@ -100,7 +100,7 @@ def test_parts(tmp_path):
     both = fill(tmp_path / "both", "train/a/1.png", "train/b/2.png", "test/a/3.png", "val/a/4.png", "val/b/5.png")
     listing = read_listing(both)
     assert listing.parts == ("test", "train", "train", "val", "val")
-    assert listing.notes == ("the 2 images for validation are in neither training nor test",)
+    assert listing.notes == ("the 2 images for validation are in neither training nor test, but calibrate",)
     shutil.rmtree(both / "test")
     listing = read_listing(both)
     assert listing.parts == ("train", "train", "test", "test")
