@@ -123,14 +123,14 @@ def _whole(runs: list[Run]) -> Path:
 
 def _print_comparison(out: Console, plain: list[Run], runs: list[Run]) -> None:
     """Print this method beside cross-entropy, the numbers that matter with their intervals, and what to type next."""
-    ours = {"balpoe": "BalPoE"}.get(method := runs[0].recipe().method, method)
-    few, many = runs[0].recipe().shot_groups
+    ours, (few, many) = runs[0].recipe().title, runs[0].recipe().shot_groups
     theirs = [run.predictions() for run in plain]
     adjusted = [rival for each in theirs if (rival := adjusted_rival(each)) is not None]
     rows = {"cross-entropy": [run.evaluation() for run in plain]}
     if adjusted:  # not if all classes are alike in training
         rows["cross-entropy, adjusted"] = [evaluate(each, shot_groups=(few, many)).to_dict() for each in adjusted]
     their_name = list(rows)[-1]
+    ours = f"{ours}, this recipe" if ours in rows else ours
     rows[ours] = [run.evaluation() for run in runs]
     _print_scores(out, rows, runs)
     for name in ("balanced_accuracy", "few", "rarest_third"):

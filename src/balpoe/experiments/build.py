@@ -19,6 +19,7 @@ from balpoe.data.dataset import Dataset, Preprocessing
 from balpoe.data.loading.decode import ResizedCrop
 from balpoe.data.loading.image_files import PictureFiles, Samples
 from balpoe.data.registry import DATASETS, DatasetEntry, load_data, load_files, validation_data
+from balpoe.data.user.groups import group_numbers
 from balpoe.data.user.load import UserData, load_user_data
 from balpoe.data.user.split import split_rows
 from balpoe.errors import UserError
@@ -183,10 +184,7 @@ def _own_parts(recipe: Recipe, found: UserData) -> DataParts:
 
 def _copies(train: Samples) -> Tensor | None:
     """A number for each image, the same for copies of one file; None for samples without files."""
-    if not isinstance(train, PictureFiles):
-        return None
-    numbers = {digest: number for number, digest in enumerate(dict.fromkeys(train.digests))}
-    return torch.tensor([numbers[digest] for digest in train.digests])
+    return group_numbers(train.digests) if isinstance(train, PictureFiles) else None
 
 
 def benchmark_data(recipe: Recipe) -> tuple[Dataset, Dataset]:
