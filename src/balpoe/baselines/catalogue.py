@@ -46,6 +46,35 @@ METHODS = {
             "backward_tau": setting(2.0, "strength of the reversed prior; 2 in SADE's CIFAR runs", above=0, at_most=10)
         },
     ),
+    "remix": Entry(
+        "balpoe.baselines.remix",
+        "cross-entropy; mixup whose label goes to the rarer class",
+        settings={
+            "alpha": setting(1.0, "alpha of the weights' Beta distribution", above=0, at_most=1e6),
+            "kappa": setting(3.0, "ratio of class counts from which on labels move", at_least=1, at_most=1e12),
+            "tau": setting(0.5, "largest weight of the frequent class with which they do", at_least=0, at_most=1),
+        },
+    ),
+    "unimix": Entry(
+        "balpoe.baselines.unimix",
+        "balanced softmax; mixup whose partners and weights favour rare classes (UniMix + Bayias)",
+        settings={
+            "alpha": setting(0.8, "alpha of the weights' Beta distribution", above=0, at_most=1e6),
+            "partner_power": setting(
+                -0.1, "partners are drawn by class count to this power; -0.5 for CIFAR-10", at_least=-10, at_most=10
+            ),
+        },
+    ),
+    "cmo": Entry(
+        "balpoe.baselines.cmo",
+        "balanced softmax; patches of rare classes pasted on images as they come",
+        settings={
+            "probability": setting(0.5, "part of the batches that gets patches", at_least=0, at_most=1),
+            "patch_power": setting(
+                1.0, "patches are drawn by one over class count to this power", at_least=0, at_most=10
+            ),
+        },
+    ),
 }
 
 

@@ -6,6 +6,8 @@ from typing import Protocol
 
 from torch import Tensor
 
+from balpoe.data.loading.epoch_plan import Mixing
+
 __all__ = ["Method", "MethodInputs", "MethodLoss"]
 
 
@@ -46,6 +48,10 @@ def _train_prior(inputs: MethodInputs, **settings: object) -> Tensor:
     return inputs.train_prior
 
 
+def _as_the_recipe_says(**settings: object) -> Mixing | None:
+    return None
+
+
 @dataclass(frozen=True)
 class Method:
     """The parts of a method: plain data with functions in it, each with what plain cross-entropy does as its default.
@@ -63,3 +69,5 @@ class Method:
     source_prior: Callable[..., Tensor | None] = _train_prior
     """source_prior(inputs, **settings), without lambdas: the prior under which the product's logits are posteriors, or
     None where they are no posterior, and cannot be adjusted to another prior."""
+    mixing: Callable[..., Mixing | None] = _as_the_recipe_says
+    """mixing(**settings): the method's own mixing; None for mixup and CutMix as the recipe has them."""

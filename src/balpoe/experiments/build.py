@@ -106,7 +106,9 @@ def assemble(recipe: Recipe, progress: bool = False) -> Assembly:
         trained, (train, test, held_out) = _on_features(recipe, network, (train, test, held_out), progress)
     crop = (ResizedCrop(),) if recipe.augmentation in CROPS_WHILE_DECODING else ()
     settings = recipe.fit_settings(
-        schedule=_schedule(recipe), augmentation=(*crop, *AUGMENTATIONS[recipe.augmentation])
+        schedule=_schedule(recipe),
+        augmentation=(*crop, *AUGMENTATIONS[recipe.augmentation]),
+        mixing=load_method(recipe.method).mixing(**checked_settings(recipe.method, recipe.method_settings)),
     )
     return Assembly(
         network, trained, loss, train, test, held_out, groups, preprocessing, train_prior, lambdas, source, settings

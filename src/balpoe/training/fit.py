@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from balpoe.data.augment.operations import Operation
 from balpoe.data.loading.decode import ResizedCrop
+from balpoe.data.loading.epoch_plan import Mixing
 from balpoe.data.loading.image_files import Samples, default_workers
 from balpoe.errors import UserError
 from balpoe.evaluation.predictions import logits_of
@@ -48,7 +49,8 @@ def fit(
     momentum: float = 0.9, nesterov: bool = True, weight_decay: float = 5e-4, decay_norms: bool = True,
     trunk_lr_factor: float = 1.0, depth_lr_decay: float = 1.0, clip_gradients: float = 0.0,
     weight_average_fraction: float = 0.0, weight_average_decay: float = 0.0,
-    mixup_alpha: float = 0.4, cutmix_probability: float = 0.0, augmentation: Sequence[Operation | ResizedCrop] = (),
+    mixup_alpha: float = 0.4, cutmix_probability: float = 0.0, mixing: Mixing | None = None,
+    augmentation: Sequence[Operation | ResizedCrop] = (), class_balanced: bool = False,
     sync_batchnorm: bool = False, seed: int = 0, run: str | Path | None = None, checkpoint_seconds: float = 5.0,
     device: str = "auto", devices: int = 1, num_nodes: int = 1, workers: int = -1, precision: str = "auto",
     step: str = "auto", track: Sequence[str] = (), progress: bool = True,
@@ -82,7 +84,9 @@ def fit(
             with statistics of one more pass; 0 for no such mean.
         mixup_alpha: Alpha of mixup's Beta distribution; 0 trains without mixup.
         cutmix_probability: Part of the batches that gets CutMix instead of mixup.
+        mixing: A method's own mixing, such as `balpoe.baselines.remix.Remix`; mixup_alpha is then 0.
         augmentation: Operations of `balpoe.data.augment`, applied in order, anew in each epoch.
+        class_balanced: Whether samples are drawn so that all classes come equally often, instead of each once.
         sync_batchnorm: Statistics of batch normalisation over all GPUs together, instead of each one's own.
         seed: Seed of order, augmentation and mixing. (The network's first weights are the caller's.)
         run: Folder for checkpoint.pt, history.jsonl and timing.jsonl; None writes nothing.
@@ -111,7 +115,8 @@ def fit(
         decay_norms=decay_norms, trunk_lr_factor=trunk_lr_factor, depth_lr_decay=depth_lr_decay,
         clip_gradients=clip_gradients, weight_average_fraction=weight_average_fraction,
         weight_average_decay=weight_average_decay, mixup_alpha=mixup_alpha, cutmix_probability=cutmix_probability,
-        augmentation=tuple(augmentation), sync_batchnorm=sync_batchnorm, seed=seed,
+        mixing=mixing, augmentation=tuple(augmentation), class_balanced=class_balanced, sync_batchnorm=sync_batchnorm,
+        seed=seed,
         run=None if run is None else Path(run), checkpoint_seconds=checkpoint_seconds, device=device, devices=devices,
         num_nodes=num_nodes, workers=workers, precision=precision, step=step, track=tuple(track), progress=progress,
     )  # fmt: skip

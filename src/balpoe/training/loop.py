@@ -46,7 +46,7 @@ class Trainer:
         network.train()  # one that was loaded is ready for evaluation
         self.fabric, self.network, self.settings, self.folder = fabric, network, settings, settings.run
         self.data = batch_source(train, fabric.device, settings.augmentation, settings.seed, settings.workers)
-        self.num_samples = len(train)
+        self.num_samples, self.targets = len(train), train.targets
         self.optimizer = make_optimizer(network, settings, fabric.device)
         self.mean: list[Tensor] = []  # of the weights, until the network has it
         if settings.weight_average_decay:
@@ -96,6 +96,8 @@ class Trainer:
         plan = plan_epoch(
             settings.seed, epoch, self.num_samples, settings.batch_size,
             mixup_alpha=settings.mixup_alpha, cutmix_probability=settings.cutmix_probability, smallest_batch=2 * world,
+            mixing=settings.mixing, class_balanced=settings.class_balanced, targets=self.targets,
+            epochs=settings.epochs,
         )  # fmt: skip
         batches = iter(self.data.batches(plan, epoch, first=first, rank=rank, world=world))
         return _Epoch(plan, next(batches, None), batches)

@@ -14,6 +14,7 @@ from balpoe.training.schedules import Multistep, Schedule
 if TYPE_CHECKING:
     from balpoe.data.augment.operations import Operation
     from balpoe.data.loading.decode import ResizedCrop
+    from balpoe.data.loading.epoch_plan import Mixing
 
 __all__ = ["OPTIMIZERS", "STEPS", "FitSettings", "TrainingOptions", "changed_identity"]
 
@@ -114,6 +115,8 @@ class FitSettings(TrainingOptions):
 
     schedule: "Schedule" = PAPER_SCHEDULE
     augmentation: "tuple[Operation | ResizedCrop, ...]" = ()
+    mixing: "Mixing | None" = None
+    class_balanced: bool = False
     run: "Path | None" = setting(None, "folder of the run", group="machine")  # noqa: RUF009 (makes a field)
     progress: bool = setting(True, "a bar on a terminal, plain lines elsewhere", group="machine")
     label: str = setting("", "what the progress calls it; by default the run", group="machine")
@@ -122,6 +125,8 @@ class FitSettings(TrainingOptions):
         super().__post_init__()
         object.__setattr__(self, "augmentation", tuple(self.augmentation))
         object.__setattr__(self, "run", None if self.run is None else Path(self.run))
+        if self.mixing is not None and (self.mixup_alpha or self.cutmix_probability):
+            raise UserError("the method has its own mixing; set mixup_alpha and cutmix_probability to 0")
 
     @property
     def averaged_epochs(self) -> int:

@@ -355,4 +355,7 @@ def _batch_loss(forward: Forward, loss: Loss, batch: Batch, progress: float | Te
     expert_logits = forward(batch.images)
     if batch.partner_targets is None or batch.weight is None:
         return loss(expert_logits, batch.targets, progress=progress)
-    return blended_loss(loss, expert_logits, batch.targets, batch.partner_targets, batch.weight, progress=progress)
+    parts = batch.targets, batch.partner_targets, batch.weight
+    if batch.weight.ndim:  # one for each sample
+        return blended_loss(loss, expert_logits, *parts, progress=progress, reduction="none").mean()
+    return blended_loss(loss, expert_logits, *parts, progress=progress)

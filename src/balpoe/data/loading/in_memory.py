@@ -24,7 +24,7 @@ class Batch(NamedTuple):
     partner_targets: Tensor | None = None
     """Labels of what was mixed into each sample."""
     weight: Tensor | None = None
-    """The weight of `targets`; the rest is that of `partner_targets`."""
+    """The weight of `targets`, a number or one for each, (batch,); the rest is that of `partner_targets`."""
     part: float = 1.0
     """This process's samples over all of the batch."""
 
@@ -74,15 +74,24 @@ class ResidentData:
         inputs, targets = self.preprocessing.normalise(images[rows]), self.targets[rows]
         mixed: Sequence[tuple[Tensor | None, Tensor | None]] = [(None, None)] * len(batches)
         if plan.mixes:
-            places = [batch.start + batch.mates()[rank::world] for batch in batches]
-            partners = to_device(plan.order[torch.cat(places)], self.device)
-            shares = to_device(
-                torch.stack([batch.share(self.preprocessing.size, plan.cuts) for batch in batches]), self.device
-            )
-            of_row = to_device(torch.arange(len(batches)).repeat_interleave(torch.tensor(sizes)), self.device)
-            inputs = torch.lerp(self.preprocessing.normalise(images[partners]), inputs, shares[of_row])
-            weights = shares.flatten(1).mean(dim=1)
+            places = torch.cat([batch.mixed_in(plan.order)[rank::world] for batch in batches])
+            partners = to_device(places, self.device)
+            shares, weights = self._shares(plan, batches, sizes, rank, world)
+            inputs = torch.lerp(self.preprocessing.normalise(images[partners]), inputs, shares)
             mixed = list(zip(self.targets[partners].split(sizes), weights, strict=True))
         inputs = inputs.contiguous(memory_format=self.layout)
         for batch, x, y, (other, weight) in zip(batches, inputs.split(sizes), targets.split(sizes), mixed, strict=True):
             yield Batch(x, y, other, weight, len(y) / (batch.stop - batch.start))
+
+    def _shares(
+        self, plan: EpochPlan, batches: Sequence[BatchPlan], sizes: list[int], rank: int, world: int
+    ) -> tuple[Tensor, Sequence[Tensor]]:
+        """What each row keeps of itself, in a shape that its sample can be multiplied by; and each batch's weight."""
+        size = self.preprocessing.size
+        if plan.by_row:
+            weights = [torch.stack(batch.row_weights())[:, rank::world] for batch in batches]
+            images, labels = to_device(torch.cat(weights, dim=1), self.device)
+            return images.view(-1, *[1] * len(size)), labels.split(sizes)
+        shares = to_device(torch.stack([batch.share(size, plan.cuts) for batch in batches]), self.device)
+        of_row = to_device(torch.arange(len(batches)).repeat_interleave(torch.tensor(sizes)), self.device)
+        return shares[of_row], shares.flatten(1).mean(dim=1).unbind()

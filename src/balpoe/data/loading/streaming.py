@@ -82,7 +82,7 @@ class StreamedData:
             for operation in self.augmentation
         ]
         batches = plan.batches[first:]
-        parts = [plan.order[batch.start + rank : batch.stop : world] for batch in batches]
+        parts = [_rows(plan, batch, rank, world) for batch in batches]
         blocks = self.loader.blocks(epoch, (part.tolist() for part in parts))
         for batch, rows, images in zip(batches, parts, blocks, strict=True):
             yield self._batch(plan, batch, rows, images, draws, rank, world)
@@ -103,11 +103,44 @@ class StreamedData:
         inputs, targets = self.preprocessing.normalise(images), to_device(self.targets[rows], self.device)
         others = weight = None
         if plan.mixes:
-            # Within this process's part, so that no image is decoded twice; alone, that is the plan itself.
-            partners = to_device(batch.mates()[rank::world].argsort().argsort(), self.device)
-            share = to_device(batch.share(self.preprocessing.size, plan.cuts), self.device)
-            inputs, others, weight = torch.lerp(inputs[partners], inputs, share), targets[partners], share.mean()
+            own = len(range(batch.start + rank, batch.stop, world))
+            partners = to_device(_partners(plan, batch, own, rank, world), self.device)
+            share, weight = self._share(plan, batch, rank, world)
+            mates, others = inputs[partners], targets[partners]
+            inputs, targets = torch.lerp(mates, inputs[:own], share), targets[:own]
         layout = torch.channels_last if self.on_gpu else torch.contiguous_format
         return Batch(
-            inputs.contiguous(memory_format=layout), targets, others, weight, len(rows) / (batch.stop - batch.start)
+            inputs.contiguous(memory_format=layout), targets, others, weight, len(targets) / (batch.stop - batch.start)
         )
+
+    def _share(self, plan: EpochPlan, batch: BatchPlan, rank: int, world: int) -> tuple[Tensor, Tensor]:
+        """What the rows keep of themselves, and the weight of their labels."""
+        size = self.preprocessing.size
+        if plan.by_row:
+            images, labels = to_device(torch.stack(batch.row_weights())[:, rank::world], self.device)
+            return images.view(-1, *[1] * len(size)), labels
+        share = to_device(batch.share(size, plan.cuts), self.device)
+        return share, share.mean()
+
+
+def _rows(plan: EpochPlan, batch: BatchPlan, rank: int, world: int) -> Tensor:
+    """What this process decodes of a batch: its rows, and behind them partners that are not among these."""
+    rows = plan.order[batch.start + rank : batch.stop : world]
+    if not _decodes_partners(plan, batch, world):
+        return rows
+    return torch.cat([rows, batch.mixed_in(plan.order)[rank::world]])
+
+
+def _partners(plan: EpochPlan, batch: BatchPlan, own: int, rank: int, world: int) -> Tensor:
+    """Where among what was decoded each row's partner lies.
+
+    Within this process's part where one partner is as good as another, so that no image is decoded twice.
+    """
+    if _decodes_partners(plan, batch, world):
+        return torch.arange(own, 2 * own)
+    mates = batch.mates()[rank::world]
+    return mates if world == 1 else mates.argsort().argsort()
+
+
+def _decodes_partners(plan: EpochPlan, batch: BatchPlan, world: int) -> bool:
+    return batch.from_all is not None or (plan.by_row and world > 1)
