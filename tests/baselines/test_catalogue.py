@@ -60,6 +60,7 @@ def test_what_cannot_be_captured_is_noticed():
 
 @pytest.mark.parametrize("name", METHODS)
 def test_an_entry_agrees_with_its_parts(name):
+    """Whoever takes lambdas uses them; others may have their own."""
     assert load_method(name).lambdas is not None or not METHODS[name].takes_lambdas
 
 

@@ -13,7 +13,7 @@ from balpoe.settings import checked_table, setting
 if TYPE_CHECKING:
     from balpoe.baselines.method import Method
 
-__all__ = ["METHODS", "Entry", "checked_settings", "load_method"]
+__all__ = ["METHODS", "Entry", "checked_settings", "load_method", "trained_methods"]
 
 
 @dataclass(frozen=True)
@@ -21,34 +21,96 @@ class Entry:
     """A method as a recipe knows it."""
 
     parts: "str | Method"
-    """Name of the module whose METHOD holds the rest; or that itself, of a method that is made at run time."""
+    """Name of the module whose METHOD holds the rest; or that itself, of a method that is made at run time. A name
+    after a colon is that of another variable: `module:NAME`."""
     summary: str
     num_experts: int = 1
-    """Number of experts, unless the recipe says otherwise."""
+    """Number of experts, unless the recipe says otherwise; a method of one expert has no other number."""
     takes_lambdas: bool = False
+    """Whether a recipe may give lambdas."""
     settings: Mapping[str, Any] = field(default_factory=dict)
     """The method's own settings: names with default, doc line and limits, as `balpoe.settings.setting` makes them."""
+    title: str = ""
+    """What people call it, in tables; empty: its name."""
+    paper: str = ""
+    """Authors and year."""
+    prescribes: Mapping[str, Any] = field(default_factory=dict)
+    """Fields of a recipe that the method's paper decides: their values when the method is chosen, unless given."""
+    evaluates: str = ""
+    """Method whose run this one measures, adjusted to equally frequent classes; such a method has no training."""
 
+
+NO_MIXING: dict[str, Any] = {"mixup_alpha": 0.0, "cutmix_probability": 0.0, "choose_mixup": False}
+"""What methods prescribe that were published without mixup, or have a mixing of their own."""
+BETA = setting(0.9999, "beta of the effective number of samples, by which classes are weighted", at_least=0, below=1)
+DEFERRED = setting(0.8, "part of the training after which classes are weighted", at_least=0, at_most=1)
+LARGEST_MARGIN = setting(0.5, "margin of the rarest class, on the cosine", at_least=0, at_most=2)
 
 METHODS = {
-    "balpoe": Entry(
-        "balpoe.baselines.balpoe",
-        "experts with logit-adjusted losses for label distributions from frequent to rare; cross-entropy is lambdas=1",
-        num_experts=3,
-        takes_lambdas=True,
+    "cross-entropy": Entry(
+        "balpoe.baselines.adjusted:CROSS_ENTROPY",
+        "cross-entropy, without mixup",
+        title="cross-entropy",
+        prescribes=NO_MIXING,
     ),
-    "sade": Entry(
-        "balpoe.baselines.sade",
-        "the loss of SADE: as BalPoE, but the last expert is made for the reversed prior",
+    "mixup": Entry(
+        "balpoe.baselines.adjusted:CROSS_ENTROPY",
+        "cross-entropy with mixup, as the recipe says",
+        title="mixup",
+        paper="Zhang et al. 2018",
+    ),
+    "logit-adjustment-after": Entry(
+        "balpoe.baselines.adjusted:CROSS_ENTROPY",
+        "a cross-entropy run whose logits are adjusted to equally frequent classes after training",
+        title="logit adjustment after training",
+        paper="Menon et al. 2021",
+        prescribes=NO_MIXING,
+        evaluates="cross-entropy",
+    ),
+    "logit-adjustment": Entry(
+        "balpoe.baselines.adjusted:LOGIT_ADJUSTMENT",
+        "cross-entropy of logits + tau * log prior",
+        title="logit adjustment",
+        paper="Menon et al. 2021",
+        settings={"tau": setting(1.0, "strength of the prior in the loss; lambda = 1 - tau", at_least=-10, at_most=10)},
+        prescribes=NO_MIXING,
+    ),
+    "balanced-softmax": Entry(
+        "balpoe.baselines.adjusted:BALANCED_SOFTMAX",
+        "cross-entropy of logits + log class counts",
+        title="balanced softmax",
+        paper="Ren et al. 2020",
+        prescribes=NO_MIXING,
+    ),
+    "logit-adjustment-ensemble": Entry(
+        "balpoe.baselines.adjusted:BALANCED_SOFTMAX",
+        "experts that all have a logit-adjusted loss, lambda 0: BalPoE's uniform ensemble",
         num_experts=3,
-        takes_lambdas=True,
-        settings={
-            "backward_tau": setting(2.0, "strength of the reversed prior; 2 in SADE's CIFAR runs", above=0, at_most=10)
-        },
+        title="logit adjustment, ensemble",
+        paper="Sanchez Aimar et al. 2023",
+    ),
+    "cb-focal": Entry(
+        "balpoe.baselines.cb_focal",
+        "a sigmoid focal loss, its classes weighted by their effective numbers of samples",
+        title="CB-Focal",
+        paper="Cui et al. 2019",
+        settings={"gamma": setting(1.0, "power of the focal loss", at_least=0, at_most=20), "beta": BETA},
+        prescribes=NO_MIXING,
+    ),
+    "ldam-drw": Entry(
+        "balpoe.baselines.ldam",
+        "a margin that is larger for rare classes; classes weighted towards the end",
+        title="LDAM-DRW",
+        paper="Cao et al. 2019",
+        settings={"max_margin": LARGEST_MARGIN, "beta": BETA, "reweight_from": DEFERRED},
+        prescribes=NO_MIXING,
     ),
     "remix": Entry(
         "balpoe.baselines.remix",
         "cross-entropy; mixup whose label goes to the rarer class",
+        title="Remix",
+        paper="Chou et al. 2020",
+        prescribes=NO_MIXING,
         settings={
             "alpha": setting(1.0, "alpha of the weights' Beta distribution", above=0, at_most=1e6),
             "kappa": setting(3.0, "ratio of class counts from which on labels move", at_least=1, at_most=1e12),
@@ -57,7 +119,10 @@ METHODS = {
     ),
     "unimix": Entry(
         "balpoe.baselines.unimix",
-        "balanced softmax; mixup whose partners and weights favour rare classes (UniMix + Bayias)",
+        "balanced softmax; mixup whose partners and weights favour rare classes",
+        title="UniMix + Bayias",
+        paper="Xu et al. 2021",
+        prescribes=NO_MIXING,
         settings={
             "alpha": setting(0.8, "alpha of the weights' Beta distribution", above=0, at_most=1e6),
             "partner_power": setting(
@@ -68,6 +133,9 @@ METHODS = {
     "cmo": Entry(
         "balpoe.baselines.cmo",
         "balanced softmax; patches of rare classes pasted on images as they come",
+        title="CMO + balanced softmax",
+        paper="Park et al. 2022",
+        prescribes=NO_MIXING,
         settings={
             "probability": setting(0.5, "part of the batches that gets patches", at_least=0, at_most=1),
             "patch_power": setting(
@@ -75,7 +143,31 @@ METHODS = {
             ),
         },
     ),
+    "sade": Entry(
+        "balpoe.baselines.sade",
+        "the loss of SADE: as BalPoE, but the last expert is made for the reversed prior",
+        num_experts=3,
+        takes_lambdas=True,
+        settings={
+            "backward_tau": setting(2.0, "strength of the reversed prior; 2 in SADE's CIFAR runs", above=0, at_most=10)
+        },
+        title="SADE",
+        paper="Zhang et al. 2022",
+    ),
+    "balpoe": Entry(
+        "balpoe.baselines.balpoe",
+        "experts with logit-adjusted losses for label distributions from frequent to rare; cross-entropy is lambdas=1",
+        num_experts=3,
+        takes_lambdas=True,
+        title="BalPoE",
+        paper="Sanchez Aimar et al. 2023",
+    ),
 }
+
+
+def trained_methods() -> list[str]:
+    """Return the names of the methods that can be trained: all but those that evaluate another one's run."""
+    return [name for name, entry in METHODS.items() if not entry.evaluates]
 
 
 def checked_settings(name: str, values: Mapping[str, Any]) -> dict[str, Any]:
@@ -90,5 +182,8 @@ def checked_settings(name: str, values: Mapping[str, Any]) -> dict[str, Any]:
 def load_method(name: str) -> "Method":
     """Return a method's parts."""
     parts = METHODS[name].parts
-    method: Method = import_module(parts).METHOD if isinstance(parts, str) else parts
+    if not isinstance(parts, str):
+        return parts
+    module, _, variable = parts.partition(":")
+    method: Method = getattr(import_module(module), variable or "METHOD")
     return method

@@ -10,8 +10,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import torch
 
-from balpoe.baselines.balpoe import fixed_lambdas
-from balpoe.baselines.method import Method
+from balpoe.baselines.adjusted import BALANCED_SOFTMAX
 from balpoe.data.loading.epoch_plan import BatchPlan, EpochLabels
 
 __all__ = ["CMO", "METHOD"]
@@ -42,4 +41,4 @@ class CMO:
         return replace(batch, from_all=torch.from_numpy(patches), weight=draws.random(), centre=centre)
 
 
-METHOD = Method(**fixed_lambdas(0.0), mixing=CMO)
+METHOD = replace(BALANCED_SOFTMAX, mixing=CMO)

@@ -22,6 +22,8 @@ class MethodInputs:
     lambdas: tuple[float, ...]
     """One number for each expert, of methods whose experts have them."""
     num_experts: int = 1
+    cosine_scale: float = 32.0
+    """Scale of the network's cosine classifier: expert logits are so many times a cosine."""
 
 
 class MethodLoss(Protocol):

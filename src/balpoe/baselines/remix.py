@@ -14,8 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from balpoe.baselines.balpoe import fixed_lambdas
-from balpoe.baselines.method import Method
+from balpoe.baselines.adjusted import CROSS_ENTROPY
 from balpoe.data.loading.epoch_plan import BatchPlan, EpochLabels
 
 __all__ = ["METHOD", "Remix", "remix_weights"]
@@ -62,4 +61,4 @@ class Remix:
         return replace(batch, partners=partners, weight=weight, label_weights=label)
 
 
-METHOD = Method(**fixed_lambdas(1.0), mixing=Remix)
+METHOD = replace(CROSS_ENTROPY, mixing=Remix)

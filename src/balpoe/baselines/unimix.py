@@ -14,8 +14,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import torch
 
-from balpoe.baselines.balpoe import fixed_lambdas
-from balpoe.baselines.method import Method
+from balpoe.baselines.adjusted import BALANCED_SOFTMAX
 from balpoe.data.loading.epoch_plan import BatchPlan, EpochLabels
 
 __all__ = ["METHOD", "UniMix"]
@@ -41,4 +40,4 @@ class UniMix:
         return replace(batch, partners=torch.from_numpy(partners), weights=torch.from_numpy(moved % 1.0))
 
 
-METHOD = Method(**fixed_lambdas(0.0), mixing=UniMix)
+METHOD = replace(BALANCED_SOFTMAX, mixing=UniMix)

@@ -98,7 +98,9 @@ def assemble(recipe: Recipe, progress: bool = False) -> Assembly:
     if recipe.epochs == 0:
         recipe = updated(recipe, {"epochs": default_epochs(len(train), recipe.batch_size)})
     train_prior = class_prior(train.class_counts, method=recipe.prior_method, smoothing=recipe.smoothing)
-    inputs = MethodInputs(train.class_counts, train_prior, recipe.expert_lambdas, recipe.experts)
+    inputs = MethodInputs(
+        train.class_counts, train_prior, recipe.expert_lambdas, recipe.experts, cosine_scale=recipe.cosine_scale
+    )
     loss, lambdas, source = method_parts(recipe, inputs)
     preprocessing = train.preprocessing
     network = trained = build_network(recipe, len(train.class_names), preprocessing.size)

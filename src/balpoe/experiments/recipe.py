@@ -152,9 +152,7 @@ class Recipe(TrainingOptions):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        checked_settings(self.method, self.method_settings)
-        if self.lambdas and not METHODS[self.method].takes_lambdas:
-            raise UserError(f"the experts of {self.method} have no lambdas; leave them out, or choose method balpoe")
+        self._check_method()
         if self.lambdas and self.num_experts not in (0, len(self.lambdas)):
             raise UserError(
                 f"lambdas describes {len(self.lambdas)} experts but num_experts is {self.num_experts}; "
@@ -169,6 +167,22 @@ class Recipe(TrainingOptions):
         if self.batch_size < self.devices:
             raise UserError(
                 f"batch_size {self.batch_size} is too small for {self.devices} processes; give each a sample"
+            )
+
+    def _check_method(self) -> None:
+        entry = METHODS[self.method]
+        if entry.evaluates:
+            raise UserError(
+                f"{self.method} is a way to evaluate a run of {entry.evaluates}, without a training of its own; "
+                f"train with --method {entry.evaluates}, then balpoe evaluate RUN --prior uniform"
+            )
+        checked_settings(self.method, self.method_settings)
+        if self.lambdas and not entry.takes_lambdas:
+            raise UserError(f"the experts of {self.method} have no lambdas; leave them out, or choose method balpoe")
+        if self.num_experts > 1 and entry.num_experts == 1:
+            raise UserError(
+                f"{self.method} has one expert, but num_experts is {self.num_experts}; leave it out, "
+                "or choose a method of several, such as balpoe"
             )
 
     @property
@@ -188,10 +202,10 @@ class Recipe(TrainingOptions):
         """What people call the method: BalPoE by its lambdas, which make cross-entropy and logit adjustment, too.
 
         >>> Recipe().title, Recipe(lambdas=(1,)).title, Recipe(lambdas=(0, 0)).title, Recipe(method="sade").title
-        ('BalPoE', 'cross-entropy', 'logit adjustment, 2 experts', 'sade')
+        ('BalPoE', 'cross-entropy', 'logit adjustment, 2 experts', 'SADE')
         """
         if self.method != "balpoe":
-            return self.method
+            return METHODS[self.method].title or self.method
         same = self.expert_lambdas[0] if len(set(self.expert_lambdas)) == 1 else None
         name = {1: "cross-entropy", 0: "logit adjustment"}.get(same, "BalPoE")  # type: ignore[call-overload]
         return name if name == "BalPoE" or self.experts == 1 else f"{name}, {self.experts} experts"
@@ -246,10 +260,16 @@ FOR_FEATURES = ("mlp", "head")
 def updated(recipe: Recipe, changes: Mapping[str, Any]) -> Recipe:
     """Return a recipe with some fields changed; an unknown field names the nearest one.
 
+    Another method brings what its paper prescribes, unless `changes` says otherwise.
+
     >>> updated(Recipe(), {"epochs": 20}).epochs
     20
+    >>> updated(Recipe(mixup_alpha=0.4), {"method": "ldam-drw"}).mixup_alpha
+    0.0
     """
     changes = current_recipe(changes)
+    if (method := changes.get("method", recipe.method)) != recipe.method:
+        changes = {**_brought_by(method), **changes}
     for owner in ("method", "optimizer"):  # settings of another one are not its own
         if changes.get(owner, getattr(recipe, owner)) != getattr(recipe, owner):
             changes.setdefault(f"{owner}_settings", {})
@@ -259,6 +279,16 @@ def updated(recipe: Recipe, changes: Mapping[str, Any]) -> Recipe:
         if name not in FIELDS:
             raise unknown_name("field", name, FIELDS)
     return dataclasses.replace(recipe, **changes)
+
+
+def _brought_by(method: Any) -> dict[str, Any]:
+    """The fields that come with a method: what it prescribes, and no lambdas or experts of another one."""
+    if not isinstance(method, str) or method not in METHODS:
+        return {}  # and is refused
+    entry = METHODS[method]
+    lambdas = {} if entry.takes_lambdas else {"lambdas": ()}
+    experts = {} if entry.num_experts > 1 else {"num_experts": 0}
+    return {**lambdas, **experts, **entry.prescribes}
 
 
 def toml_values(text: str) -> dict[str, Any]:

@@ -6,9 +6,8 @@ import zlib
 from pathlib import Path
 from typing import Any
 
-from balpoe.baselines.catalogue import METHODS
 from balpoe.errors import UserError
-from balpoe.experiments.recipe import FIELDS, Recipe
+from balpoe.experiments.recipe import FIELDS, Recipe, updated
 from balpoe.experiments.run_folder import Run
 from balpoe.training.settings import OPTIMIZERS
 
@@ -78,15 +77,18 @@ def differences(recipe: Recipe, reference: Recipe) -> dict[str, Any]:
     >>> differences(Recipe(epochs=40, seed=3), Recipe())
     {'epochs': 40}
     """
+    if recipe.method != reference.method:  # what comes with a method goes without saying
+        found = {"method": recipe.method, **differences(recipe, updated(reference, {"method": recipe.method}))}
+        return {name: found[name] for name in (*FIELDS, *found) if name in found}  # in the usual order
     ours, theirs = recipe.identity(), reference.identity()
     changed = [name for name in FIELDS if name in ours and name != "seed" and ours[name] != theirs[name]]
     if "lambdas" in changed and "num_experts" in changed:
         changed.remove("num_experts")  # the lambdas say it
     values = {name: ours[name] for name in changed if not isinstance(ours[name], dict)}
-    for table, known in (("method", METHODS[recipe.method].settings), ("optimizer", OPTIMIZERS[recipe.optimizer])):
-        usual = {name: item.default for name, item in known.items()}
-        before = usual if table in changed else theirs[f"{table}_settings"]
-        values |= {name: value for name, value in ours[f"{table}_settings"].items() if value != before[name]}
+    usual = {name: item.default for name, item in OPTIMIZERS[recipe.optimizer].items()}
+    before = usual if "optimizer" in changed else theirs["optimizer_settings"]
+    for table, known in (("method_settings", theirs["method_settings"]), ("optimizer_settings", before)):
+        values |= {name: value for name, value in ours[table].items() if value != known[name]}
     return values
 
 
