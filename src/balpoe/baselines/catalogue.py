@@ -143,6 +143,21 @@ METHODS = {
             ),
         },
     ),
+    "mislas": Entry(
+        "balpoe.baselines.mislas",
+        "mixup, then the classifier anew with balanced classes and label-aware smoothing",
+        title="MiSLAS",
+        paper="Zhong et al. 2021",
+        settings={
+            "smoothing_frequent": setting(0.4, "smoothing of the most frequent class", at_least=0, below=1),
+            "smoothing_rare": setting(0.1, "smoothing of the rarest class", at_least=0, below=1),
+            "classifier_lr_factor": setting(
+                0.2, "rate of the classifier in the second stage, as a factor of lr", above=0, at_most=1e6
+            ),
+            "shift_statistics": setting(True, "whether batch normalisation follows the balanced batches"),
+        },
+        prescribes={"mixup_alpha": 1.0, "cutmix_probability": 0.0, "choose_mixup": False},
+    ),
     "sade": Entry(
         "balpoe.baselines.sade",
         "the loss of SADE: as BalPoE, but the last expert is made for the reversed prior",

@@ -1,14 +1,15 @@
 """What a method is: everything by which one way of training on a long tail differs from plain cross-entropy."""
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from torch import Tensor
 
 from balpoe.data.loading.epoch_plan import Mixing
+from balpoe.networks.experts import ExpertNetwork
 
-__all__ = ["Method", "MethodInputs", "MethodLoss"]
+__all__ = ["Method", "MethodInputs", "MethodLoss", "Stage"]
 
 
 @dataclass(frozen=True)
@@ -46,12 +47,39 @@ class MethodLoss(Protocol):
         ...
 
 
+@dataclass(frozen=True)
+class Stage:
+    """A further training of the network that the one before has trained, with the rate falling along a cosine."""
+
+    name: str
+    """Name of its folder below that of the run."""
+    loss: MethodLoss
+    trains: tuple[str, ...]
+    """Beginnings of the names of the parameters that are trained; the others stay as they are."""
+    epochs: float = 0.05
+    """Number of epochs, as a part of those of the first training; at least one."""
+    class_balanced: bool = True
+    """Whether classes are drawn alike."""
+    keeps_statistics: bool = False
+    """Whether batch normalisation keeps its statistics instead of taking those of this stage's batches."""
+    lr_factors: Mapping[str, float] = field(default_factory=dict)
+    """Factors of the learning rate by beginning of a parameter's name."""
+
+
 def _train_prior(inputs: MethodInputs, **settings: object) -> Tensor:
     return inputs.train_prior
 
 
 def _as_the_recipe_says(**settings: object) -> Mixing | None:
     return None
+
+
+def _no_stages(inputs: MethodInputs, **settings: object) -> Sequence[Stage]:
+    return ()
+
+
+def _nothing_added(network: ExpertNetwork) -> None:
+    pass
 
 
 @dataclass(frozen=True)
@@ -73,3 +101,7 @@ class Method:
     None where they are no posterior, and cannot be adjusted to another prior."""
     mixing: Callable[..., Mixing | None] = _as_the_recipe_says
     """mixing(**settings): the method's own mixing; None for mixup and CutMix as the recipe has them."""
+    stages: Callable[..., Sequence[Stage]] = _no_stages
+    """stages(inputs, **settings): what is trained after the first training."""
+    extend: Callable[[ExpertNetwork], None] = _nothing_added
+    """extend(network): adds the parameters that this method's network has beside everybody's."""

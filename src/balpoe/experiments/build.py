@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from balpoe.baselines.catalogue import checked_settings, load_method
-from balpoe.baselines.method import MethodInputs, MethodLoss
+from balpoe.baselines.method import MethodInputs, MethodLoss, Stage
 from balpoe.data.augment.operations import AUGMENTATIONS, CROPS_WHILE_DECODING
 from balpoe.data.cifar import CIFAR_PREPROCESSING
 from balpoe.data.dataset import Dataset, Preprocessing
@@ -83,6 +83,8 @@ class Assembly:
     lambdas: Tensor | None
     source_prior: Tensor | None
     settings: FitSettings
+    stages: tuple[Stage, ...] = ()
+    """What is trained after the first training."""
 
 
 def assemble(recipe: Recipe, progress: bool = False) -> Assembly:
@@ -106,15 +108,18 @@ def assemble(recipe: Recipe, progress: bool = False) -> Assembly:
     network = trained = build_network(recipe, len(train.class_names), preprocessing.size)
     if recipe.frozen:
         trained, (train, test, held_out) = _on_features(recipe, network, (train, test, held_out), progress)
+    method, own = load_method(recipe.method), checked_settings(recipe.method, recipe.method_settings)
     crop = (ResizedCrop(),) if recipe.augmentation in CROPS_WHILE_DECODING else ()
     settings = recipe.fit_settings(
         schedule=_schedule(recipe),
         augmentation=(*crop, *AUGMENTATIONS[recipe.augmentation]),
-        mixing=load_method(recipe.method).mixing(**checked_settings(recipe.method, recipe.method_settings)),
+        mixing=method.mixing(**own),
     )
+    stages = tuple(method.stages(inputs, **own))
     return Assembly(
-        network, trained, loss, train, test, held_out, groups, preprocessing, train_prior, lambdas, source, settings
-    )
+        network, trained, loss, train, test, held_out, groups, preprocessing, train_prior, lambdas, source, settings,
+        stages,
+    )  # fmt: skip
 
 
 def method_parts(recipe: Recipe, inputs: MethodInputs) -> tuple[MethodLoss, Tensor | None, Tensor | None]:
@@ -250,10 +255,12 @@ def build_network(recipe: Recipe, num_classes: int, size: tuple[int, ...], train
         }  # fmt: skip
     with FIRST_WEIGHTS, torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(recipe.seed)
-        return expert_network(
+        network = expert_network(
             recipe.network, num_classes=num_classes, num_experts=recipe.experts,
             cosine_scale=recipe.cosine_scale, **settings,
         )  # fmt: skip
+    load_method(recipe.method).extend(network)
+    return network
 
 
 def _image_preprocessing(recipe: Recipe, entry: DatasetEntry | None = None) -> Preprocessing:

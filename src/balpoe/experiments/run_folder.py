@@ -188,7 +188,7 @@ def train_run_by_step(
         _write_start(folder, recipe, parts)
         label = f"{recipe.title}, seed {recipe.seed}"
         parts = replace(parts, settings=replace(parts.settings, run=folder, progress=progress, label=label))
-        fit, choice = _fitting(interrupt), Choice.load(folder)
+        fit, choice = _fitting(interrupt, parts.stages), Choice.load(folder)
         if choice is None and is_cross_fitted(recipe, parts):
             choice = yield from choice_by_held_out(recipe, parts, folder, fit)
         if choice is not None:
@@ -199,16 +199,17 @@ def train_run_by_step(
     return run
 
 
-def _fitting(interrupt: Any) -> Any:
+def _fitting(interrupt: Any, stages: Any = ()) -> Any:
     """How a run trains a network, as a generator: at one go, or, for trainings side by side, step by step."""
     from balpoe.training.fit import fit_and_predict, fit_and_predict_by_step
+    from balpoe.training.stages import fit_stages
 
     def fit(network: Any, loss: Any, train: Any, test: Any, settings: Any) -> Generator[Any, None, Any]:
         if interrupt is None:
             return fit_and_predict(network, loss, train, test, settings)[1]
         return (yield from fit_and_predict_by_step(network, loss, train, test, settings, interrupt))[1]
 
-    return fit
+    return functools.partial(fit_stages, fit, stages) if stages else fit
 
 
 def _finish(recipe: Recipe, parts: Any, folder: Path, logits: Any, choice: Any) -> None:

@@ -67,7 +67,7 @@ class ExpertNetwork(nn.Module):
         self.trunk = trunk
         self.branches = nn.ModuleList(branches)
         self.classifier = classifier
-        self.trunk_is_frozen = False
+        self.trunk_is_frozen = self.features_are_frozen = False
 
     @property
     def num_experts(self) -> int:
@@ -123,11 +123,18 @@ class ExpertNetwork(nn.Module):
         self.trunk.requires_grad_(False)
         self.train(self.training)
 
+    def freeze_statistics(self) -> None:
+        """Keep all in front of the classifier as in evaluation: statistics and dropout, also while it is trained."""
+        self.features_are_frozen = True
+        self.train(self.training)
+
     def train(self, mode: bool = True) -> Self:
-        """Switch between training and evaluation, for which a frozen trunk always stays ready."""
+        """Switch between training and evaluation, for which what is frozen always stays ready."""
         super().train(mode)
-        if self.trunk_is_frozen:
+        if self.trunk_is_frozen or self.features_are_frozen:
             self.trunk.eval()
+        if self.features_are_frozen:
+            self.branches.eval()
         return self
 
     def _has_own_features(self, shared: Tensor) -> bool:
@@ -204,13 +211,19 @@ class CosineClassifier(nn.Module):
         self.weight = nn.Parameter(torch.empty(num_experts, num_classes, num_features).uniform_(-1, 1))
         with torch.no_grad():
             self.weight.copy_(F.normalize(self.weight, dim=-1))
+        self.register_parameter("class_scale", None)
+
+    def add_class_scale(self) -> None:
+        """Add a factor for each expert and class, ones at first, which is not trained before somebody asks for it."""
+        self.class_scale = nn.Parameter(torch.ones(self.weight.shape[:2]), requires_grad=False)
 
     def forward(self, features: Tensor) -> Tensor:
         """Return expert logits (batch, experts, classes) of features (batch, experts or 1, features)."""
         with torch.autocast(features.device.type, enabled=False):
             weight = F.normalize(self.weight, dim=-1)
             unit = F.normalize(features.to(weight.dtype), dim=-1).expand(-1, self.num_experts, -1)
-            return self.scale * torch.einsum("bef,ecf->bec", unit, weight)
+            logits = self.scale * torch.einsum("bef,ecf->bec", unit, weight)
+            return logits if self.class_scale is None else logits * self.class_scale
 
     def extra_repr(self) -> str:
         """Return the sizes, for `print(network)`."""

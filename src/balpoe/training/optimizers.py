@@ -50,9 +50,11 @@ def parameter_groups(network: nn.Module, settings: FitSettings) -> Groups:
     depth = {id(each): number for number, block in enumerate(blocks) for each in block}
     in_trunk = set(map(id, network.trunk.parameters())) if isinstance(network, ExpertNetwork) else set()
     groups: dict[tuple[float, float], list[nn.Parameter]] = {}
-    for parameter in network.parameters():
+    for name, parameter in network.named_parameters():
         rate = settings.depth_lr_decay ** (len(blocks) - 1 - depth[id(parameter)])
         rate *= settings.trunk_lr_factor if id(parameter) in in_trunk else 1.0
+        for beginning, factor in settings.lr_factors.items():
+            rate *= factor if name.startswith(beginning) else 1.0
         decayed = settings.decay_norms or parameter.ndim > 1  # scales, shifts and biases are vectors
         groups.setdefault((rate, settings.weight_decay if decayed else 0.0), []).append(parameter)
     return [{"params": several, "rate": rate, "weight_decay": decay} for (rate, decay), several in groups.items()]

@@ -117,6 +117,7 @@ class FitSettings(TrainingOptions):
     augmentation: "tuple[Operation | ResizedCrop, ...]" = ()
     mixing: "Mixing | None" = None
     class_balanced: bool = False
+    lr_factors: "Mapping[str, float]" = dataclasses.field(default_factory=dict)
     run: "Path | None" = setting(None, "folder of the run", group="machine")  # noqa: RUF009 (makes a field)
     progress: bool = setting(True, "a bar on a terminal, plain lines elsewhere", group="machine")
     label: str = setting("", "what the progress calls it; by default the run", group="machine")

@@ -48,6 +48,8 @@ def can_be_fused(network: nn.Module, device: torch.device) -> TypeGuard[ExpertNe
         return False
     if any(map(has_hooks, network.modules())):
         return False
+    if network.features_are_frozen or not all(each.requires_grad for each in network.branches.parameters()):
+        return False
     stem, *others = layers = list(layers_of(network))
     return (
         stem.in_channels <= min(WIDTHS)

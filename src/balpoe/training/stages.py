@@ -1,0 +1,76 @@
+"""Trainings one after the other: a method's further stages, each of the network that the one before has trained."""
+
+from collections.abc import Callable, Generator, Sequence
+from dataclasses import replace
+from typing import Any
+
+from torch import Tensor
+
+from balpoe.baselines.method import Stage
+from balpoe.data.loading.image_files import Samples
+from balpoe.networks.experts import ExpertNetwork
+from balpoe.training.schedules import Cosine
+from balpoe.training.settings import FitSettings
+
+__all__ = ["fit_stages", "stage_settings"]
+
+Fit = Callable[..., Generator[Any, None, Tensor | None]]
+
+
+def fit_stages(
+    fit: Fit,
+    stages: Sequence[Stage],
+    network: ExpertNetwork,
+    loss: Any,
+    train: Samples,
+    test: Samples | None,
+    settings: FitSettings,
+) -> Generator[Any, None, Tensor | None]:
+    """Train a network, then once more for each stage; return the expert logits of the test samples, if there are any.
+
+    Each stage has a folder, and so a checkpoint, of its own: what was interrupted goes on where it stopped.
+
+    Args:
+        fit: How to train, step by step: called as fit(network, loss, train, test, settings).
+        stages: Stages after the first training.
+        network: Network, trained in place.
+        loss: Loss of the first training.
+        train: Training samples.
+        test: Test samples, or None.
+        settings: Settings of the first training.
+    """
+    logits = yield from fit(network, loss, train, None if stages else test, settings)
+    trainable = {name: parameter.requires_grad for name, parameter in network.named_parameters()}
+    for number, stage in enumerate(stages, start=1):
+        for name, parameter in network.named_parameters():
+            parameter.requires_grad_(name.startswith(stage.trains))
+        if stage.keeps_statistics:
+            network.freeze_statistics()
+        last = number == len(stages)
+        logits = yield from fit(network, stage.loss, train, test if last else None, stage_settings(settings, stage))
+    for name, parameter in network.named_parameters():
+        parameter.requires_grad_(trainable[name])
+    return logits
+
+
+def stage_settings(settings: FitSettings, stage: Stage) -> FitSettings:
+    """Return the settings of a stage: those of the first training, without mixing and means of weights.
+
+    Args:
+        settings: Settings of the first training.
+        stage: What to train after it.
+    """
+    return replace(
+        settings,
+        epochs=max(1, round(stage.epochs * settings.epochs)),
+        schedule=Cosine(0),
+        mixup_alpha=0.0,
+        cutmix_probability=0.0,
+        mixing=None,
+        class_balanced=stage.class_balanced,
+        lr_factors=dict(stage.lr_factors),
+        weight_average_fraction=0.0,
+        weight_average_decay=0.0,
+        run=settings.run and settings.run / stage.name,
+        label=f"{settings.label}, {stage.name}",
+    )
