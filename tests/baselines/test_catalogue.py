@@ -31,19 +31,24 @@ def inputs_of(name):
     return MethodInputs(COUNTS, class_prior(COUNTS), lambdas, experts)
 
 
-def capturable(loss, num_experts):
+def views_of(name):
+    return 2 if load_method(name).second_view else 1
+
+
+def capturable(loss, num_experts, views=1):
     """Let a mixed batch through network and loss without values: what reads or branches on one raises."""
     network = nn.Sequential(nn.Linear(6, 4 * num_experts), nn.Unflatten(1, (num_experts, 4)))
     with FakeTensorMode(allow_non_fake_inputs=True) as mode:
         targets = mode.from_tensor(torch.arange(8) % 4)
-        batch = Batch(torch.randn(8, 6), targets, targets.flip(0), torch.rand(()))
+        mixed = (targets.flip(0), torch.rand(())) if views == 1 else ()
+        batch = Batch(torch.randn(8 * views, 6), targets, *mixed)
         _batch_loss(network, loss, batch, torch.rand(())).backward()
 
 
 @pytest.mark.parametrize("name", METHODS)
 def test_a_step_with_this_loss_can_be_captured(name):
     loss = load_method(name).loss(inputs_of(name), **checked_settings(name, {}))
-    capturable(loss, METHODS[name].num_experts)
+    capturable(loss, METHODS[name].num_experts, views_of(name))
 
 
 def test_what_cannot_be_captured_is_noticed():
@@ -69,11 +74,12 @@ def test_one_value_a_sample_averages_to_the_loss(name):
     """Which cross-fitting rests on, for its weights."""
     inputs = inputs_of(name)
     loss = load_method(name).loss(inputs, **checked_settings(name, {}))
-    logits, targets = torch.randn(8, inputs.num_experts, 4), torch.arange(8) % 4
+    views = views_of(name)
+    logits, targets = torch.randn(8 * views, inputs.num_experts, 4), torch.arange(8) % 4
     values = loss(logits, targets, progress=0.3, reduction="none")
     assert values.shape == (8,)
     assert float(values.mean()) == pytest.approx(float(loss(logits, targets, progress=0.3)), rel=1e-6)
-    alone = [float(loss(logits[row, None], targets[row, None], progress=0.3)) for row in range(8)]
+    alone = [float(loss(logits[row::8], targets[row, None], progress=0.3)) for row in range(8)]
     assert values.tolist() == pytest.approx(alone, rel=1e-5)
 
 

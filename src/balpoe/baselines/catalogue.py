@@ -158,6 +158,19 @@ METHODS = {
         },
         prescribes={"mixup_alpha": 1.0, "cutmix_probability": 0.0, "choose_mixup": False},
     ),
+    "mdcs": Entry(
+        "balpoe.baselines.mdcs",
+        "experts of diverse lambdas; each learns from itself, from a weak view of an image to a strong one",
+        num_experts=3,
+        title="MDCS",
+        paper="Zhao et al. 2023",
+        settings={
+            "weight": setting(0.6, "weight of the distillation", at_least=0, at_most=1e6),
+            "temperature": setting(2.0, "temperature of the distillation", above=0, at_most=1e6),
+            "warm_up": setting(0.1, "part of the training over which the weight rises", at_least=0, at_most=1),
+        },
+        prescribes=NO_MIXING,
+    ),
     "sade": Entry(
         "balpoe.baselines.sade",
         "the loss of SADE: as BalPoE, but the last expert is made for the reversed prior",

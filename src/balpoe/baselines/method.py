@@ -101,6 +101,8 @@ class Method:
     None where they are no posterior, and cannot be adjusted to another prior."""
     mixing: Callable[..., Mixing | None] = _as_the_recipe_says
     """mixing(**settings): the method's own mixing; None for mixup and CutMix as the recipe has them."""
+    second_view: str = ""
+    """Augmentation, by its name, that makes a second view of each image for the loss; empty for one view."""
     stages: Callable[..., Sequence[Stage]] = _no_stages
     """stages(inputs, **settings): what is trained after the first training."""
     extend: Callable[[ExpertNetwork], None] = _nothing_added

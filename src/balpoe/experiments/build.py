@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from balpoe.baselines.catalogue import checked_settings, load_method
-from balpoe.baselines.method import MethodInputs, MethodLoss, Stage
+from balpoe.baselines.method import Method, MethodInputs, MethodLoss, Stage
 from balpoe.data.augment.operations import AUGMENTATIONS, CROPS_WHILE_DECODING
 from balpoe.data.cifar import CIFAR_PREPROCESSING
 from balpoe.data.dataset import Dataset, Preprocessing
@@ -109,10 +109,12 @@ def assemble(recipe: Recipe, progress: bool = False) -> Assembly:
     if recipe.frozen:
         trained, (train, test, held_out) = _on_features(recipe, network, (train, test, held_out), progress)
     method, own = load_method(recipe.method), checked_settings(recipe.method, recipe.method_settings)
+    _check_fit(recipe, method, own, train)
     crop = (ResizedCrop(),) if recipe.augmentation in CROPS_WHILE_DECODING else ()
     settings = recipe.fit_settings(
         schedule=_schedule(recipe),
         augmentation=(*crop, *AUGMENTATIONS[recipe.augmentation]),
+        second_view=AUGMENTATIONS[method.second_view] if method.second_view else None,
         mixing=method.mixing(**own),
     )
     stages = tuple(method.stages(inputs, **own))
@@ -120,6 +122,22 @@ def assemble(recipe: Recipe, progress: bool = False) -> Assembly:
         network, trained, loss, train, test, held_out, groups, preprocessing, train_prior, lambdas, source, settings,
         stages,
     )  # fmt: skip
+
+
+def _check_fit(recipe: Recipe, method: Method, settings: dict[str, Any], train: Samples) -> None:
+    """Refuse a method that these samples have no use for, before anything is trained."""
+    images = len(train.preprocessing.size) == 3
+    mixing = method.mixing(**settings)
+    if method.second_view and not images:
+        raise UserError(
+            f"{recipe.method} compares two views of an image, which features do not have; choose another method"
+            + (", or add --no-frozen" if recipe.frozen else "")
+        )
+    if mixing is not None and mixing.cuts and not images:
+        raise UserError(
+            f"{recipe.method} pastes parts of images, which features do not have; choose another method"
+            + (", or add --no-frozen" if recipe.frozen else "")
+        )
 
 
 def method_parts(recipe: Recipe, inputs: MethodInputs) -> tuple[MethodLoss, Tensor | None, Tensor | None]:

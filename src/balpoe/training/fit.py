@@ -51,7 +51,8 @@ def fit(
     clip_gradients: float = 0.0,
     weight_average_fraction: float = 0.0, weight_average_decay: float = 0.0,
     mixup_alpha: float = 0.4, cutmix_probability: float = 0.0, mixing: Mixing | None = None,
-    augmentation: Sequence[Operation | ResizedCrop] = (), class_balanced: bool = False,
+    augmentation: Sequence[Operation | ResizedCrop] = (), second_view: Sequence[Operation] | None = None,
+    class_balanced: bool = False,
     sync_batchnorm: bool = False, seed: int = 0, run: str | Path | None = None, checkpoint_seconds: float = 5.0,
     device: str = "auto", devices: int = 1, num_nodes: int = 1, workers: int = -1, precision: str = "auto",
     step: str = "auto", track: Sequence[str] = (), progress: bool = True,
@@ -88,6 +89,8 @@ def fit(
         cutmix_probability: Part of the batches that gets CutMix instead of mixup.
         mixing: A method's own mixing, such as `balpoe.baselines.remix.Remix`; mixup_alpha is then 0.
         augmentation: Operations of `balpoe.data.augment`, applied in order, anew in each epoch.
+        second_view: Operations that make a second view of each image, for losses that compare the two: expert logits
+            are then (2 * batch, experts, classes), those of the second views behind the first; None for one view.
         class_balanced: Whether samples are drawn so that all classes come equally often, instead of each once.
         sync_batchnorm: Statistics of batch normalisation over all GPUs together, instead of each one's own.
         seed: Seed of order, augmentation and mixing. (The network's first weights are the caller's.)
@@ -117,8 +120,9 @@ def fit(
         decay_norms=decay_norms, trunk_lr_factor=trunk_lr_factor, depth_lr_decay=depth_lr_decay,
         lr_factors=dict(lr_factors), clip_gradients=clip_gradients, weight_average_fraction=weight_average_fraction,
         weight_average_decay=weight_average_decay, mixup_alpha=mixup_alpha, cutmix_probability=cutmix_probability,
-        mixing=mixing, augmentation=tuple(augmentation), class_balanced=class_balanced, sync_batchnorm=sync_batchnorm,
-        seed=seed,
+        mixing=mixing, augmentation=tuple(augmentation),
+        second_view=None if second_view is None else tuple(second_view), class_balanced=class_balanced,
+        sync_batchnorm=sync_batchnorm, seed=seed,
         run=None if run is None else Path(run), checkpoint_seconds=checkpoint_seconds, device=device, devices=devices,
         num_nodes=num_nodes, workers=workers, precision=precision, step=step, track=tuple(track), progress=progress,
     )  # fmt: skip

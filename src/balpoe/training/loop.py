@@ -45,7 +45,9 @@ class Trainer:
             synchronised(network)
         network.train()  # one that was loaded is ready for evaluation
         self.fabric, self.network, self.settings, self.folder = fabric, network, settings, settings.run
-        self.data = batch_source(train, fabric.device, settings.augmentation, settings.seed, settings.workers)
+        self.data = batch_source(
+            train, fabric.device, settings.augmentation, settings.seed, settings.workers, settings.second_view
+        )
         self.num_samples, self.targets = len(train), train.targets
         self.optimizer = make_optimizer(network, settings, fabric.device)
         self.mean: list[Tensor] = []  # of the weights, until the network has it

@@ -115,6 +115,7 @@ class FitSettings(TrainingOptions):
 
     schedule: "Schedule" = PAPER_SCHEDULE
     augmentation: "tuple[Operation | ResizedCrop, ...]" = ()
+    second_view: "tuple[Operation, ...] | None" = None
     mixing: "Mixing | None" = None
     class_balanced: bool = False
     lr_factors: "Mapping[str, float]" = dataclasses.field(default_factory=dict)
@@ -126,6 +127,8 @@ class FitSettings(TrainingOptions):
         super().__post_init__()
         object.__setattr__(self, "augmentation", tuple(self.augmentation))
         object.__setattr__(self, "run", None if self.run is None else Path(self.run))
+        if self.second_view is not None and (self.mixing or self.mixup_alpha or self.cutmix_probability):
+            raise UserError("two views of each image are not mixed; set mixup_alpha and cutmix_probability to 0")
         if self.mixing is not None and (self.mixup_alpha or self.cutmix_probability):
             raise UserError("the method has its own mixing; set mixup_alpha and cutmix_probability to 0")
 

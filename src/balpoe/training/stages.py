@@ -67,6 +67,7 @@ def stage_settings(settings: FitSettings, stage: Stage) -> FitSettings:
         mixup_alpha=0.0,
         cutmix_probability=0.0,
         mixing=None,
+        second_view=None,
         class_balanced=stage.class_balanced,
         lr_factors=dict(stage.lr_factors),
         weight_average_fraction=0.0,

@@ -11,7 +11,7 @@ from balpoe.data.dataset import Dataset
 from balpoe.data.loading.epoch_plan import BatchPlan, EpochPlan, rng
 from balpoe.data.transfer import to_device
 
-__all__ = ["Batch", "ResidentData"]
+__all__ = ["Batch", "ResidentData", "stacked"]
 
 SAMPLES_AT_ONCE = 4096  # samples normalised and mixed at once: few calls, and memory for floats of no more than these
 
@@ -20,6 +20,7 @@ class Batch(NamedTuple):
     """One process's part of a batch, ready for the network; what is None is so for all batches of a training."""
 
     images: Tensor
+    """Samples, (batch, ...); with a second view of each, (2 * batch, ...), the second ones behind the first."""
     targets: Tensor
     partner_targets: Tensor | None = None
     """Labels of what was mixed into each sample."""
@@ -38,6 +39,11 @@ class Batch(NamedTuple):
         return Batch(self.images.clone(), self.targets.clone(), other, weight, self.part)
 
 
+def stacked(views: Sequence[Tensor], layout: torch.memory_format) -> Tensor:
+    """Return the views of a batch's samples, one behind the other."""
+    return views[0] if len(views) == 1 else torch.cat(list(views)).contiguous(memory_format=layout)
+
+
 class ResidentData:
     """Training data on the device, as uint8 or float32.
 
@@ -46,27 +52,37 @@ class ResidentData:
         device: Device that holds them.
         augmentation: Operations applied in order to all samples, anew in each epoch.
         seed: Seed of the run.
+        second_view: Operations that make a second view of each sample; None for one view.
     """
 
-    def __init__(self, data: Dataset, device: torch.device, augmentation: Sequence[Operation], seed: int) -> None:
+    def __init__(
+        self,
+        data: Dataset,
+        device: torch.device,
+        augmentation: Sequence[Operation],
+        seed: int,
+        second_view: Sequence[Operation] | None = None,
+    ) -> None:
         self.images, self.targets, self.device = data.images.to(device), data.targets.to(device), device
         self.preprocessing = data.preprocessing
-        self.augmentation, self.seed = augmentation, seed
+        self.augmentation, self.seed, self.second_view = augmentation, seed, second_view
         # What convolutions on a GPU want; a CPU's are faster without.
         images = device.type == "cuda" and data.images.ndim == 4
         self.layout = torch.channels_last if images else torch.contiguous_format
 
     def batches(self, plan: EpochPlan, epoch: int, *, first: int = 0, rank: int = 0, world: int = 1) -> Iterator[Batch]:
         """Yield this process's part, every `world`-th row from `rank`, of the batches from number `first` on."""
-        images = self.images
+        images = second = self.images
         for operation in self.augmentation:
             images = operation(images, rng(self.seed, epoch, type(operation).__name__))
+        for operation in self.second_view or ():
+            second = operation(second, rng(self.seed, epoch, f"second {type(operation).__name__}"))
         per_block = max(1, SAMPLES_AT_ONCE // (plan.batches[0].stop - plan.batches[0].start))
         for begin in range(first, len(plan.batches), per_block):
-            yield from self._block(images, plan, plan.batches[begin : begin + per_block], rank, world)
+            yield from self._block(images, second, plan, plan.batches[begin : begin + per_block], rank, world)
 
     def _block(
-        self, images: Tensor, plan: EpochPlan, batches: Sequence[BatchPlan], rank: int, world: int
+        self, images: Tensor, second: Tensor, plan: EpochPlan, batches: Sequence[BatchPlan], rank: int, world: int
     ) -> Iterator[Batch]:
         parts = [torch.arange(batch.start + rank, batch.stop, world) for batch in batches]
         sizes = [len(part) for part in parts]
@@ -80,8 +96,10 @@ class ResidentData:
             inputs = torch.lerp(self.preprocessing.normalise(images[partners]), inputs, shares)
             mixed = list(zip(self.targets[partners].split(sizes), weights, strict=True))
         inputs = inputs.contiguous(memory_format=self.layout)
-        for batch, x, y, (other, weight) in zip(batches, inputs.split(sizes), targets.split(sizes), mixed, strict=True):
-            yield Batch(x, y, other, weight, len(y) / (batch.stop - batch.start))
+        views = [inputs] if self.second_view is None else [inputs, self.preprocessing.normalise(second[rows])]
+        samples = zip(*(view.split(sizes) for view in views), strict=True)
+        for batch, x, y, (other, weight) in zip(batches, samples, targets.split(sizes), mixed, strict=True):
+            yield Batch(stacked(x, self.layout), y, other, weight, len(y) / (batch.stop - batch.start))
 
     def _shares(
         self, plan: EpochPlan, batches: Sequence[BatchPlan], sizes: list[int], rank: int, world: int

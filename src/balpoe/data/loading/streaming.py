@@ -15,7 +15,7 @@ from balpoe.data.augment.operations import Operation
 from balpoe.data.loading.decode import ResizedCrop
 from balpoe.data.loading.epoch_plan import BatchPlan, EpochPlan, rng
 from balpoe.data.loading.image_files import ImageLoader, PictureFiles, Samples
-from balpoe.data.loading.in_memory import Batch, ResidentData
+from balpoe.data.loading.in_memory import Batch, ResidentData, stacked
 from balpoe.data.transfer import to_device
 from balpoe.errors import UserError
 
@@ -28,6 +28,7 @@ def batch_source(
     augmentation: Sequence[Operation | ResizedCrop],
     seed: int,
     workers: int = -1,
+    second_view: Sequence[Operation] | None = None,
 ) -> "ResidentData | StreamedData":
     """Return what cuts a data set into batches: held on the device, or streamed to it.
 
@@ -37,14 +38,15 @@ def batch_source(
         augmentation: Operations applied in order, anew in each epoch; a `ResizedCrop` comes first, and for files alone.
         seed: Seed of the run.
         workers: Number of processes that decode files.
+        second_view: Operations that make a second view of each image; None for one view.
     """
     crops = [operation for operation in augmentation if isinstance(operation, ResizedCrop)]
     operations = [operation for operation in augmentation if not isinstance(operation, ResizedCrop)]
     if isinstance(data, PictureFiles):
-        return StreamedData(data, device, crops[0] if crops else None, operations, seed, workers)
+        return StreamedData(data, device, crops[0] if crops else None, operations, seed, workers, second_view)
     if crops:
         raise UserError("images held in memory cannot be cropped while they are decoded; use --augmentation crop-flip")
-    return ResidentData(data, device, operations, seed)
+    return ResidentData(data, device, operations, seed, second_view)
 
 
 class StreamedData:
@@ -57,6 +59,7 @@ class StreamedData:
         augmentation: Operations applied to each batch on the device.
         seed: Seed of the run.
         workers: Number of processes that decode.
+        second_view: Operations that make a second view of each image; None for one view.
     """
 
     def __init__(
@@ -67,9 +70,10 @@ class StreamedData:
         augmentation: Sequence[Operation],
         seed: int,
         workers: int = -1,
+        second_view: Sequence[Operation] | None = None,
     ) -> None:
         self.targets, self.preprocessing, self.device = data.targets, data.preprocessing, device
-        self.augmentation, self.seed = augmentation, seed
+        self.augmentation, self.seed, self.second_view = augmentation, seed, second_view
         self.on_gpu = device.type == "cuda"
         self.loader = ImageLoader(data, crop, seed, workers, pin=self.on_gpu)
 
@@ -78,8 +82,11 @@ class StreamedData:
         # Drawn for all images, whatever the batches: what happens to an image does not depend on its neighbours.
         size = self.preprocessing.size[-2:]
         draws = [
-            operation.draw(len(self.targets), size, rng(self.seed, epoch, type(operation).__name__))
-            for operation in self.augmentation
+            [
+                operation.draw(len(self.targets), size, rng(self.seed, epoch, f"{view}{type(operation).__name__}"))
+                for operation in operations
+            ]
+            for view, operations in (("", self.augmentation), ("second ", self.second_view or ()))
         ]
         batches = plan.batches[first:]
         parts = [_rows(plan, batch, rank, world) for batch in batches]
@@ -93,14 +100,16 @@ class StreamedData:
         batch: BatchPlan,
         rows: Tensor,
         images: Tensor,
-        draws: Sequence[tuple[np.ndarray, ...]],
+        draws: Sequence[Sequence[tuple[np.ndarray, ...]]],
         rank: int,
         world: int,
     ) -> Batch:
         images = images.to(self.device, non_blocking=True)
-        for operation, drawn in zip(self.augmentation, draws, strict=True):
-            images = operation.apply(images, *(values[..., rows.numpy()] for values in drawn))
-        inputs, targets = self.preprocessing.normalise(images), to_device(self.targets[rows], self.device)
+        views = [_varied(images, self.augmentation, draws[0], rows)]
+        if self.second_view is not None:
+            views.append(_varied(images, self.second_view, draws[1], rows))
+        inputs, *second = [self.preprocessing.normalise(view) for view in views]
+        targets = to_device(self.targets[rows], self.device)
         others = weight = None
         if plan.mixes:
             own = len(range(batch.start + rank, batch.stop, world))
@@ -109,9 +118,8 @@ class StreamedData:
             mates, others = inputs[partners], targets[partners]
             inputs, targets = torch.lerp(mates, inputs[:own], share), targets[:own]
         layout = torch.channels_last if self.on_gpu else torch.contiguous_format
-        return Batch(
-            inputs.contiguous(memory_format=layout), targets, others, weight, len(targets) / (batch.stop - batch.start)
-        )
+        inputs = stacked([inputs.contiguous(memory_format=layout), *second], layout)
+        return Batch(inputs, targets, others, weight, len(targets) / (batch.stop - batch.start))
 
     def _share(self, plan: EpochPlan, batch: BatchPlan, rank: int, world: int) -> tuple[Tensor, Tensor]:
         """What the rows keep of themselves, and the weight of their labels."""
@@ -121,6 +129,15 @@ class StreamedData:
             return images.view(-1, *[1] * len(size)), labels
         share = to_device(batch.share(size, plan.cuts), self.device)
         return share, share.mean()
+
+
+def _varied(
+    images: Tensor, operations: Sequence[Operation], draws: Sequence[tuple[np.ndarray, ...]], rows: Tensor
+) -> Tensor:
+    """Images of some rows, each changed by its own draws."""
+    for operation, drawn in zip(operations, draws, strict=True):
+        images = operation.apply(images, *(values[..., rows.numpy()] for values in drawn))
+    return images
 
 
 def _rows(plan: EpochPlan, batch: BatchPlan, rank: int, world: int) -> Tensor:
