@@ -14,8 +14,11 @@ def made_batch(experts, samples=11):
     return SCALE * cosines, torch.randint(len(COUNTS), (samples,), generator=generator)
 
 
-def agrees(loss, by_sample, experts, progress=None, rel=1e-9):
-    """Check a loss against `by_sample(rows, label)`, a slow loop in plain Python: values, mean and gradients."""
+def agrees(loss, by_sample, experts, progress=None, rel=1e-9, gradients=True):
+    """Check a loss against `by_sample(rows, label)`, a slow loop in plain Python: values and mean.
+
+    Gradients are compared with differences of values, unless part of the loss is held fixed in them.
+    """
     logits, labels = made_batch(experts)
     values = loss(logits, labels, progress=progress, reduction="none")
     expected = [by_sample(rows, label) for rows, label in zip(logits.tolist(), labels.tolist(), strict=True)]
@@ -23,7 +26,7 @@ def agrees(loss, by_sample, experts, progress=None, rel=1e-9):
     assert values.tolist() == pytest.approx(expected, rel=rel)
     mean = loss(logits, labels, progress=progress)
     assert float(mean) == pytest.approx(sum(expected) / len(expected), rel=rel)
-    assert torch.autograd.gradcheck(
+    assert not gradients or torch.autograd.gradcheck(
         lambda each: loss(each, labels[:2], progress=progress), logits[:2].clone().requires_grad_()
     )
 

@@ -23,6 +23,7 @@ from balpoe.training.step import _batch_loss
 
 pytestmark = pytest.mark.filterwarnings("ignore:lambdas average to")  # SADE's do not average to zero
 COUNTS = torch.tensor([500, 100, 20, 5])
+OF_A_BATCH = ("lade", "tlc")  # a sample's value depends on the others in the batch
 
 
 def inputs_of(name):
@@ -79,6 +80,8 @@ def test_one_value_a_sample_averages_to_the_loss(name):
     values = loss(logits, targets, progress=0.3, reduction="none")
     assert values.shape == (8,)
     assert float(values.mean()) == pytest.approx(float(loss(logits, targets, progress=0.3)), rel=1e-6)
+    if name in OF_A_BATCH:
+        return
     alone = [float(loss(logits[row::8], targets[row, None], progress=0.3)) for row in range(8)]
     assert values.tolist() == pytest.approx(alone, rel=1e-5)
 

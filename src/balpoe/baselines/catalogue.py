@@ -46,6 +46,11 @@ BETA = setting(0.9999, "beta of the effective number of samples, by which classe
 DEFERRED = setting(0.8, "part of the training after which classes are weighted", at_least=0, at_most=1)
 LARGEST_MARGIN = setting(0.5, "margin of the rarest class, on the cosine", at_least=0, at_most=2)
 
+MARGINS_AND_WEIGHTS = {"max_margin": LARGEST_MARGIN, "beta": BETA, "reweight_from": DEFERRED}
+TEMPERATURE_FACTOR = setting(
+    0.05, "how much lower the diversity's temperature is for rare classes", at_least=0, at_most=1
+)
+
 METHODS = {
     "cross-entropy": Entry(
         "balpoe.baselines.adjusted:CROSS_ENTROPY",
@@ -102,7 +107,51 @@ METHODS = {
         "a margin that is larger for rare classes; classes weighted towards the end",
         title="LDAM-DRW",
         paper="Cao et al. 2019",
-        settings={"max_margin": LARGEST_MARGIN, "beta": BETA, "reweight_from": DEFERRED},
+        settings=MARGINS_AND_WEIGHTS,
+        prescribes=NO_MIXING,
+    ),
+    "lade": Entry(
+        "balpoe.baselines.lade",
+        "balanced softmax, and a regulariser that makes logits log-ratios of densities",
+        title="LADE",
+        paper="Hong et al. 2021",
+        settings={
+            "strength": setting(0.01, "the regulariser's lambda, of its square", at_least=0, at_most=100),
+            "alpha": setting(0.1, "weight of the regulariser", at_least=0, at_most=100),
+        },
+        prescribes=NO_MIXING,
+    ),
+    "ride": Entry(
+        "balpoe.baselines.ride",
+        "LDAM-DRW for each expert, and a term that drives the experts apart; without its router",
+        num_experts=3,
+        title="RIDE",
+        paper="Wang et al. 2021",
+        settings={
+            "diversity": setting(0.45, "weight of the diversity", at_least=0, at_most=100),
+            "temperature_factor": TEMPERATURE_FACTOR,
+            **MARGINS_AND_WEIGHTS,
+        },
+        prescribes=NO_MIXING,
+    ),
+    "tlc": Entry(
+        "balpoe.baselines.tlc",
+        "evidential experts, of which the later ones learn from samples that are still uncertain",
+        num_experts=3,
+        title="TLC",
+        paper="Li et al. 2022",
+        settings={
+            "threshold": setting(
+                0.54,
+                "share of the largest uncertainty from which on an expert learns from a sample",
+                at_least=0,
+                below=1,
+            ),
+            "evidence": setting(0.015, "weight of evidence for wrong classes, at the end", at_least=0, at_most=100),
+            "diversity": setting(0.01, "weight of the diversity", at_least=0, at_most=100),
+            "temperature_factor": TEMPERATURE_FACTOR,
+            **MARGINS_AND_WEIGHTS,
+        },
         prescribes=NO_MIXING,
     ),
     "remix": Entry(

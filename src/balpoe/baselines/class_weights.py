@@ -42,8 +42,9 @@ def weights_from(start: float, weights: Tensor, progress: Tensor | float | None)
     >>> weights_from(0.8, torch.tensor([0.5, 1.5]), 0.79), weights_from(0.8, torch.tensor([0.5, 1.5]), 0.8)
     (tensor([1., 1.]), tensor([0.5000, 1.5000]))
     """
-    begun = torch.as_tensor(-1.0 if progress is None else progress, device=weights.device) >= start
-    return torch.where(begun, weights, 1.0)
+    if not isinstance(progress, Tensor):
+        progress = torch.full((), -1.0 if progress is None else progress, device=weights.device)
+    return torch.where(progress >= start, weights, 1.0)
 
 
 def hard_labels(targets: Tensor, name: str) -> Tensor:

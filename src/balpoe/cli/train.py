@@ -64,8 +64,13 @@ def _train(arguments: argparse.Namespace) -> None:
         start=recipe if is_user_data(arguments.recipe) else start,  # a folder's first run is called as the folder is
         fixed=bool(name),
         fresh=arguments.fresh,
-        baseline=start.dataset == "own" and not recipe.lambdas if given is None else given,
+        baseline=_wants_baseline(recipe) if given is None else given,
     )
+
+
+def _wants_baseline(recipe: Recipe) -> bool:
+    """Whether cross-entropy is trained beside it: for own data, unless it is just that, or lambdas are asked for."""
+    return recipe.dataset == "own" and not recipe.lambdas and recipe.method != "cross-entropy"
 
 
 def starting_recipe(text: str, as_released: bool) -> tuple[Recipe, str]:

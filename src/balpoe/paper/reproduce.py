@@ -69,7 +69,7 @@ class MissingRun(NamedTuple):
         """
         recipe = self.result.recipe(self.seed)
         samples = SAMPLES.get((recipe.dataset, int(recipe.imbalance_ratio)), 1000)
-        return recipe.epochs * -(-samples // recipe.batch_size) * (2 + len(recipe.expert_lambdas)) // 5
+        return recipe.epochs * -(-samples // recipe.batch_size) * (2 + recipe.experts) // 5
 
     def folder(self, runs: Path) -> Path:
         """Return the folder of the run."""

@@ -186,13 +186,17 @@ def _compared(result: PaperResult, found: list[dict[str, Any]]) -> Iterator[tupl
 
 
 def _accuracies(found: list[dict[str, Any]]) -> dict[str, list[list[float]]]:
-    """For each use of the prior that some records have: their accuracies under the shifted test sets."""
+    """For each use of the prior that some records have: their accuracies under the shifted test sets.
+
+    Records of a method whose scores are no posterior have no adjusted ones.
+    """
     uses = {
         "as trained": [[row["as_trained"] for row in record["evaluation"]["shifted"]] for record in found],
         "adjusted": [[row["adjusted"] for row in record["evaluation"]["shifted"]] for record in found],
         "estimated": [[row["estimated"] for row in record["estimated"]] for record in found if "estimated" in record],
     }
-    return {use: seeds for use, seeds in uses.items() if seeds}
+    whole = {use: [values for values in seeds if None not in values] for use, seeds in uses.items()}
+    return {use: seeds for use, seeds in whole.items() if seeds}
 
 
 def not_reproduced_table(absent: Iterable[NotReproduced]) -> str:

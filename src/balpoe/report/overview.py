@@ -46,7 +46,8 @@ def what_section(subject: Subject) -> Section:
         own = recipe.dataset == "own" and recipe.data_root
         where = f"samples of {PurePath(recipe.data_root).name if own else recipe.dataset}"
         lambdas = ", ".join(f"{value:g}" for value in recipe.expert_lambdas)
-        rows[4:5] = [["experts", f"{predictions.num_experts}, with lambda {lambdas}"], ["network", recipe.network]]
+        experts = f"{predictions.num_experts}, with lambda {lambdas}" if lambdas else f"{predictions.num_experts}"
+        rows[4:5] = [["experts", experts], ["network", recipe.network]]
         rows += [
             ["epochs", f"{recipe.epochs}"],
             ["training time", f"{fmean(run.seconds() for run in subject.runs):,.0f} s"],
