@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from balpoe.baselines.class_weights import effective_number_weights, is_label
+from balpoe.baselines.class_weights import effective_number_weights, equal_shares, is_label
 from balpoe.baselines.method import Method, MethodInputs
 from balpoe.method.ensemble import at_least_float32
 
@@ -58,8 +58,4 @@ def loss(inputs: MethodInputs, gamma: float, beta: float) -> CBFocalLoss:
     return CBFocalLoss(inputs.class_counts, gamma, beta)
 
 
-def no_prior(inputs: MethodInputs, **settings: float) -> None:
-    """Return None: each class has a sigmoid of its own, so that a softmax of the logits is no posterior."""
-
-
-METHOD = Method(loss, source_prior=no_prior)
+METHOD = Method(loss, source_prior=equal_shares)

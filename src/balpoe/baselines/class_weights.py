@@ -3,10 +3,19 @@
 import torch
 from torch import Tensor
 
+from balpoe.baselines.method import MethodInputs
 from balpoe.errors import UserError
 from balpoe.method.priors import class_prior
 
-__all__ = ["at_label", "effective_number_weights", "hard_labels", "is_label", "sample_weights", "weights_from"]
+__all__ = [
+    "at_label",
+    "effective_number_weights",
+    "equal_shares",
+    "hard_labels",
+    "is_label",
+    "sample_weights",
+    "weights_from",
+]
 
 
 def effective_number_weights(class_counts: Tensor, beta: float) -> Tensor:
@@ -34,6 +43,15 @@ def sample_weights(class_counts: Tensor, beta: float) -> Tensor:
     weights = effective_number_weights(counts, beta)
     mean = (weights * counts).sum() / counts.sum()
     return (weights / mean).to(torch.promote_types(class_counts.dtype, torch.float32))
+
+
+def equal_shares(inputs: MethodInputs, **settings: object) -> Tensor:
+    """Return the prior that scores of weighted classes are made for: all alike.
+
+    Only weights alone make a posterior. Margins do not (Menon et al. 2021), nor do sigmoids, so that the scores of
+    these methods come near one by calibration at best; that is what tells how far to trust them.
+    """
+    return torch.full_like(inputs.train_prior, 1 / len(inputs.train_prior))
 
 
 def weights_from(start: float, weights: Tensor, progress: Tensor | float | None) -> Tensor:

@@ -12,10 +12,9 @@ logits are made for equally frequent classes.
 
 import math
 
-import torch
 from torch import Tensor, nn
 
-from balpoe.baselines.class_weights import hard_labels, is_label
+from balpoe.baselines.class_weights import equal_shares, hard_labels, is_label
 from balpoe.baselines.method import Method, MethodInputs
 from balpoe.method.ensemble import at_least_float32
 from balpoe.method.losses import BalPoELoss
@@ -71,7 +70,8 @@ class LADELoss(nn.Module):
         labels, logits = hard_labels(targets, "LADE"), at_least_float32(expert_logits)
         log_prior = self.balanced_softmax.offsets[0].to(logits)  # (1 - lambda) * log P of lambda 0
         regulariser = density_ratio_bound(logits, labels, log_prior, self.strength).mean()
-        return self.balanced_softmax(logits, labels, progress, reduction) + self.alpha * regulariser
+        values: Tensor = self.balanced_softmax(logits, labels, progress, reduction)
+        return values + self.alpha * regulariser
 
 
 def loss(inputs: MethodInputs, strength: float, alpha: float) -> LADELoss:
@@ -79,9 +79,4 @@ def loss(inputs: MethodInputs, strength: float, alpha: float) -> LADELoss:
     return LADELoss(inputs.train_prior, inputs.num_experts, strength, alpha)
 
 
-def uniform_prior(inputs: MethodInputs, **settings: float) -> Tensor:
-    """Return the prior that the logits are made for: every class alike."""
-    return torch.full_like(inputs.train_prior, 1 / len(inputs.train_prior))
-
-
-METHOD = Method(loss, source_prior=uniform_prior)
+METHOD = Method(loss, source_prior=equal_shares)

@@ -13,11 +13,11 @@ here weights are 1 on average over the training set, which comes to the same in 
 import torch
 from torch import Tensor, nn
 
-from balpoe.baselines.class_weights import at_label, hard_labels, is_label, sample_weights, weights_from
+from balpoe.baselines.class_weights import at_label, equal_shares, hard_labels, is_label, sample_weights, weights_from
 from balpoe.baselines.method import Method, MethodInputs
 from balpoe.method.ensemble import at_least_float32
 
-__all__ = ["METHOD", "LDAMLoss", "ldam_margins", "no_prior", "with_margins"]
+__all__ = ["METHOD", "LDAMLoss", "ldam_margins", "with_margins"]
 
 
 def ldam_margins(class_counts: Tensor, max_margin: float = 0.5) -> Tensor:
@@ -84,12 +84,4 @@ def loss(inputs: MethodInputs, max_margin: float, beta: float, reweight_from: fl
     return LDAMLoss(inputs.class_counts, inputs.cosine_scale, max_margin, beta, reweight_from)
 
 
-def no_prior(inputs: MethodInputs, **settings: float) -> None:
-    """Return None: margins of this kind are not Fisher-consistent (Menon et al. 2021), so that there is no posterior.
-
-    The logit of a label must exceed all others by a margin, however sure that label is; what the scores converge to is
-    no posterior of any prior.
-    """
-
-
-METHOD = Method(loss, source_prior=no_prior)
+METHOD = Method(loss, source_prior=equal_shares)

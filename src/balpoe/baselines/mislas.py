@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from balpoe.baselines.adjusted import CROSS_ENTROPY
-from balpoe.baselines.class_weights import at_label, hard_labels
+from balpoe.baselines.class_weights import at_label, equal_shares, hard_labels
 from balpoe.baselines.method import Method, MethodInputs, Stage
 from balpoe.method.ensemble import at_least_float32
 from balpoe.networks.experts import ExpertNetwork
@@ -89,14 +89,9 @@ def stages(
     ]
 
 
-def uniform(inputs: MethodInputs, **settings: float) -> Tensor:
-    """Return equal shares: the classifier is made with classes drawn alike."""
-    return torch.full_like(inputs.train_prior, 1 / len(inputs.train_prior))
-
-
 def extend(network: ExpertNetwork) -> None:
     """Add the factors of the classes, which the second stage trains."""
     network.classifier.add_class_scale()
 
 
-METHOD = Method(CROSS_ENTROPY.loss, source_prior=uniform, stages=stages, extend=extend)
+METHOD = Method(CROSS_ENTROPY.loss, source_prior=equal_shares, stages=stages, extend=extend)

@@ -11,8 +11,8 @@ temperature for each class, T_c ~ g * C * P_c + 1 - g with the largest 1, lower 
 import torch
 from torch import Tensor, nn
 
-from balpoe.baselines.class_weights import at_label, hard_labels, sample_weights, weights_from
-from balpoe.baselines.ldam import ldam_margins, no_prior, with_margins
+from balpoe.baselines.class_weights import at_label, equal_shares, hard_labels, sample_weights, weights_from
+from balpoe.baselines.ldam import ldam_margins, with_margins
 from balpoe.baselines.method import Method, MethodInputs
 from balpoe.method.ensemble import at_least_float32
 
@@ -101,4 +101,4 @@ def loss(inputs: MethodInputs, **settings: float) -> RIDELoss:
     return RIDELoss(inputs.class_counts, inputs.cosine_scale, **settings)
 
 
-METHOD = Method(loss, source_prior=no_prior)  # margins, and experts that are driven apart: no posterior
+METHOD = Method(loss, source_prior=equal_shares)

@@ -20,8 +20,15 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from balpoe.baselines.class_weights import at_label, effective_number_weights, hard_labels, is_label, weights_from
-from balpoe.baselines.ldam import ldam_margins, no_prior, with_margins
+from balpoe.baselines.class_weights import (
+    at_label,
+    effective_number_weights,
+    equal_shares,
+    hard_labels,
+    is_label,
+    weights_from,
+)
+from balpoe.baselines.ldam import ldam_margins, with_margins
 from balpoe.baselines.method import Method, MethodInputs
 from balpoe.baselines.ride import divergence_from_mean, diversity_temperatures
 from balpoe.method.ensemble import at_least_float32
@@ -161,4 +168,4 @@ def loss(inputs: MethodInputs, **settings: float) -> TLCLoss:
     return TLCLoss(inputs.class_counts, inputs.cosine_scale, **settings)
 
 
-METHOD = Method(loss, source_prior=no_prior)  # margins, and later experts see a part of the samples: no posterior
+METHOD = Method(loss, source_prior=equal_shares)

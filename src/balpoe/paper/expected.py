@@ -12,6 +12,7 @@ from balpoe.experiments.presets import preset
 from balpoe.experiments.recipe import Recipe, updated
 
 __all__ = [
+    "ALL_METHODS",
     "ALSO_SHIFTED",
     "OVERVIEW",
     "PAPER_RESULTS",
@@ -43,6 +44,8 @@ class PaperResult:
     """Whether the paper's numbers are those of another row: its recipe computed or read in another way."""
     shifted: "ShiftedAccuracies | None" = None
     """The paper's accuracies on the eleven test distributions; given, the result has a table of these."""
+    quoted: Mapping[str, Number] = field(default_factory=dict)
+    """Numbers of another paper's own recipe that the paper quotes: to be looked at, and not reproduced by this one."""
 
     def recipe(self, seed: int) -> Recipe:
         """Return the recipe to train."""
@@ -138,6 +141,59 @@ STANDARD_100 = (
         {"prior_method": "effective"},
     ),
 )  # fmt: skip
+
+
+def _methods_100() -> PaperTable:
+    """The methods that the paper compares with, in the recipe of `cifar100-lt`: mixup as each prescribes, or both.
+
+    With the paper's numbers of them, which it quotes from papers with other recipes.
+    """
+    rows: dict[str, tuple[str, dict[str, Any], dict[str, Number]]] = {
+        "cb-focal": ("CB-Focal", {}, _scores((39.6, None))),
+        "cb-focal-mixup": ("CB-Focal with mixup", {"mixup_alpha": 0.4}, {}),
+        "ldam-drw": ("LDAM-DRW", {}, _scores((42.0, None))),
+        "ldam-drw-mixup": ("LDAM-DRW with mixup", {"mixup_alpha": 0.4}, {}),
+        "lade": ("LADE", {}, _scores((45.4, None), many=(58.7, None), medium=(45.8, None), few=(29.8, None))),
+        "lade-mixup": ("LADE with mixup", {"mixup_alpha": 0.4}, {}),
+        "remix": ("Remix", {}, _scores((41.9, None), ece=(33.6, None), mce=(51.0, None))),
+        "unimix": ("UniMix + Bayias", {}, _scores((45.5, None), ece=(23.0, None), mce=(37.4, None))),
+        "cmo": ("CMO + balanced softmax", {}, _scores((46.6, None))),
+        "mislas": (
+            "MiSLAS", {},
+            _scores((47.0, None), many=(60.4, None), medium=(49.6, None), few=(26.6, None), ece=(4.8, None)),
+        ),
+        "ride": ("RIDE", {}, _scores((48.0, None), many=(68.1, None), medium=(49.2, None), few=(23.9, None))),
+        "ride-mixup": ("RIDE with mixup", {"mixup_alpha": 0.4}, {}),
+        "tlc": (
+            "TLC", {},
+            _scores((49.0, None), many=(70.9, None), medium=(47.9, None), few=(28.1, None), ece=(22.8, None)),
+        ),
+        "tlc-mixup": ("TLC with mixup", {"mixup_alpha": 0.4}, {}),
+        "mdcs": ("MDCS", {}, {}),
+    }  # fmt: skip
+    return tuple(
+        PaperResult(
+            f"cifar100-lt/{name}", title, "cifar100-lt", {"method": name.removesuffix("-mixup"), **changes},
+            quoted=quoted,
+        )
+        for name, (title, changes, quoted) in rows.items()
+    )  # fmt: skip
+
+
+def _without_rotation() -> PaperTable:
+    """The rotation by 15 degrees is in the released code and not in the paper: what is it worth?"""
+    rows: dict[str, tuple[str, dict[str, Any], int]] = {
+        "cross-entropy": ("cross-entropy", {"lambdas": (1,), "mixup_alpha": 0.0}, 3),
+        "logit-adjusted": ("one logit-adjusted expert with mixup", {"lambdas": (0,)}, 3),
+        "balpoe": ("BalPoE", {}, 5),
+    }
+    return tuple(
+        PaperResult(
+            f"cifar100-lt-crop-flip/{name}", f"{title}, without the rotation", "cifar100-lt",
+            {**changes, "augmentation": "crop-flip"}, seeds,
+        )
+        for name, (title, changes, seeds) in rows.items()
+    )  # fmt: skip
 
 
 ROUNDING = (
@@ -319,6 +375,8 @@ def _ablations() -> Iterator[tuple[str, PaperTable]]:
 # fmt: off
 PAPER_TABLES: dict[str, PaperTable] = {
     "cifar100-lt": STANDARD_100,
+    "methods": _methods_100(),
+    "crop-flip": _without_rotation(),
     "rounding": ROUNDING,
     "cifar100-lt-strong": STRONG_100,
     "cifar100-lt-long": LONG_100,
@@ -369,6 +427,12 @@ OVERVIEW: dict[str, dict[str, PaperResult | None]] = {
 }
 """As the paper's Table 1 has it: methods, data sets, and the result of both, where there is one."""
 
+ALL_METHODS = (
+    *(result for result in STANDARD_100 if not result.as_released and "width" not in result.changes),
+    *PAPER_TABLES["methods"],
+)
+"""Every method on CIFAR-100-LT of ratio 100, in one recipe: a table of its own, sorted."""
+
 ALSO_SHIFTED = {
     "ratio 100, stronger augmentation": PAPER_RESULTS["cifar100-lt-strong/balpoe"],
     "ratio 100, long schedule": PAPER_RESULTS["cifar100-lt-long/balpoe"],
@@ -383,6 +447,7 @@ ALSO_SHIFTED = {
 TABLES_AND_FIGURES: dict[str, tuple[str, ...]] = {
     "table1": (
         "cifar100-lt",
+        "methods",
         "cifar100-lt-strong",
         "cifar100-lt-long",
         "cifar100-lt-50",

@@ -23,12 +23,21 @@ from balpoe.experiments.recipe import updated
 from balpoe.experiments.run_folder import Run, train_run_by_step
 from balpoe.files import InUseError, read_text, write_json, write_text
 from balpoe.method.calibration import fit_scale, to_labels
-from balpoe.paper.expected import ALSO_SHIFTED, OVERVIEW, PAPER_RESULTS, PAPER_TABLES, TABLES_AND_FIGURES, PaperResult
+from balpoe.paper.expected import (
+    ALL_METHODS,
+    ALSO_SHIFTED,
+    OVERVIEW,
+    PAPER_RESULTS,
+    PAPER_TABLES,
+    TABLES_AND_FIGURES,
+    PaperResult,
+)
 from balpoe.paper.figures import write_figures
 from balpoe.paper.not_reproduced import NOT_REPRODUCED
 from balpoe.paper.tables import (
     differences_table,
     measured_records,
+    methods_table,
     not_reproduced_table,
     overview_table,
     paper_table,
@@ -220,6 +229,7 @@ def write_tables(results: Path) -> None:
             if result.shifted and measured_records(result, results):
                 write_text(results / "tables" / f"{name}-shifted.md", shifted_result_table(result, results))
     write_text(results / "tables" / "overview.md", overview_table(OVERVIEW, results))
+    write_text(results / "tables" / "all-methods.md", methods_table(ALL_METHODS, results))
     write_text(results / "tables" / "also-shifted.md", shifted_overview_table(ALSO_SHIFTED, results))
     write_text(results / "tables" / "differences.md", differences_table(PAPER_RESULTS.values(), results))
     write_text(results / "tables" / "welch.md", welch_table(PAPER_RESULTS.values(), results))

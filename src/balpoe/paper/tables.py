@@ -15,6 +15,7 @@ from balpoe.report.console import mean_and_deviation
 __all__ = [
     "differences_table",
     "measured_records",
+    "methods_table",
     "not_reproduced_table",
     "overview_table",
     "paper_table",
@@ -81,6 +82,38 @@ def _ours_and_printed(result: PaperResult, results: Path) -> str:
     ours = [record["evaluation"]["accuracy"] for record in measured_records(result, results)]
     printed = f" ({_printed(result.paper['accuracy'])})" if "accuracy" in result.paper else ""
     return mean_and_deviation(ours, per_cent=True) + printed if ours else "-"
+
+
+def methods_table(methods: PaperTable, results: Path) -> str:
+    """Return every measured method, the most accurate first, with what the paper prints or quotes of it.
+
+    Args:
+        methods: Results to show; those without records are left out.
+        results: Folder of the records.
+    """
+    found = [(result, records) for result in methods if (records := measured_records(result, results))]
+    ranked = sorted(found, key=lambda pair: -fmean(_values(pair[1], "accuracy")))
+    scores = ("accuracy", "many", "medium", "few", "ece", "nll")
+    titles = [METRICS[name].title for name in scores]
+    rows = [["", "seeds", *titles, "forward-50, adjusted", "backward-50, adjusted", "paper", "parameters"]]
+    for result, records in ranked:
+        printed = result.paper.get("accuracy") or result.quoted.get("accuracy")
+        shifted = [[record["evaluation"]["shifted"][place]["adjusted"] for record in records] for place in (0, -1)]
+        rows.append(
+            [
+                result.title,
+                _seeds(result, len(records)),
+                *(mean_and_deviation(_values(records, name), METRICS[name].per_cent) for name in scores),
+                *("-" if None in each else mean_and_deviation(each, per_cent=True) for each in shifted),
+                _printed(printed),
+                f"{records[0]['evaluation']['parameters']:,}",
+            ]
+        )
+    return _markdown(rows)
+
+
+def _values(records: Sequence[dict[str, Any]], name: str) -> list[float]:
+    return [record["evaluation"][name] for record in records]
 
 
 def shifted_result_table(result: PaperResult, results: Path) -> str:
