@@ -71,7 +71,8 @@ class LADELoss(nn.Module):
         labels, logits = hard_labels(targets, "LADE"), at_least_float32(expert_logits)
         log_prior = self.balanced_softmax.offsets[0].to(logits)  # (1 - lambda) * log P of lambda 0
         regulariser = density_ratio_bound(logits, labels, log_prior, self.strength).mean()
-        return self.balanced_softmax(logits, labels, progress, reduction) + self.alpha * regulariser
+        fitted: Tensor = self.balanced_softmax(logits, labels, progress, reduction)
+        return fitted + self.alpha * regulariser
 
 
 def loss(inputs: MethodInputs, strength: float, alpha: float) -> LADELoss:
