@@ -99,7 +99,7 @@ def test_a_light_room_costs_nothing_to_enter(name):
     assert list(imports(SOURCE / name / "__init__.py")) == []
 
 
-ABOUT_SEVERAL_FILES = {"test_imports", "cli/test_stopping", "cli/test_train_own_data"}
+ABOUT_SEVERAL_FILES = {"test_imports", "baselines/test_trainings", "cli/test_stopping", "cli/test_train_own_data"}
 
 
 def test_tests_are_where_the_code_is():

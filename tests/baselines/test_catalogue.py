@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 import torch
@@ -23,6 +24,7 @@ from balpoe.training.step import _batch_loss
 
 pytestmark = pytest.mark.filterwarnings("ignore:lambdas average to")  # SADE's do not average to zero
 COUNTS = torch.tensor([500, 100, 20, 5])
+METHODS_PAGE = Path(__file__).parents[2] / "docs" / "methods.md"
 OF_A_BATCH = ("lade", "tlc")  # a sample's value depends on the others in the batch
 
 
@@ -62,6 +64,15 @@ def test_what_cannot_be_captured_is_noticed():
     for loss in (reads, branches):
         with pytest.raises(DataDependentOutputException):
             capturable(loss, 1)
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_the_page_of_methods_has_a_row_with_every_setting(name):
+    row = next(line for line in METHODS_PAGE.read_text().splitlines() if line.startswith(f"| `{name}` |"))
+    shared = METHODS["ldam-drw"].settings if "those of `ldam-drw`" in row else {}
+    for key, item in METHODS[name].settings.items():
+        assert f"`{key}` {item.default:g}" in row or key in shared
+    assert (METHODS[name].paper or "-") in row
 
 
 @pytest.mark.parametrize("name", METHODS)

@@ -82,3 +82,11 @@ def test_shifted_test_sets_of_several_results(tmp_path):
         "| one, adjusted | 1 of 2 | 70.0 | 50.0 | 50.0 | 56.7 |",
     ]
     assert shifted_overview_table({"none": none}, tmp_path) == "\n"
+
+
+def test_records_without_a_posterior_have_no_adjusted_accuracies(tmp_path):
+    write(tmp_path / "a" / "b", record(0.5, 0.1, [0.6, 0.5, 0.4], [None] * 3))
+    result = PaperResult("a/b", "margins", "cifar100-lt", {}, 1, {})
+    assert shifted_overview_table({"margins": result}, tmp_path).splitlines()[2:] == [
+        "| margins, as trained | 1 | 60.0 | 50.0 | 40.0 | 50.0 |"
+    ]

@@ -4,6 +4,7 @@ import argparse
 import shutil
 import textwrap
 
+from balpoe.baselines.catalogue import METHODS
 from balpoe.cli.flags import Commands
 from balpoe.experiments.presets import PRESETS, preset
 from balpoe.experiments.recipe import FIELDS, recipe_toml
@@ -13,7 +14,7 @@ __all__ = ["add_parser"]
 
 def add_parser(commands: Commands) -> None:
     """Add the command and its flags."""
-    command = commands.add_parser("recipes", help="the presets; one of them printed, ready to edit")
+    command = commands.add_parser("recipes", help="the presets and the methods; one preset printed, ready to edit")
     command.add_argument("name", nargs="?", metavar="NAME", help="a preset")
     command.add_argument("--as-released", action="store_true", help="every value of the released code")
     command.set_defaults(work=_recipes)
@@ -25,8 +26,15 @@ def _recipes(arguments: argparse.Namespace) -> None:
         return
     width = shutil.get_terminal_size((140, 24)).columns
     for name in PRESETS:
-        print(textwrap.fill(f"{name:20}  {_summary(name)}", width, subsequent_indent=" " * 22))
+        _print_line(name, _summary(name), width)
     print("\nbalpoe recipes NAME prints one, ready to edit; balpoe train NAME trains it.")
+    print("\nMethods, for --method:")
+    for name, entry in METHODS.items():
+        _print_line(name, f"{entry.summary} ({entry.paper})" if entry.paper else entry.summary, width)
+
+
+def _print_line(name: str, text: str, width: int) -> None:
+    print(textwrap.fill(f"{name:26}  {text}", width, subsequent_indent=" " * 28))
 
 
 def _print_recipe(name: str, as_released: bool) -> None:

@@ -107,7 +107,9 @@ class Recipe(TrainingOptions):
     )
 
     # Method
-    method: str = setting("balpoe", "how to train on a long tail", choices=METHODS, group="method")
+    method: str = setting(
+        "balpoe", "how to train on a long tail; balpoe recipes explains", choices=METHODS, group="method"
+    )
     method_settings: dict = setting({}, "the method's own settings", group="method")  # noqa: RUF009 (makes a field)
     prior_method: str = setting(
         "empirical", "training prior from the counts", choices=("empirical", "effective"), group="method"

@@ -211,9 +211,10 @@ def _compared(result: PaperResult, found: list[dict[str, Any]]) -> Iterator[tupl
     for name, printed in result.paper.items():
         yield PRINTED_SCORES[name], [record["evaluation"][name] for record in found], printed
     if result.shifted:
-        sets = [row["name"] for row in found[0]["evaluation"]["shifted"]]
-        for use, paper in (("as trained", result.shifted.as_trained), ("adjusted", result.shifted.adjusted)):
-            for name, values, accuracy in zip(sets, zip(*_accuracies(found)[use], strict=True), paper, strict=True):
+        sets, ours = [row["name"] for row in found[0]["evaluation"]["shifted"]], _accuracies(found)
+        theirs = {"as trained": result.shifted.as_trained, "adjusted": result.shifted.adjusted}
+        for use in (use for use in theirs if use in ours):
+            for name, values, accuracy in zip(sets, zip(*ours[use], strict=True), theirs[use], strict=True):
                 if name != "uniform":  # the accuracy above
                     yield f"{name}, {use}", list(values), (accuracy, None)
 
