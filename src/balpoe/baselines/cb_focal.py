@@ -3,7 +3,12 @@
 With z_j = v_j for the label and -v_j for every other class, p_j = sigmoid(z_j), and n_y samples of the label,
 
     loss = w_y * sum_j (1 - p_j)^gamma * -log p_j,        w_y ~ (1 - beta) / (1 - beta^n_y), summing to the classes.
+
+The v_j of C classes are the network's logits less log(C - 1): its cosine classifier has no bias, which in the paper
+begins so that every class has a small probability.
 """
+
+import math
 
 import torch
 from torch import Tensor, nn
@@ -41,6 +46,7 @@ class CBFocalLoss(nn.Module):
     ) -> Tensor:
         """Return the mean over the samples, or with the reduction "none" one value for each, (batch,)."""
         logits = at_least_float32(expert_logits)  # (batch, experts, classes)
+        logits = logits - math.log(max(1, logits.shape[2] - 1))
         right, wrong = _focal(logits, self.gamma), _focal(-logits, self.gamma)
         if_label = self.weights.to(logits) * (wrong.sum(dim=2, keepdim=True) + right - wrong)
         shares = targets[:, None] if targets.ndim == 2 else is_label(targets, logits.shape[2])
