@@ -13,7 +13,7 @@ from balpoe.data.loading.epoch_plan import rng
 from balpoe.errors import UserError
 from balpoe.method.intervals import LEAST_EVIDENCE
 
-__all__ = ["evidence_lack", "some_classes", "split_rows", "wanted_counts", "without_evidence"]
+__all__ = ["evidence_lack", "some_classes", "split_rows", "validation_note", "wanted_counts", "without_evidence"]
 
 CLASSES_NAMED = 100  # that a sentence names
 
@@ -108,6 +108,21 @@ def evidence_lack(test_counts: Tensor, class_names: Sequence[str], *, grouped: b
         f"too few test {'groups' if grouped else 'samples'}, below {LEAST_EVIDENCE}, to say how well a class is "
         f"recognised: {len(classes):,} of {len(class_names):,} ({named})"
     )
+
+
+def validation_note(number: int, what: str, *, tested: bool) -> str:
+    """Return what becomes of a part for validation, as a sentence.
+
+    Args:
+        number: Number of its samples.
+        what: What they are, such as "images".
+        tested: Whether there is a test part beside it.
+
+    >>> validation_note(20, "images", tested=False)
+    'the 20 images for validation serve as the test part'
+    """
+    about = "are in neither training nor test, but calibrate" if tested else "serve as the test part"
+    return f"the {number:,} {what} for validation {about}"
 
 
 def some_classes(texts: Sequence[str]) -> str:
