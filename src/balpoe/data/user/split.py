@@ -56,6 +56,8 @@ def split_rows(
     draw = _draw(units, groups, names, seed)
     held_out = torch.from_numpy(_held_out(units, targets.numpy(), test_fraction, draw)[units])
     if not bool(held_out.any()):
+        if groups is not None and len(set(groups)) == 1 and groups[0]:
+            raise UserError(f"all samples are in one group, {groups[0]!r}; check --group, or give a test part")
         raise UserError(
             "no class has a sample to spare for a test: each has a single one, or most of it in a single group; "
             f"add samples,{'' if groups is None else ' check --group,'} or give a test part"
