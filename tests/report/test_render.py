@@ -90,7 +90,7 @@ def _captions_and_headings_can_be_read(tab, width):
     """A caption ends where the screen does, however wide its table; a heading is no tower of single words."""
     seen = [box for box in boxes(tab, "caption bdi") if box]
     assert seen
-    assert all(0 <= box["x"] and box["x"] + box["width"] <= width for box in seen)
+    assert all(box["x"] >= 0 and box["x"] + box["width"] <= width for box in seen)
     heights = [box["height"] for box in boxes(tab, "thead") if box]
     assert max(heights) <= 110
 

@@ -124,7 +124,8 @@ def _print_measured(
         rows[name] = [e["experts"][expert] for e in evaluations]
     print_scores(out, rows, title=f"{path}: {evaluations[0]['samples']:,} test samples")
     if len(evaluations) == 1:
-        out.print(_intervals(evaluations[0], "test samples" if predictions.groups is None else "groups of test samples"))
+        units = "test samples" if predictions.groups is None else "groups of test samples"
+        out.print(_intervals(evaluations[0], units))
     out.print(shifted_table(evaluations))
     if evaluations[0]["check"] is not None:
         out.print(_checks(["ensemble", *experts], evaluations))
