@@ -73,42 +73,65 @@ def test_in_features(run, tmp_path, monkeypatch, number):
     assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
 
 
-SLOW_FEATURES = """
+SLOWLY = """
 import sys, time
 from balpoe.cli.main import main
+from balpoe.data.loading.streaming import StreamedData
 from balpoe.experiments import cached_features
 from balpoe.networks import ExpertNetwork
 cached_features.FEATURES_AT_ONCE = 2
-quick = ExpertNetwork.features
-def features(network, images):
-    print("block", flush=True)
-    time.sleep(0.2)
-    return quick(network, images)
-ExpertNetwork.features = features
+def slow(quick):
+    def call(*arguments):
+        print("block", flush=True)
+        time.sleep(0.1)
+        return quick(*arguments)
+    return call
+ExpertNetwork.features, StreamedData._batch = slow(ExpertNetwork.features), slow(StreamedData._batch)
 sys.exit(main(sys.argv[1:]))
 """
 
 
-def test_sigterm_to_all_processes_in_features(tmp_path):
-    """As a batch queue sends it: the processes that decode get it, too."""
-    photos = picture_folder(tmp_path / "photos", {"ash": 80, "birch": 20})
-    command = ["train", photos, *TINY, "--workers", "1", "--runs", tmp_path / "runs"]
+def after_sigterm_to_all_processes(command, at):
+    """What a command prints to which, and to whose processes that decode, SIGTERM comes, as a batch queue sends it."""
     process = subprocess.Popen(
-        [sys.executable, "-c", SLOW_FEATURES, *map(str, command)],
+        [sys.executable, "-c", SLOWLY, *map(str, command)],
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
     )  # fmt: skip
     blocks = 0
     for line in process.stdout:
         blocks += line == "block\n"
-        if blocks == 4:
+        if blocks == at:
             break
     os.killpg(process.pid, signal.SIGTERM)
     _, err = process.communicate(timeout=60)
     assert process.returncode == 2, err
+    return sentence(err)
+
+
+def test_sigterm_to_all_processes_in_features(tmp_path):
+    photos = picture_folder(tmp_path / "photos", {"ash": 80, "birch": 20})
+    said = after_sigterm_to_all_processes(["train", photos, *TINY, "--workers", "1", "--runs", tmp_path / "runs"], at=4)
     files = list((tmp_path / "cache" / "features").rglob("*.npz"))
     kept = sum(len(read_archive(path, ("digests", "features"))["digests"]) for path in files)
     assert kept in (6, 8)
-    assert f"stopped in features, {kept} of 100; {GOES_ON}" in sentence(err)
+    assert f"stopped in features, {kept} of 100; {GOES_ON}" in said
+
+
+def test_sigterm_to_all_processes_while_images_stream_into_training(run, tmp_path):
+    photos = picture_folder(tmp_path / "photos", {"ash": 20, "birch": 10})
+    whole = ["--network", "resnet32", "--image-size", "16", "--width", "4", "--split", "2", "--no-frozen", "--weights="]
+    slow = ["--epochs", "3", "--batch-size", "8", "--workers", "1", "--device", "cpu", "--augmentation", "none"]
+    command = ["train", photos, *whole, *slow, "--no-baseline", "--no-calibrate", "--runs", tmp_path / "runs"]
+    said = after_sigterm_to_all_processes(command, at=5)  # epochs have 3 batches; the next one is made in advance
+    assert f"stopped in epoch 2 of 3; {GOES_ON}" in said
+    checkpoint = tmp_path / "runs" / "photos" / "seed-0" / "checkpoint.pt"
+    state = torch.load(checkpoint, weights_only=True)
+    assert state["epoch"] == 1
+    assert 1 <= len(state["losses"]) <= 2
+    code, out, _ = run(*command)
+    assert code == 0
+    assert "continues where it stopped" in out
+    assert torch.load(checkpoint, weights_only=True)["history"][0] == state["history"][0]
 
 
 def test_features_are_written_every_few_seconds(run, tmp_path, monkeypatch):

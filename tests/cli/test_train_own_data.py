@@ -95,7 +95,11 @@ def test_images_in_series_want_a_decision(tmp_path, capsys):
     assert len(run.predictions().groups.unique()) == 3
     said(capsys, ["report", run.folder, "--out", tmp_path / "page.html"])
     assert "Too few test groups, below 4" in (tmp_path / "page.html").read_text(encoding="utf-8")
-    assert "come in 3 groups" in said(capsys, ["evaluate", run.folder / "model.safetensors", "--data-root", root])
+    text = said(capsys, ["evaluate", run.folder / "model.safetensors", "--data-root", root])
+    assert "95 % intervals over the groups of test samples: accuracy " in text
+    assert "come in 3 groups" in text
+    one = said(capsys, ["data", root, "--group", "png"], code=2)
+    assert "all samples are in one group, 'png'; check --group, or give a test part" in one
     text = said(capsys, ["data", root, "--group", r"(.*)_\d+"])
     assert re.search(r"stop +│ +50 │ +10 │ +2 │", text)
     assert "groups" not in said(capsys, ["data", root, "--no-group"]).replace("shot groups", "")

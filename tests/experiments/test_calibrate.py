@@ -73,6 +73,19 @@ def test_the_calibration_is_used_by_all_that_reads_the_run(run):
     assert note.startswith("Calibrated by 240 samples outside of training: mixup alpha ")
 
 
+def test_validation_arrays_of_features_calibrate(tmp_path):
+    random = np.random.default_rng(1)
+    labels = np.tile([0, 1, 2], 30)
+    validation = random.normal(size=(90, 6)) + labels[:, None]
+    path = features(tmp_path / "x.npz", samples=60, X_val=validation, y_val=labels)
+    run = train_run(recipe(path, choose_mixup=False), tmp_path / "run", progress=False)
+    held_out = Predictions.load(run.folder / "predictions" / "held-out")
+    assert held_out.targets.tolist() == labels.tolist()
+    own = balpoe.load(run.folder).expert_logits(torch.from_numpy(validation).float())
+    torch.testing.assert_close(held_out.expert_logits, own)  # of the run's own network, which has not seen them
+    assert run.predictions().calibration == held_out.calibration is not None
+
+
 def test_groups_are_held_out_as_wholes(tmp_path, monkeypatch):
     """Copies of a sample that lie on both sides of a fold would be predicted too well."""
     seen = []

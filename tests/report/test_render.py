@@ -54,6 +54,7 @@ def apart(first, second):
 def test_what_a_reader_sees_and_does(tab):
     width = tab.viewport_size["width"]
     _it_fits(tab, width)
+    _captions_and_headings_can_be_read(tab, width)
     _entries_do_not_collide(tab)
     _search_finds_a_class(tab)
     _a_point_has_a_name(tab, width)
@@ -83,6 +84,15 @@ def _it_fits(tab, width):
     assert "sideways" not in first.locator(".sign").inner_text()
     # A heading of each row stays in sight while the row scrolls.
     assert first.locator("tbody th").first.bounding_box()["x"] >= 0
+
+
+def _captions_and_headings_can_be_read(tab, width):
+    """A caption ends where the screen does, however wide its table; a heading is no tower of single words."""
+    seen = [box for box in boxes(tab, "caption bdi") if box]
+    assert seen
+    assert all(box["x"] >= 0 and box["x"] + box["width"] <= width for box in seen)
+    heights = [box["height"] for box in boxes(tab, "thead") if box]
+    assert max(heights) <= 110
 
 
 def _entries_do_not_collide(tab):

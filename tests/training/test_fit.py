@@ -255,8 +255,13 @@ def test_a_loss_that_is_not_finite_names_the_step_and_keeps_the_last_good_checkp
 
     loss = Diverging(data.class_counts, (1, 0, -1))
     settings = {"epochs": 4, "batch_size": 16, "lr": 0.05, "device": "cpu", "progress": False}
-    with pytest.raises(UserError, match=r"the loss became nan in epoch 3 of 4, step 3 of 5: lower the learning rate"):
+    what = "the loss became nan in epoch 3 of 4, step 3 of 5: lower the learning rate (now 0.05) or check the data"
+    with pytest.raises(UserError) as error:  # there is no checkpoint to be kept
+        fit(mlp(data), loss, data, **settings)
+    assert str(error.value) == what
+    with pytest.raises(UserError) as error:
         fit(network, loss, data, run=tmp_path, checkpoint_seconds=0, **settings)
+    assert str(error.value) == f"{what}; {tmp_path / 'checkpoint.pt'} of an earlier epoch is kept"
     state = load_checkpoint(tmp_path / "checkpoint.pt")
     assert state["epoch"] == 2
     assert all(torch.isfinite(tensor).all() for tensor in state["network"].values())

@@ -94,7 +94,7 @@ def _print_evaluation(
         "" if Path(path).is_file() else "; accuracy of each class, with Wilson's interval: evaluation.json in the run"
     )
     predictions = runs[0].predictions()
-    _print_measured(out, path, evaluations, _expert_names(predictions), where)
+    _print_measured(out, path, evaluations, predictions, where)
     for caveat in (*predictions.caveats, *predictions.about_groups):
         out.print(caveat)
     if pairs is not None:
@@ -116,14 +116,16 @@ def _check_alike(runs: list[Run]) -> None:
 
 
 def _print_measured(
-    out: Console, path: str, evaluations: list[dict[str, Any]], experts: list[str], where: str = ""
+    out: Console, path: str, evaluations: list[dict[str, Any]], predictions: Predictions, where: str = ""
 ) -> None:
+    experts = _expert_names(predictions)
     rows: dict[str, list[dict[str, Any]]] = {"ensemble": evaluations}
     for expert, name in enumerate(experts):
         rows[name] = [e["experts"][expert] for e in evaluations]
     print_scores(out, rows, title=f"{path}: {evaluations[0]['samples']:,} test samples")
     if len(evaluations) == 1:
-        out.print(_intervals(evaluations[0]))
+        units = "test samples" if predictions.groups is None else "groups of test samples"
+        out.print(_intervals(evaluations[0], units))
     out.print(shifted_table(evaluations))
     if evaluations[0]["check"] is not None:
         out.print(_checks(["ensemble", *experts], evaluations))
@@ -140,7 +142,7 @@ def _print_predictions(
 ) -> None:
     """The same for predictions that belong to no run."""
     found = None if baseline is None else compare(predictions, load_predictions(baseline), shot_groups=groups)
-    _print_measured(out, path, [full_evaluation(predictions, groups)], _expert_names(predictions))
+    _print_measured(out, path, [full_evaluation(predictions, groups)], predictions)
     for caveat in (*predictions.caveats, *predictions.about_groups):
         out.print(caveat)
     if found is not None:
@@ -162,9 +164,9 @@ def _evaluation(run: Run, thresholds: tuple[int, ...] | None) -> dict[str, Any]:
     return full_evaluation(run.predictions(), (thresholds[0], thresholds[1]))
 
 
-def _intervals(evaluation: dict[str, Any]) -> str:
+def _intervals(evaluation: dict[str, Any], units: str) -> str:
     parts = [_range(name, *bounds) for name, bounds in evaluation["intervals"].items() if name != "mce"]
-    return "95 % intervals over the test samples: " + ", ".join(parts)
+    return f"95 % intervals over the {units}: " + ", ".join(parts)
 
 
 def _pairs(runs: list[Run], baselines: list[Run]) -> list[tuple[Run, Run]]:

@@ -169,8 +169,8 @@ def default_epochs(samples: int, batch_size: int) -> int:
 
 
 def recipe_data(recipe: Recipe, progress: bool = False) -> tuple[Samples, Samples]:
-    """Return a recipe's training and test data."""
-    return data_parts(recipe, progress)[:2]
+    """Return a recipe's training and test data; what it calibrates by, and training goes without, is not set apart."""
+    return data_parts(updated(recipe, {"calibrate": False, "choose_mixup": False}), progress)[:2]
 
 
 def data_parts(recipe: Recipe, progress: bool = False) -> DataParts:

@@ -14,6 +14,7 @@ from balpoe.report.plots import Drawing, inline_svg
 __all__ = ["Code", "Exhibit", "Figure", "Fragment", "Section", "Table", "html_page", "markdown_page"]
 
 MOST_TABLE_ROWS = 300  # of a table on the page: a reader looks at no more, and a phone bears no more
+LONG_HEADING = 24  # letters of a heading from which on its column is made wide, or it would be a tower of single words
 REM_OF_AN_INCH = 6.8  # at most, on a wide screen: letters of a drawing are then about as large as those of the page
 
 
@@ -148,8 +149,10 @@ def _figure(figure: Figure) -> str:
 def _table(table: Table) -> str:
     caption = f"<caption>{_name(table.caption)}</caption>" if table.caption else ""
     kinds = [' class="word"' if place < table.words else "" for place in range(len(table.headings))]
+    wide = [' class="long"' if len(heading) >= LONG_HEADING else "" for heading in table.headings]
     head = "".join(
-        f'<th scope="col"{kind}>{_text(heading)}</th>' for heading, kind in zip(table.headings, kinds, strict=True)
+        f'<th scope="col"{kind or long}>{_text(heading)}</th>'
+        for heading, kind, long in zip(table.headings, kinds, wide, strict=True)
     )
     rows = "".join(
         f'<tr><th scope="row">{_name(first)}</th>'

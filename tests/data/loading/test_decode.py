@@ -475,7 +475,8 @@ def test_a_photograph_that_is_cut_short_is_found_at_every_scale(tmp_path):
 
 
 def test_what_is_no_image(tmp_path):
-    whole_list = "not a whole JPEG, PNG, WebP, BMP, GIF, TIFF or PPM image"
+    whole_list = f"not a whole image ({', '.join(decoding._formats())} are read)"
+    assert "(JPEG, PNG, WEBP, BMP, GIF, TIFF, PPM" in whole_list
     for data, reason in [
         (b"", "is empty"),
         (b"some text", f"is {whole_list}"),
@@ -561,21 +562,58 @@ def test_pillows_warnings_stay_inside_and_the_callers_come_back():
 def test_suffixes():
     assert {".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".jfif", ".pgm"} <= IMAGE_SUFFIXES
     Image.init()
-    kinds = {Image.EXTENSION[suffix] for suffix in IMAGE_SUFFIXES - {".heic", ".heif"}} | {"HEIF"}  # of a plugin
-    assert kinds == set(decoding.FORMATS)
+    of_a_plugin = {".heic", ".heif", ".hif"}
+    assert {Image.EXTENSION[suffix] for suffix in IMAGE_SUFFIXES - of_a_plugin} | {"HEIF"} == set(decoding.FORMATS)
 
 
-def test_the_formats_of_phones_are_named_and_read_where_that_can_be(tmp_path):
+@pytest.mark.parametrize("suffix", [".heic", ".HEIF", ".hif"])
+def test_the_format_of_phones_is_named_where_it_cannot_be_read(tmp_path, suffix):
+    path = tmp_path / f"a{suffix}"
+    path.write_bytes(b"\0\0\0\x18ftypheic\0\0\0\0mif1heic" + bytes(50))
+    named = "is a HEIC image, which Pillow cannot read here; pip install 'pillow-heif', or convert it"
+    with pytest.raises(UserError, match="is not a whole image" if "HEIF" in decoding._formats() else named):
+        read_image(path, 8, 8)
+
+
+def heic(image: Image.Image, **options: object) -> bytes:
+    pytest.importorskip("pillow_heif")  # the extra heic
+    assert "HEIF" in decoding._formats()
+    return encoded(image, "HEIF", quality=90, **options)
+
+
+def difference(one: torch.Tensor, other: torch.Tensor) -> float:
+    return float((one.float() - other.float()).abs().mean())
+
+
+def test_heic_is_read_as_the_photograph_it_was_made_of():
+    photograph = Image.open(PHOTOGRAPHS[0]).resize((160, 120))
+    file = heic(photograph)
+    assert difference(read_image(file, 64, 72), read_image(photograph, 64, 72)) < 4
+    assert read_thumbnail(file, (9, 8))[0] == (160, 120)
+    with pytest.raises(UserError, match=r"damaged|not a whole image"):
+        read_image(file[:-500], 64, 72)
+
+
+@pytest.mark.parametrize("turn", range(1, 9))
+def test_heic_is_turned_once(turn):
+    photograph, exif = Image.open(PHOTOGRAPHS[0]).resize((160, 120)), Image.Exif()
+    exif[0x0112] = turn
+    stored = Image.open(io.BytesIO(encoded(photograph, "PNG", exif=exif)))
+    file = heic(photograph, exif=exif.tobytes())
+    assert difference(read_image(file, 64, 72), read_image(ImageOps.exif_transpose(stored), 64, 72)) < 4
+    assert read_thumbnail(file, (9, 8))[0] == ((120, 160) if turn > 4 else (160, 120))
+
+
+def test_transparent_and_deep_heic():
+    clear = Image.new("RGBA", (64, 64), (200, 10, 10, 0))
+    assert int(read_image(heic(clear), 8, 8).min()) >= 250  # on white
+    grey = Image.fromarray(np.full((64, 64), 40_000, dtype=np.uint16))  # stored with 10 or 12 bits
+    assert difference(read_image(heic(grey), 8, 8), torch.full((3, 8, 8), 40_000 >> 8)) < 2
+
+
+def test_avif_is_read_where_pillow_does(tmp_path):
     from PIL import features
 
-    from balpoe.data.loading.decode import _formats
-
-    (tmp_path / "a.heic").write_bytes(b"\0\0\0\x18ftypheic\0\0\0\0mif1heic" + bytes(50))
-    expected = (
-        "damaged|is not a whole" if "HEIF" in _formats() else r"a\.heic is a HEIC image, .*pip install 'pillow-heif'"
-    )
-    with pytest.raises(UserError, match=expected):
-        read_image(tmp_path / "a.heic", 8, 8)
     if not features.check("avif"):
         pytest.skip("this Pillow reads no AVIF")
     Image.new("RGB", (20, 30), (200, 10, 10)).save(tmp_path / "a.avif")

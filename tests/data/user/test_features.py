@@ -24,14 +24,14 @@ def read(tmp_path):
 @pytest.mark.parametrize(("features", "labels"), [("features", "labels"), ("X", "y"), ("embeddings", "targets")])
 def test_an_archive_under_the_usual_names(read, features, labels):
     found = read(**{features: FEATURES, labels: [7, 30, 7, 9]})
-    assert found.features.dtype == torch.float32
-    assert torch.equal(found.features, torch.from_numpy(FEATURES).float())
-    assert found.labels == ("7", "30", "7", "9")
+    assert found.train.features.dtype == torch.float32
+    assert torch.equal(found.train.features, torch.from_numpy(FEATURES).float())
+    assert found.train.labels == ("7", "30", "7", "9")
     assert found.class_names == ("7", "9", "30")
-    assert found.targets.tolist() == [0, 2, 0, 1]
-    assert found.groups is None
-    assert found.test_features is None
-    assert found.test_targets is None
+    assert found.targets(found.train).tolist() == [0, 2, 0, 1]
+    assert found.train.groups is None
+    assert found.test is None
+    assert found.validation is None
 
 
 def test_text_labels_groups_and_a_test_part(read):
@@ -43,18 +43,33 @@ def test_text_labels_groups_and_a_test_part(read):
         test_labels=["b", "b"],
     )
     assert found.class_names == ("b", "öl")
-    assert found.targets.tolist() == [1, 0, 1, 0]
-    assert found.groups == ("3", "3", "4", "4")
-    assert found.test_targets.tolist() == [0, 0]
-    assert found.test_features.shape == (2, 3)
+    assert found.targets(found.train).tolist() == [1, 0, 1, 0]
+    assert found.train.groups == ("3", "3", "4", "4")
+    assert found.targets(found.test).tolist() == [0, 0]
+    assert found.test.features.shape == (2, 3)
 
 
 def test_integers_count_into_class_names_which_keep_their_order(read):
     found = read(X=FEATURES, y=[2, 0, 0, 2], class_names=["oak", "elm", "ash"])
-    assert found.labels == ("ash", "oak", "oak", "ash")
+    assert found.train.labels == ("ash", "oak", "oak", "ash")
     assert found.class_names == ("oak", "ash")  # nobody is an elm
-    assert found.targets.tolist() == [1, 0, 0, 1]
-    assert read(X=FEATURES, y=["ash", "oak", "oak", "oak"], class_names=["oak", "ash"]).targets.tolist() == [1, 0, 0, 0]
+    assert found.targets(found.train).tolist() == [1, 0, 0, 1]
+    found = read(X=FEATURES, y=["ash", "oak", "oak", "oak"], class_names=["oak", "ash"])
+    assert found.targets(found.train).tolist() == [1, 0, 0, 0]
+
+
+@pytest.mark.parametrize("names", [("{}_features", "{}_labels"), ("X_{}", "y_{}")])
+def test_parts_for_test_and_validation(read, names):
+    parts = {"test": [1, 0], "val": [1, 1, 0]}
+    arrays = {
+        name.format(part): array
+        for part, labels in parts.items()
+        for name, array in zip(names, (FEATURES[: len(labels)] + len(part), labels), strict=True)
+    }
+    found = read(X=FEATURES, y=[0, 1, 0, 1], **arrays)
+    assert [found.targets(part).tolist() for part in (found.test, found.validation)] == [[1, 0], [1, 1, 0]]
+    assert torch.equal(found.validation.features, torch.from_numpy(FEATURES[:3] + 3).float())
+    assert found.validation.groups is None
 
 
 def save(folder, **arrays):
@@ -76,8 +91,8 @@ def save(folder, **arrays):
 def test_files_side_by_side(tmp_path, names, given):
     save(tmp_path / "d", **dict(zip(names, (FEATURES, [1, 2, 1, 2]), strict=True)))
     found = read_features(tmp_path / "d" / given)
-    assert found.targets.tolist() == [0, 1, 0, 1]
-    assert torch.equal(found.features, torch.from_numpy(FEATURES).float())
+    assert found.targets(found.train).tolist() == [0, 1, 0, 1]
+    assert torch.equal(found.train.features, torch.from_numpy(FEATURES).float())
 
 
 def test_the_nearest_name_is_taken_and_the_rest_comes_along(tmp_path):
@@ -91,9 +106,9 @@ def test_the_nearest_name_is_taken_and_the_rest_comes_along(tmp_path):
         test_labels=["1"],
     )
     found = read_features(tmp_path)
-    assert found.labels == ("0", "1", "0", "1")
-    assert found.groups == ("a", "", "a", "b")
-    assert found.test_targets.tolist() == [1]
+    assert found.train.labels == ("0", "1", "0", "1")
+    assert found.train.groups == ("a", "", "a", "b")
+    assert found.targets(found.test).tolist() == [1]
 
 
 def test_the_version_follows_every_value(read):
@@ -107,7 +122,11 @@ def test_the_version_follows_every_value(read):
         read(**(arrays | {"labels": [0, 1, 1, 1]})).version(),
         read(**arrays, groups=["a", "a", "b", "b"]).version(),
         read(**arrays, test_features=FEATURES, test_labels=[0, 1, 0, 1]).version(),
+        read(**arrays, val_features=FEATURES, val_labels=[0, 1, 0, 1]).version(),
+        read(**arrays, X_val=FEATURES, y_val=[0, 1, 0, 0]).version(),
     ]
+    assert versions[0] == "419a1b6e"  # as ever: a run of before knows its data again
+    assert versions[4:6] == ["508cf922", "ceea10f8"]
     assert len(set(versions)) == len(versions)
     assert read(**arrays).version() == versions[0]
     assert all(len(version) == 8 and int(version, 16) >= 0 for version in versions)
@@ -138,6 +157,10 @@ NAN = np.where(FEATURES == 7, np.nan, FEATURES)
         ({"y": [1]}, "there is no array of features"),
         (GOOD | {"Features": FEATURES}, "unknown array 'Features'; did you mean 'features'"),
         (GOOD | {"test_features": FEATURES}, "test_features and test_labels come together"),
+        (GOOD | {"y_val": [0]}, "val_features and val_labels come together"),
+        (GOOD | {"val_groups": ["a"]}, "val_groups comes with groups and val_features"),
+        (GOOD | {"X_val": FEATURES[:, :2], "y_val": [0] * 4}, "val_features has 2 features a sample"),
+        (GOOD | {"X_val": FEATURES, "y_val": [0, 9, 0, 0]}, "no training sample for '9'"),
         (GOOD | {"test_features": FEATURES[:, :2], "test_labels": [0] * 4}, "test_features has 2 features a sample"),
         (GOOD | {"test_features": FEATURES, "test_labels": [0, 9, 0, 0]}, "no training sample for '9'"),
         (GOOD | {"class_names": ["a"]}, "sample 1 has the label 1, but class_names has 1 names"),
@@ -190,7 +213,7 @@ def test_a_folder_must_say_which_file_holds_features(tmp_path):
     save(tmp_path / "two", clip=FEATURES, dino=FEATURES, labels=[0, 1, 0, 1])
     with pytest.raises(UserError, match=r"two has 2 \.npy files that may be the features"):
         read_features(tmp_path / "two")
-    assert len(read_features(tmp_path / "two" / "dino.npy").features) == 4
+    assert len(read_features(tmp_path / "two" / "dino.npy").train) == 4
     save(tmp_path / "none", labels=[0, 1])
     with pytest.raises(UserError, match=r"none has 0 \.npy files"):
         read_features(tmp_path / "none")

@@ -214,6 +214,30 @@ def test_groups_of_features(tmp_path):
     assert "below 4, to say how well a class is recognised: 2 of 2 (a (1), b (2))" in notes(found)
 
 
+def test_validation_beside_the_test_of_features(tmp_path):
+    random = np.random.default_rng(0)
+    arrays = {"X": random.normal(3, 2, (40, 3)), "y": np.repeat(["a", "b"], 20), "groups": np.arange(40) // 4}
+    arrays |= {"X_val": random.normal(size=(6, 3)), "y_val": ["a", "b"] * 3, "val_groups": [70, 71, 70, 71, 72, 73]}
+    np.savez(tmp_path / "x.npz", **arrays)
+    found = load_user_data(tmp_path / "x.npz")  # there is no other test
+    assert (len(found.train), len(found.test), found.validation) == (40, 6, None)
+    assert "the 6 samples for validation serve as the test part" in notes(found)
+    arrays |= {"X_test": random.normal(size=(4, 3)), "y_test": ["a", "b"] * 2, "test_groups": [8, 8, 90, 91]}
+    np.savez(tmp_path / "x.npz", **arrays)
+    found = load_user_data(tmp_path / "x.npz")
+    assert "the 6 samples for validation are in neither training nor test, but calibrate" in notes(found)
+    assert "in training and in the test, which flatters the test: groups '8'" in notes(found)
+    assert found.validation.images.tolist() == arrays["X_val"].astype(np.float32).tolist()
+    assert found.validation.targets.tolist() == [0, 1] * 3
+    assert found.validation.preprocessing == found.test.preprocessing == found.train.preprocessing
+    torch.testing.assert_close(
+        found.train.preprocessing.normalise(found.train.images).mean(dim=0), torch.zeros(3), atol=1e-5, rtol=0
+    )
+    groups = [found.train.groups, found.test.groups, found.validation.groups]
+    assert [len(set(each.tolist())) for each in groups] == [10, 3, 4]
+    assert load_user_data(tmp_path / "x.npz", group="none").validation.groups is None
+
+
 @pytest.mark.parametrize("name", ["val", "valid", "Validation"])
 def test_validation_beside_train_and_test_is_a_part_of_its_own(tmp_path, name):
     root = tmp_path / "trees"

@@ -31,14 +31,15 @@ if TYPE_CHECKING:
 __all__ = ["IMAGE_SUFFIXES", "MOST_PIXELS", "ResizedCrop", "Source", "read_crop", "read_image", "read_thumbnail"]
 
 IMAGE_SUFFIXES = frozenset(
-    ".jpg .jpeg .jpe .jfif .png .webp .bmp .gif .tif .tiff .ppm .pgm .pbm .pnm .avif .heic .heif".split()  # noqa: SIM905
+    {".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".ppm", ".pgm", ".pbm", ".pnm"}
+    | {".avif", ".heic", ".heif", ".hif"}
 )
 """Endings of the names of image files, in lower case; what is in a file decides how it is read."""
 
 FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "GIF", "TIFF", "PPM", "AVIF", "HEIF")
 
-PLUGINS = {".heic": ("HEIC", "pillow-heif"), ".heif": ("HEIC", "pillow-heif"), ".avif": ("AVIF", "pillow>=11.3")}
-"""What reads the formats of phones where Pillow does not by itself."""
+PLUGINS = {".avif": ("AVIF", "pillow>=11.3")} | dict.fromkeys((".heic", ".heif", ".hif"), ("HEIC", "pillow-heif"))
+"""What reads the formats of phones and cameras where Pillow does not by itself."""
 
 MOST_PIXELS = 250_000_000
 """A larger image is refused by its header: decoded it would take more than a gigabyte."""
@@ -233,7 +234,7 @@ def _sentence(source: Source, error: Exception) -> str:
     elif isinstance(error, UnidentifiedImageError) and (needed := _plugin(source)):
         return f"{name} is a {needed[0]} image, which Pillow cannot read here; pip install '{needed[1]}', or convert it"
     elif isinstance(error, UnidentifiedImageError):
-        what = "is empty" if _is_empty(source) else "is not a whole JPEG, PNG, WebP, BMP, GIF, TIFF or PPM image"
+        what = "is empty" if _is_empty(source) else f"is not a whole image ({', '.join(_formats())} are read)"
     else:
         what = f"is damaged ({str(error) or type(error).__name__})"
     return f"{name} {what}; replace it or leave it out"

@@ -19,6 +19,10 @@ from balpoe.method.priors import class_counts
 __all__ = ["ImageLoader", "PictureFiles", "Samples", "decoded", "default_workers", "raw_blocks"]
 
 
+SECONDS_AFTER_SIGTERM = 20
+"""What a process that decodes lives on for."""
+
+
 class PictureFiles:
     """Image files, labels and class names: like a `Dataset`, for more than memory holds.
 
@@ -164,8 +168,13 @@ class _Reader:
 
 
 def _begin(worker: int) -> None:
-    """Leave a Ctrl-C, which reaches all processes, to the one that trains."""
+    """Leave a Ctrl-C or a SIGTERM that reaches all processes to the one that trains: it finishes its step and saves.
+
+    A SIGTERM may be meant for this process alone, too: it then ends a little later.
+    """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    if hasattr(signal, "alarm"):
+        signal.signal(signal.SIGTERM, lambda number, frame: signal.alarm(SECONDS_AFTER_SIGTERM))
 
 
 def decoded(source: Source, preprocessing: Preprocessing) -> Tensor:

@@ -2,8 +2,7 @@
 
 import os
 import zlib
-from dataclasses import dataclass
-from functools import cached_property
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -14,54 +13,80 @@ from balpoe.data.npz import read_archive
 from balpoe.data.user.class_names import check_classes, class_indices, class_name, natural_order, some_of
 from balpoe.errors import UserError
 
-__all__ = ["FeaturesFile", "read_features"]
+__all__ = ["FeaturesFile", "FeaturesPart", "read_features"]
 
-ALSO = {"X": "features", "embeddings": "features", "y": "labels", "targets": "labels"}
+ALSO = {
+    "X": "features", "embeddings": "features", "y": "labels", "targets": "labels",
+    "X_test": "test_features", "y_test": "test_labels", "X_val": "val_features", "y_val": "val_labels",
+}  # fmt: skip
 """Other names of an array."""
-ARRAYS = ("features", "labels", "groups", "test_features", "test_labels", "test_groups", "class_names")
+PARTS = "test", "val"
+ARRAYS = (
+    "features", "labels", "groups", "class_names",
+    *(f"{part}_{array}" for part in PARTS for array in ("features", "labels", "groups")),
+)  # fmt: skip
 NAMES = (*ARRAYS, *ALSO)
 OTHERS = tuple(name for name in NAMES if ALSO.get(name, name) != "features")
 
 
 @dataclass(frozen=True, eq=False)
-class FeaturesFile:
-    """Features with labels, and perhaps a test part.
+class FeaturesPart:
+    """Features with labels, for training, test or validation.
 
     Args:
         features: float32 (samples, features).
         labels: Name of each sample's class.
-        class_names: Names of the classes that have training samples.
         groups: Group of each sample, "" for one in no group; None where nothing is known of groups.
-        test_features: float32 (test samples, features).
-        test_labels: Labels of the test samples.
-        test_groups: Groups of the test samples.
     """
 
     features: Tensor
     labels: tuple[str, ...]
-    class_names: tuple[str, ...]
     groups: tuple[str, ...] | None = None
-    test_features: Tensor | None = None
-    test_labels: tuple[str, ...] | None = None
-    test_groups: tuple[str, ...] | None = None
 
-    @cached_property
-    def targets(self) -> Tensor:
-        """The labels as places among the class names, int64."""
-        return class_indices(self.labels, self.class_names)
+    def __len__(self) -> int:
+        return len(self.labels)
 
-    @cached_property
-    def test_targets(self) -> Tensor | None:
-        """The test labels as places among the class names."""
-        return None if self.test_labels is None else class_indices(self.test_labels, self.class_names)
+    def subset(self, rows: Tensor) -> "FeaturesPart":
+        """Return the given samples."""
+        groups = self.groups and tuple(self.groups[row] for row in rows.tolist())
+        return FeaturesPart(self.features[rows], tuple(self.labels[row] for row in rows.tolist()), groups)
+
+
+@dataclass(frozen=True, eq=False)
+class FeaturesFile:
+    """Features with labels, and perhaps a test part, and one for validation beside it.
+
+    Args:
+        train: Samples to train on, or to split where there is no test part.
+        class_names: Names of the classes that have training samples.
+        test: Samples of the test part.
+        validation: Samples that are in neither.
+    """
+
+    train: FeaturesPart
+    class_names: tuple[str, ...]
+    test: FeaturesPart | None = None
+    validation: FeaturesPart | None = None
+
+    def targets(self, part: FeaturesPart) -> Tensor:
+        """Return a part's labels as places among the class names, int64."""
+        return class_indices(part.labels, self.class_names)
+
+    def without_groups(self) -> "FeaturesFile":
+        """Return the same samples, each for itself."""
+        parts = (part and replace(part, groups=None) for part in (self.test, self.validation))
+        return FeaturesFile(replace(self.train, groups=None), self.class_names, *parts)
 
     def version(self) -> str:
         """Return eight hexadecimal digits that change with any value, label, group or the order of samples."""
-        texts = repr((self.labels, self.class_names, self.groups, self.test_labels))  # as many as features have rows
-        texts += repr(self.test_groups) if self.test_groups else ""  # or a file of before would have another version
+        train, test = self.train, self.test
+        # As it was before validation and groups of the test were read: a file without them keeps its version.
+        texts = repr((train.labels, self.class_names, train.groups, test and test.labels))
+        texts += repr(test.groups) if test and test.groups else ""
+        texts += repr((self.validation.labels, self.validation.groups)) if self.validation else ""
         checksum = zlib.crc32(texts.encode())
-        for features in (self.features, self.test_features):
-            checksum = checksum if features is None else zlib.crc32(features.numpy().data, checksum)
+        for part in filter(None, (train, test, self.validation)):
+            checksum = zlib.crc32(part.features.numpy().data, checksum)
         return f"{checksum:08x}"
 
 
@@ -70,15 +95,16 @@ def read_features(path: str | Path) -> FeaturesFile:
 
     Args:
         path: A .npz with the arrays `features` (or `X`, `embeddings`), (samples, features); `labels` (or `y`,
-            `targets`), integers or text; and, if wanted, `groups`, `test_features` with `test_labels` (and
-            `test_groups`), and `class_names` (integer labels count into them). Or a file NAME.npy, with
-            NAME_labels.npy or labels.npy beside it, and the other arrays likewise. Or a folder of such files.
+            `targets`), integers or text; and, if wanted, `groups`, `test_features` with `test_labels` (or `X_test` with
+            `y_test`; and `test_groups`), the same with `val`, and `class_names` (integer labels count into them). Or a
+            file NAME.npy, with NAME_labels.npy or labels.npy beside it, and the other arrays likewise. Or a folder of
+            such files.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     np.savez(f"{folder}/plants.npz", features=np.eye(3), labels=[10, 9, 10])
     ...     found = read_features(f"{folder}/plants.npz")
-    >>> found.class_names, found.targets
+    >>> found.class_names, found.targets(found.train)
     (('9', '10'), tensor([1, 0, 1]))
     """
     path = Path(path)
@@ -139,31 +165,36 @@ def _named(arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
     for name, others in (("features", "X or embeddings"), ("labels", "y or targets")):
         if name not in named:
             raise UserError(f"there is no array of {name}; call it {name}, {others}")
-    if ("test_features" in named) != ("test_labels" in named):
-        raise UserError("test_features and test_labels come together, but one of them is missing; add it")
-    if "test_groups" in named and not {"groups", "test_features"} <= set(named):
-        raise UserError("test_groups comes with groups and test_features, but one of them is missing; add it")
+    for part in PARTS:
+        features, labels, groups = (f"{part}_{array}" for array in ("features", "labels", "groups"))
+        if (features in named) != (labels in named):
+            raise UserError(f"{features} and {labels} come together, but one of them is missing; add it")
+        if groups in named and not {"groups", features} <= set(named):
+            raise UserError(f"{groups} comes with groups and {features}, but one of them is missing; add it")
     return named
 
 
 def _from_arrays(arrays: dict[str, np.ndarray]) -> FeaturesFile:
-    features, names = _features(arrays, "features"), _class_names(arrays)
-    labels = _labels(arrays, "labels", len(features), names)
-    groups = tuple(_texts(arrays, "groups", len(features))) if "groups" in arrays else None
-    test_features, test_labels, test_groups = None, None, None
-    if "test_features" in arrays:
-        test_features = _features(arrays, "test_features")
-        test_labels = _labels(arrays, "test_labels", len(test_features), names)
-        test_groups = tuple(_texts(arrays, "test_groups", len(test_features))) if "test_groups" in arrays else None
-        if test_features.shape[1] != features.shape[1]:
+    names = _class_names(arrays)
+    train = _part(arrays, "", names)
+    test, validation = (_part(arrays, f"{part}_", names) if f"{part}_features" in arrays else None for part in PARTS)
+    for name, part in zip(PARTS, (test, validation), strict=True):
+        if part and part.features.shape[1] != train.features.shape[1]:
             raise UserError(
-                f"test_features has {test_features.shape[1]} features a sample and features {features.shape[1]}; "
-                "make both with one network"
+                f"{name}_features has {part.features.shape[1]} features a sample and features "
+                f"{train.features.shape[1]}; make both with one network"
             )
-    check_classes(labels, test_labels or (), "labels")
-    known = set(labels)
+        check_classes(train.labels, part.labels if part else (), "labels")
+    known = set(train.labels)
     class_names = tuple(name for name in names if name in known) or natural_order(known)
-    return FeaturesFile(features, labels, class_names, groups, test_features, test_labels, test_groups)
+    return FeaturesFile(train, class_names, test, validation)
+
+
+def _part(arrays: dict[str, np.ndarray], prefix: str, class_names: tuple[str, ...]) -> FeaturesPart:
+    features = _features(arrays, f"{prefix}features")
+    labels = _labels(arrays, f"{prefix}labels", len(features), class_names)
+    groups = f"{prefix}groups"
+    return FeaturesPart(features, labels, tuple(_texts(arrays, groups, len(features))) if groups in arrays else None)
 
 
 def _features(arrays: dict[str, np.ndarray], name: str) -> Tensor:

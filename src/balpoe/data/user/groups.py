@@ -2,17 +2,17 @@
 
 import itertools
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import torch
 from torch import Tensor
 
-from balpoe.data.user.class_names import some_of
+from balpoe.data.user.class_names import natural_order, some_of
 from balpoe.data.user.split import some_classes
 from balpoe.errors import UserError
 from balpoe.method.intervals import evidence_counts
 
-__all__ = ["COLUMN", "NO_GROUPS", "group_notes", "group_numbers", "matched_groups"]
+__all__ = ["COLUMN", "NO_GROUPS", "group_notes", "group_numbers", "matched_groups", "torn_groups"]
 
 NO_GROUPS = "none"
 """What a recipe says instead of a pattern where there are no groups; --no-group on the command line."""
@@ -72,3 +72,13 @@ def group_notes(groups: Sequence[str], targets: Tensor, class_names: Sequence[st
             "keeps the folder in the group"
         )
     return notes
+
+
+def torn_groups(train: Iterable[str], test: Iterable[str]) -> list[str]:
+    """Return a sentence on the groups that training and test share, if they do.
+
+    >>> torn_groups(["a", "b", ""], ["b", ""])
+    ["in training and in the test, which flatters the test: groups 'b'"]
+    """
+    torn = natural_order((set(train) & set(test)) - {""})
+    return [f"in training and in the test, which flatters the test: groups {some_of(torn)}"] if torn else []

@@ -13,8 +13,9 @@ from torch import Tensor
 
 from balpoe.data.user.class_names import check_classes, class_indices, class_name, natural_order, some_of
 from balpoe.data.user.folders import folder_rows
-from balpoe.data.user.groups import COLUMN, NO_GROUPS, matched_groups
+from balpoe.data.user.groups import COLUMN, NO_GROUPS, matched_groups, torn_groups
 from balpoe.data.user.scan import LabelledImage, ScanResult
+from balpoe.data.user.split import validation_note
 from balpoe.data.user.tables import table_rows
 from balpoe.errors import UserError
 from balpoe.files import TABLE_SUFFIXES
@@ -129,7 +130,7 @@ def read_listing(source: str | Path, *, group: str = "") -> Listing:
         tuple(row.part for row in rows) if any(held_out) else None,
         tuple(row.place or path for row, path in zip(rows, paths, strict=True)),
         found.ignored,
-        (*found.notes, *part_notes, *label_notes, *_torn_groups(groups, rows)),
+        (*found.notes, *part_notes, *label_notes, *_torn_groups(groups or (), rows)),
         found.root,
     )
 
@@ -153,11 +154,10 @@ def _with_test(rows: list[LabelledImage], source: str | Path) -> tuple[list[Labe
         raise UserError(f"{source} has a test part but none for training; call one train, or leave the split out")
     if not counts["val"]:
         return rows, ()
-    if counts["test"]:
-        about = "are in neither training nor test, but calibrate"
-        return rows, (f"the {counts['val']:,} images for validation {about}",)
-    rows = [row._replace(part="test") if row.part == "val" else row for row in rows]
-    return rows, (f"the {counts['val']:,} images for validation serve as the test part",)
+    note = validation_note(counts["val"], "images", tested=counts["test"] > 0)
+    if not counts["test"]:
+        rows = [row._replace(part="test") if row.part == "val" else row for row in rows]
+    return rows, (note,)
 
 
 def _labels(rows: list[LabelledImage]) -> tuple[tuple[str, ...], tuple[str, ...]]:
@@ -187,13 +187,12 @@ def _groups(found: ScanResult, rows: list[LabelledImage], pattern: str, source: 
     return groups
 
 
-def _torn_groups(groups: tuple[str, ...] | None, rows: list[LabelledImage]) -> tuple[str, ...]:
-    if groups is None:
-        return ()
-    pairs = list(zip(groups, rows, strict=True))
-    sides = [{group for group, row in pairs if row.part in side} for side in (("train", ""), ("test",))]
-    torn = natural_order(sides[0] & sides[1] - {""})
-    return (f"in training and in the test, which flatters the test: groups {some_of(torn)}",) if torn else ()
+def _torn_groups(groups: Sequence[str], rows: list[LabelledImage]) -> list[str]:
+    train, test = (
+        [group for group, row in zip(groups, rows, strict=bool(groups)) if row.part in side]
+        for side in (("train", ""), ("test",))
+    )
+    return torn_groups(train, test)
 
 
 def _size(path: str) -> int:

@@ -23,12 +23,12 @@ from balpoe.data.dataset import Dataset, Preprocessing
 from balpoe.data.loading.image_files import PictureFiles, Samples
 from balpoe.data.user.class_names import some_of
 from balpoe.data.user.duplicates import near_pairs, same_digest
-from balpoe.data.user.features import FeaturesFile, read_features
-from balpoe.data.user.groups import NO_GROUPS, group_notes, group_numbers
+from balpoe.data.user.features import FeaturesFile, FeaturesPart, read_features
+from balpoe.data.user.groups import NO_GROUPS, group_notes, group_numbers, torn_groups
 from balpoe.data.user.inspection import Inspection, inspect
 from balpoe.data.user.labelled_images import Listing, read_listing
 from balpoe.data.user.series import Series, find_series, thumbnails
-from balpoe.data.user.split import evidence_lack, some_classes, split_rows
+from balpoe.data.user.split import evidence_lack, some_classes, split_rows, validation_note
 from balpoe.errors import UserError
 from balpoe.files import cache_folder, holds_features
 from balpoe.method.intervals import evidence_counts
@@ -93,7 +93,8 @@ def load_user_data(
     if holds_features(path):
         if group not in ("", NO_GROUPS):
             raise UserError(f"--group {group!r} is a pattern on file names; give features an array groups instead")
-        return _user_features(read_features(path), test_fraction, grouped=group != NO_GROUPS)
+        found = read_features(path)
+        return _user_features(found.without_groups() if group == NO_GROUPS else found, test_fraction)
     preprocessing = preprocessing or Preprocessing((3, 224, 224), (0.485, 0.456, 0.406), (0.229, 0.224, 0.225), 256)
     listing = read_listing(path, group=group)
     with CountProgress("looking through the files", len(listing), progress) as count:
@@ -130,25 +131,40 @@ def _series(listing: Listing) -> Series | None:
     return find_series(names, listing.targets[rows].numpy(), lambda chosen: thumbnails([paths[row] for row in chosen]))
 
 
-def _user_features(found: FeaturesFile, test_fraction: float, grouped: bool) -> UserData:
-    labels = found.groups if grouped else None
-    groups = None if labels is None else group_numbers((*labels, *(found.test_groups or ())))
-    if found.test_features is None or found.test_targets is None:
-        digests = [hashlib.blake2b(row.tobytes()).hexdigest() for row in found.features.numpy()]
-        rows = split_rows(
-            found.targets, labels, test_fraction=test_fraction, together=same_digest(digests), names=digests
-        )
-        features, targets = ([values[each] for each in rows] for values in (found.features, found.targets))
-        parts = [None if groups is None else groups[each] for each in rows]
-    else:
-        features, targets = [found.features, found.test_features], [found.targets, found.test_targets]
-        parts = [None, None] if groups is None else [*groups.tensor_split([len(found.targets)])]
-    _check_classes(targets[0], found.class_names)
-    measured_groups = parts[1] if parts[1] is not None and len(parts[1]) else None
-    training = Dataset(features[0], targets[0], found.class_names, groups=parts[0])
-    measured = Dataset(features[1], targets[1], found.class_names, training.preprocessing, measured_groups)
-    notes = group_notes(labels, found.targets, found.class_names) if labels else []
-    return UserData(training, measured, found.version(), (*notes, *_evidence_notes(measured)))
+def _user_features(found: FeaturesFile, test_fraction: float) -> UserData:
+    groups, notes = found.train.groups, []
+    if found.validation:
+        notes.append(validation_note(len(found.validation), "samples", tested=found.test is not None))
+    notes += group_notes(groups, found.targets(found.train), found.class_names) if groups else []
+    parts = _feature_parts(found, test_fraction)
+    notes += torn_groups(parts[0].groups or (), parts[1].groups or ())
+    _check_classes(found.targets(parts[0]), found.class_names)
+    train, test, *validation = _numbered(found, parts)
+    notes += _evidence_notes(test)
+    return UserData(train, test, found.version(), tuple(notes), validation=validation[0] if validation else None)
+
+
+def _feature_parts(found: FeaturesFile, test_fraction: float) -> list[FeaturesPart]:
+    """Training, test and, beside these, validation: what the file has, or a split."""
+    train = found.train
+    if parts := [part for part in (found.test, found.validation) if part]:
+        return [train, *parts]
+    digests = [hashlib.blake2b(row.tobytes()).hexdigest() for row in train.features.numpy()]
+    rows = split_rows(
+        found.targets(train), train.groups, test_fraction=test_fraction, together=same_digest(digests), names=digests
+    )
+    return [train.subset(each) for each in rows]
+
+
+def _numbered(found: FeaturesFile, parts: Sequence[FeaturesPart]) -> list[Dataset]:
+    """The parts with numbers for classes and groups, all of them normalised as the first is."""
+    numbers = group_numbers([group for part in parts for group in part.groups or ()])
+    groups = numbers.split([len(part.groups or ()) for part in parts])
+    preprocessing = Dataset(parts[0].features, found.targets(parts[0])).preprocessing
+    return [
+        Dataset(part.features, found.targets(part), found.class_names, preprocessing, each if part.groups else None)
+        for part, each in zip(parts, groups, strict=True)
+    ]
 
 
 def _readable(listing: Listing, inspections: list[Inspection], skip: bool) -> tuple[Listing, list[Inspection]]:

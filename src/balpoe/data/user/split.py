@@ -13,7 +13,7 @@ from balpoe.data.loading.epoch_plan import rng
 from balpoe.errors import UserError
 from balpoe.method.intervals import LEAST_EVIDENCE
 
-__all__ = ["evidence_lack", "some_classes", "split_rows", "wanted_counts", "without_evidence"]
+__all__ = ["evidence_lack", "some_classes", "split_rows", "validation_note", "wanted_counts", "without_evidence"]
 
 CLASSES_NAMED = 100  # that a sentence names
 
@@ -56,6 +56,8 @@ def split_rows(
     draw = _draw(units, groups, names, seed)
     held_out = torch.from_numpy(_held_out(units, targets.numpy(), test_fraction, draw)[units])
     if not bool(held_out.any()):
+        if groups is not None and len(set(groups)) == 1 and groups[0]:
+            raise UserError(f"all samples are in one group, {groups[0]!r}; check --group, or give a test part")
         raise UserError(
             "no class has a sample to spare for a test: each has a single one, or most of it in a single group; "
             f"add samples,{'' if groups is None else ' check --group,'} or give a test part"
@@ -108,6 +110,21 @@ def evidence_lack(test_counts: Tensor, class_names: Sequence[str], *, grouped: b
         f"too few test {'groups' if grouped else 'samples'}, below {LEAST_EVIDENCE}, to say how well a class is "
         f"recognised: {len(classes):,} of {len(class_names):,} ({named})"
     )
+
+
+def validation_note(number: int, what: str, *, tested: bool) -> str:
+    """Return what becomes of a part for validation, as a sentence.
+
+    Args:
+        number: Number of its samples.
+        what: What they are, such as "images".
+        tested: Whether there is a test part beside it.
+
+    >>> validation_note(20, "images", tested=False)
+    'the 20 images for validation serve as the test part'
+    """
+    about = "are in neither training nor test, but calibrate" if tested else "serve as the test part"
+    return f"the {number:,} {what} for validation {about}"
 
 
 def some_classes(texts: Sequence[str]) -> str:
