@@ -60,6 +60,19 @@ def no_figure_files(monkeypatch):
 
 
 @pytest.fixture
+def no_drawings(no_figure_files, monkeypatch):
+    """Reports whose figures are drawn, but laid out and saved as nothing: for tests of what else is on a page."""
+    from matplotlib.figure import Figure
+
+    def unsaved(draw, size, kind):
+        figure = Figure(figsize=size)
+        draw(figure)
+        return figure, b"<svg ></svg>"
+
+    monkeypatch.setattr("balpoe.report.plots._drawn", unsaved)
+
+
+@pytest.fixture
 def ready_processes(monkeypatch):
     """Have the processes of a training forked from one that has imported everything, instead of started anew."""
     from lightning_fabric.strategies.launchers.multiprocessing import _MultiProcessingLauncher
