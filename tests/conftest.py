@@ -94,6 +94,12 @@ def no_figure_files(monkeypatch):
 
 
 @pytest.fixture
+def undrawn(monkeypatch):
+    """Figures are made, but no files of them, which take the time."""
+    monkeypatch.setattr("matplotlib.figure.Figure.savefig", lambda figure, stream, **_: stream.write(b""))
+
+
+@pytest.fixture
 def no_drawings(no_figure_files, monkeypatch):
     """Reports whose figures are drawn, but laid out and saved as nothing: for tests of what else is on a page."""
     from matplotlib.figure import Figure
