@@ -9,6 +9,9 @@ BIN := $(VENV)/bin
 demo: env
 	$(BIN)/balpoe demo
 
+# Kept, or every process that the tests start would compile all modules anew.
+unexport PYTHONDONTWRITEBYTECODE
+
 # One thread each for what is started twice on two cores: threads that wait for each other burn both.
 test quick: export OMP_NUM_THREADS = 1
 test quick: export OPENBLAS_NUM_THREADS = 1

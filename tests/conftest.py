@@ -24,8 +24,42 @@ SLOW = (  # folders and files whose tests train, compile, draw or open a browser
     "training/test_weight_averaging.py",
 )
 
+LONG = (  # the longest tests, longest first, of those that share nothing with others of their file
+    "test_the_demo_as_a_newcomer_sees_it",
+    "test_in_tritons_interpreter",
+    "test_what_a_copy_writes_is_fenced_before_tensor_cores_read_it",
+    "test_ctrl_c_on_the_command_line",
+    "test_a_run_continues_with_another_number_of_processes_and_says_so",
+    "test_every_table_is_made_from_the_records",
+    "test_the_published_model_gives_its_published_numbers",
+    "test_a_bare_folder_trains_both_methods_and_says_what_to_type_next",
+    "test_sigterm_to_all_processes_in_features",
+    "test_rare_classes_are_found",
+    "test_kernels_are_compiled_in_threads",
+    "test_the_scripts_run",
+)
+
 
 def pytest_collection_modifyitems(items):
+    """Mark slow tests, and put the longest first."""
+    _mark_slow(items)
+    _begin_with_long(items)
+
+
+def _begin_with_long(items):
+    """Let both halves, with which the two workers of `make test` begin, begin with long tests.
+
+    Otherwise the worker that happens to get one last is waited for.
+    """
+    places = {name: place for place, name in enumerate(LONG)}
+    long = [item for item in items if getattr(item, "originalname", None) in places]
+    long.sort(key=lambda item: places[item.originalname])
+    rest = [item for item in items if item not in long]
+    half = len(items) // 2 - len(long[::2])
+    items[:] = [*long[::2], *rest[:half], *long[1::2], *rest[half:]]
+
+
+def _mark_slow(items):
     """Mark the tests of slow places and those of the CIFAR files; elsewhere slow ones are marked one by one."""
     places = {Path(__file__).parent / place for place in SLOW}
     for item in items:
@@ -57,6 +91,25 @@ def cifar_root() -> Path:
 def no_figure_files(monkeypatch):
     """Reports without the files beside a page, each of which is drawn anew; the page's own drawings stay."""
     monkeypatch.setattr("balpoe.report.write.figure_bytes", lambda *_: b"")
+
+
+@pytest.fixture
+def undrawn(monkeypatch):
+    """Figures are made, but no files of them, which take the time."""
+    monkeypatch.setattr("matplotlib.figure.Figure.savefig", lambda figure, stream, **_: stream.write(b""))
+
+
+@pytest.fixture
+def no_drawings(no_figure_files, monkeypatch):
+    """Reports whose figures are drawn, but laid out and saved as nothing: for tests of what else is on a page."""
+    from matplotlib.figure import Figure
+
+    def unsaved(draw, size, kind):
+        figure = Figure(figsize=size)
+        draw(figure)
+        return figure, b"<svg ></svg>"
+
+    monkeypatch.setattr("balpoe.report.plots._drawn", unsaved)
 
 
 @pytest.fixture

@@ -1,5 +1,6 @@
 """Processes that are forked from one that has imported torch and us: anew, each would take seconds for that."""
 
+import importlib
 import os
 import sys
 from multiprocessing import get_context
@@ -10,18 +11,17 @@ READY.set_forkserver_preload(
 )
 
 
-def ready_command(arguments, output, variables=None):
-    """Start a command of ours, which prints to the files OUTPUT.out and OUTPUT.err."""
-    process = READY.Process(target=_command, args=(arguments, output, variables or {}))
+def ready_command(arguments, output, variables=None, module="balpoe.cli.main"):
+    """Start a command in a group of its own; it prints to the files OUTPUT.out and OUTPUT.err."""
+    process = READY.Process(target=_command, args=(module, arguments, output, variables or {}))
     process.start()
     return process
 
 
-def _command(arguments, output, variables):
-    from balpoe.cli.main import main
-
+def _command(module, arguments, output, variables):
+    os.setsid()
     os.environ.update(variables)
     for descriptor, suffix in ((1, "out"), (2, "err")):
         with open(f"{output}.{suffix}", "wb") as file:
             os.dup2(file.fileno(), descriptor)
-    sys.exit(main(arguments))
+    sys.exit(importlib.import_module(module).main(arguments))

@@ -25,7 +25,7 @@ def test_the_explanation_is_made_of_the_numbers():
 
 
 @pytest.mark.slow
-def test_the_demo_as_a_newcomer_sees_it(tmp_path, monkeypatch, capsys, no_figure_files):
+def test_the_demo_as_a_newcomer_sees_it(tmp_path, monkeypatch, capsys, no_drawings):
     """The real thing: BalPoE's mean must be ahead of the better cross-entropy row by at least five points."""
     monkeypatch.chdir(tmp_path)
     assert main(["demo"]) == 0

@@ -35,6 +35,8 @@ def place(tmp_path_factory):
             "0",
             "--device",
             "cpu",
+            "--no-baseline",
+            "--no-choose-mixup",
             "--weights",
         ]
         assert main(["train", str(root / "trees"), "--runs", str(root / "runs"), "--name", "trees", *flags, ""]) == 0

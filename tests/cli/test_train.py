@@ -4,7 +4,6 @@ import os
 import re
 import signal
 import subprocess
-import sys
 import time
 from pathlib import Path
 
@@ -12,6 +11,7 @@ import pytest
 import torch
 
 from commands import QUICK, sentence
+from processes import ready_command
 
 
 def test_train_evaluate_and_train_again(run, tmp_path):
@@ -168,14 +168,14 @@ def test_ctrl_c_on_the_command_line(run, tmp_path, devices):
         "--runs", str(tmp_path), "--name", "mine", "--devices", devices,
     ]  # fmt: skip
     checkpoint = tmp_path / "mine" / "seed-0" / "checkpoint.pt"
-    whole = [sys.executable, "-m", "balpoe", *command]
-    process = subprocess.Popen(whole, stderr=subprocess.PIPE, text=True, start_new_session=True)
+    process = ready_command(command, tmp_path / "printed")
     deadline = time.monotonic() + 60
     while not checkpoint.exists() and time.monotonic() < deadline:
         time.sleep(0.05)
     os.killpg(process.pid, signal.SIGINT)
-    _, err = process.communicate(timeout=60)
-    assert process.returncode == 2, err
+    process.join(60)
+    err = (tmp_path / "printed.err").read_text()
+    assert process.exitcode == 2, err
     assert "Traceback" not in err
     assert "stopped in epoch" in sentence(err)
     assert "of 200; nothing is lost, the same command goes on from here" in sentence(err)

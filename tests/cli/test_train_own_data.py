@@ -34,7 +34,7 @@ def said(capsys, arguments, code=0):
     return out if code == 0 else err
 
 
-def test_a_bare_folder_trains_both_methods_and_says_what_to_type_next(tmp_path, capsys):
+def test_a_bare_folder_trains_both_methods_and_says_what_to_type_next(tmp_path, capsys, no_drawings):
     root = picture_folder(tmp_path / "photos", COUNTS)
     train = ["train", root, "--runs", tmp_path / "runs", *CALIBRATED]
     text = said(capsys, train)
@@ -53,7 +53,7 @@ def test_a_bare_folder_trains_both_methods_and_says_what_to_type_next(tmp_path, 
     assert "Too few test samples, below 4" in html
     assert "is finished already" in said(capsys, train)
     picture(0, 50).save(root / "ash" / "more.png")
-    text = said(capsys, train)
+    text = said(capsys, [*train, "--no-baseline"])
     assert f"differs from photos (other files or labels): its runs are kept in {tmp_path / 'runs' / 'photos-2'}" in text
 
 
@@ -77,7 +77,7 @@ def test_fine_tuning_streams_the_images(tmp_path, capsys):
     assert len((run.folder / "history.jsonl").read_text().splitlines()) == 3
 
 
-def test_images_in_series_want_a_decision(tmp_path, capsys):
+def test_images_in_series_want_a_decision(tmp_path, capsys, no_drawings):
     root = track_folder(tmp_path / "signs", {"stop": 12, "yield": 8})
     train = ["train", root, "--runs", tmp_path / "runs", "--no-baseline", *TINY]
     sentence = said(capsys, train, code=2)

@@ -57,7 +57,7 @@ def exact(X, centres, prior):
 def gaussian():
     X, y, centres = gaussian_classes([1500, 300, 60])
     names = np.array(["common", "seldom", "rare"])
-    return BalPoEClassifier(random_state=0, device="cpu").fit(X, names[y]), centres
+    return BalPoEClassifier(mixup_alpha=0, random_state=0, device="cpu").fit(X, names[y]), centres
 
 
 PRIORS = {

@@ -67,7 +67,7 @@ def test_a_file_from_before_the_metric_is_still_read(added):
 
 
 @pytest.mark.slow
-def test_an_entry_is_in_tables_and_in_the_explorer(added, tmp_path, browser, no_figure_files):
+def test_an_entry_is_in_tables_and_in_the_explorer(added, tmp_path, browser, no_drawings):
     evaluation = evaluate(added, num_resamples=0).to_dict()
     stream = io.StringIO()
     print_scores(Console(width=200, file=stream), {"ours": [evaluation]})

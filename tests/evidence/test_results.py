@@ -50,7 +50,7 @@ def paper_rows():
                 yield lines[before], line
 
 
-def test_every_table_is_made_from_the_records(tmp_path):
+def test_every_table_is_made_from_the_records(tmp_path, undrawn):
     tables = sorted(path.name for path in (ROOT / "results" / "tables").iterdir())
     shutil.copytree(ROOT / "results", tmp_path / "results")
     shutil.rmtree(tmp_path / "results" / "tables")

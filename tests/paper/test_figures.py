@@ -5,7 +5,6 @@ import math
 from pathlib import Path
 
 import pytest
-from matplotlib.figure import Figure
 
 from balpoe.paper import figures
 from balpoe.paper.expected import PAPER_TABLES
@@ -41,12 +40,6 @@ def test_every_figure_is_drawn(results):
     assert names == {*others, *diagrams, *ablations}
     for path in (results / "figures").iterdir():
         assert path.read_bytes().startswith(b"\x89PNG")
-
-
-@pytest.fixture
-def undrawn(monkeypatch):
-    """What is drawn is looked at on its way; files of it are not wanted."""
-    monkeypatch.setattr(Figure, "savefig", lambda figure, stream, **_: stream.write(b""))
 
 
 def test_average_predictions_lie_beside_their_priors(results, monkeypatch, undrawn):

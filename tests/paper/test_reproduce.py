@@ -20,7 +20,7 @@ SMALL = (
 
 
 @pytest.fixture
-def tables(monkeypatch, tmp_path):
+def tables(monkeypatch, tmp_path, undrawn):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("balpoe.paper.reproduce.PAPER_TABLES", {"digits": SMALL})
 
@@ -122,8 +122,8 @@ def test_time_that_ends_in_the_middle_of_a_training(tables, tmp_path, monkeypatc
     history = tmp_path / "runs" / "reproduce" / "digits" / "ours" / "seed-1" / "history.jsonl"
 
     def go_on(done):
-        for doubled in range(8):  # a busy machine may need all of the first times to begin
-            assert main(["reproduce", "--minutes", f"{0.04 * 2**doubled}"]) == 0
+        for doubled in range(10):  # a busy machine may need all of the first times to begin
+            assert main(["reproduce", "--minutes", f"{0.01 * 2**doubled}"]) == 0
             out = capsys.readouterr().out
             assert "0 records written to results, 1 are still missing" in out
             epochs = len(history.read_text().splitlines()) if history.exists() else 0

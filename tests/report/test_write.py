@@ -294,7 +294,7 @@ def test_hostile_class_names_are_text(browser, tmp_path, capsys):
     assert "\\<img src=x" in markdown
 
 
-def test_anybody_s_classifier(tmp_path):
+def test_anybody_s_classifier(tmp_path, no_drawings):
     """Logits of a plain classifier: the page says what moving them would give, which evaluate confirms."""
     predictions = make(2000, 10, lambdas=(1,), noise=0.1)
     path = save_npz(tmp_path / "plain.npz", predictions, logits=predictions.expert_logits[:, 0].numpy())
@@ -314,7 +314,7 @@ def test_anybody_s_classifier(tmp_path):
     assert f"{100 * after:.1f} % instead of {100 * before:.1f} %" in (tmp_path / "log.md").read_text(encoding="utf-8")
 
 
-def test_logits_that_are_no_posterior_are_said_to_be_so(tmp_path, capsys):
+def test_logits_that_are_no_posterior_are_said_to_be_so(tmp_path, capsys, no_drawings):
     """In every place where something would be adjusted: tables, page and explorer; the experts' part is absent."""
     predictions = make(600, 6)
     free = Predictions(predictions.expert_logits, predictions.targets, predictions.class_counts)
@@ -357,7 +357,7 @@ def test_two_of_one_name_are_told_apart(tmp_path):
     assert f"| accuracy | {scores[0] - scores[1]:+.1f} (" in text
 
 
-def test_experts_with_one_lambda_and_a_class_without_test_samples(tmp_path, browser):
+def test_experts_with_one_lambda_and_a_class_without_test_samples(tmp_path, browser, no_drawings):
     predictions = make(1000, 10, lambdas=(1, 1))
     predictions = predictions.subset(predictions.targets != 9)
     path = save_npz(tmp_path / "p.npz", predictions)
@@ -486,7 +486,7 @@ def test_a_long_table_is_cut_and_says_so():
         ([], "required"),
     ],
 )
-def test_bad_input_is_one_sentence(runs, tmp_path, capsys, arguments, sentence):
+def test_bad_input_is_one_sentence(runs, tmp_path, capsys, no_drawings, arguments, sentence):
     unfinished = runs / "unfinished" / "seed-0"
     unfinished.mkdir(parents=True, exist_ok=True)
     (unfinished / "recipe.toml").write_text((runs / "ours" / "seed-0" / "recipe.toml").read_text())

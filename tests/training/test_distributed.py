@@ -2,8 +2,6 @@ import json
 import os
 import signal
 import socket
-import subprocess
-import sys
 import time
 
 import pytest
@@ -134,12 +132,15 @@ def test_torchrun(tmp_path, alone, capsys):
     """Two processes, one table; the same command, now of one process, finds the run finished."""
     from balpoe.cli.main import main
 
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m", "balpoe"]
-    result = subprocess.run([*command, *QUICK, str(tmp_path)], capture_output=True, text=True, timeout=300, check=True)
-    assert result.stdout.count("Next: ") == 1
-    assert result.stdout.count("BalPoE │") == 1
-    same_run(tmp_path, alone)
-    assert main([*QUICK, str(tmp_path)]) == 0
+    runs, command = tmp_path / "runs", ["--standalone", "--nproc-per-node", "2", "-m", "balpoe", *QUICK]
+    process = ready_command([*command, str(runs)], tmp_path / "printed", module="torch.distributed.run")
+    process.join(300)
+    assert process.exitcode == 0, (tmp_path / "printed.err").read_text()
+    out = (tmp_path / "printed.out").read_text()
+    assert out.count("Next: ") == 1
+    assert out.count("BalPoE │") == 1
+    same_run(runs, alone)
+    assert main([*QUICK, str(runs)]) == 0
     assert "is finished already" in capsys.readouterr().out
 
 
