@@ -92,24 +92,29 @@ def methods_table(methods: PaperTable, results: Path) -> str:
         results: Folder of the records.
     """
     found = [(result, records) for result in methods if (records := measured_records(result, results))]
-    ranked = sorted(found, key=lambda pair: -fmean(_values(pair[1], "accuracy")))
     scores = ("accuracy", "many", "medium", "few", "ece", "nll")
     titles = [METRICS[name].title for name in scores]
-    rows = [["", "seeds", *titles, "forward-50, adjusted", "backward-50, adjusted", "paper", "parameters"]]
-    for result, records in ranked:
+    heading = ["", "seeds", *titles, "forward-50, adjusted", "backward-50, adjusted", "paper", "parameters"]
+    ranked: list[tuple[float, list[str]]] = []
+    for result, records in found:
         printed = result.paper.get("accuracy") or result.quoted.get("accuracy")
         shifted = [[record["evaluation"]["shifted"][place]["adjusted"] for record in records] for place in (0, -1)]
-        rows.append(
-            [
-                result.title,
-                _seeds(result, len(records)),
-                *(mean_and_deviation(_values(records, name), METRICS[name].per_cent) for name in scores),
-                *("-" if None in each else mean_and_deviation(each, per_cent=True) for each in shifted),
-                _printed(printed),
-                f"{records[0]['evaluation']['parameters']:,}",
-            ]
-        )
-    return _markdown(rows)
+        under_shift = ["-" if None in each else mean_and_deviation(each, per_cent=True) for each in shifted]
+        seeds, size = _seeds(result, len(records)), f"{records[0]['evaluation']['parameters']:,}"
+        measured = [mean_and_deviation(_values(records, name), METRICS[name].per_cent) for name in scores]
+        row = [result.title, seeds, *measured, *under_shift, _printed(printed), size]
+        ranked.append((fmean(_values(records, "accuracy")), row))
+        if result.changes.get("lambdas") == (1,):  # the same runs, with logit adjustment after training
+            after = [_adjusted_to_uniform(record) for record in records]
+            blank = ["-"] * (len(scores) - 1)
+            row = [f"{result.title}, adjusted after training", seeds, mean_and_deviation(after, True), *blank]
+            ranked.append((fmean(after), [*row, *under_shift, "-", size]))
+    return _markdown([heading, *(row for _, row in sorted(ranked, key=lambda pair: -pair[0]))])
+
+
+def _adjusted_to_uniform(record: dict[str, Any]) -> float:
+    """The accuracy on the whole, balanced test set once the logits are adjusted to it."""
+    return next(float(row["adjusted"]) for row in record["evaluation"]["shifted"] if row["name"] == "uniform")
 
 
 def _values(records: Sequence[dict[str, Any]], name: str) -> list[float]:
