@@ -208,9 +208,11 @@ class CosineClassifier(nn.Module):
     def forward(self, features: Tensor) -> Tensor:
         """Return expert logits (batch, experts, classes) of features (batch, experts or 1, features)."""
         with torch.autocast(features.device.type, enabled=False):
-            weight = F.normalize(self.weight, dim=-1)
-            unit = F.normalize(features.to(weight.dtype), dim=-1).expand(-1, self.num_experts, -1)
-            return self.scale * torch.einsum("bef,ecf->bec", unit, weight)
+            unit = F.normalize(features.to(self.weight.dtype), dim=-1).expand(-1, self.num_experts, -1)
+            # Weights of unit length, divided after the product: those of many classes are more than a batch's logits.
+            lengths = torch.linalg.vector_norm(self.weight, dim=-1).clamp_min(1e-12)
+            logits: Tensor = torch.einsum("bef,ecf->bec", unit, self.weight) * (self.scale / lengths)
+            return logits
 
     def extra_repr(self) -> str:
         """Return the sizes, for `print(network)`."""

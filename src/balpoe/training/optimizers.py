@@ -1,6 +1,7 @@
 """Optimisers by name, with a rate for each group of parameters.
 
-On a GPU they are fused, and work without reading from the device, so that a whole step can be captured.
+On CPU and GPU they are fused: one pass over weights and state, without temporary copies of them. On a GPU they work
+without reading from the device, so that a whole step can be captured.
 """
 
 from collections.abc import Callable, Iterator
@@ -26,21 +27,30 @@ def make_optimizer(network: nn.Module, settings: FitSettings, device: torch.devi
     1.0
     """
     build = BUILDERS[settings.optimizer]
-    return build(parameter_groups(network, settings), settings, device.type == "cuda")
+    return build(parameter_groups(network, settings), settings, device)
 
 
-def _sgd(groups: Groups, settings: FitSettings, on_cuda: bool) -> torch.optim.Optimizer:
+def _sgd(groups: Groups, settings: FitSettings, device: torch.device) -> torch.optim.Optimizer:
     return torch.optim.SGD(
-        groups, lr=settings.lr, momentum=settings.momentum, nesterov=settings.nesterov, fused=on_cuda or None
+        groups, lr=settings.lr, momentum=settings.momentum, nesterov=settings.nesterov, fused=_can_be_fused(device)
     )
 
 
-def _adamw(groups: Groups, settings: FitSettings, on_cuda: bool) -> torch.optim.Optimizer:
+def _adamw(groups: Groups, settings: FitSettings, device: torch.device) -> torch.optim.Optimizer:
     own = settings.all_optimizer_settings()
-    return torch.optim.AdamW(groups, lr=settings.lr, fused=on_cuda or None, capturable=on_cuda, **own)
+    return torch.optim.AdamW(
+        groups, lr=settings.lr, fused=_can_be_fused(device), capturable=device.type == "cuda", **own
+    )
 
 
-BUILDERS: dict[str, Callable[[Groups, FitSettings, bool], torch.optim.Optimizer]] = {"sgd": _sgd, "adamw": _adamw}
+def _can_be_fused(device: torch.device) -> bool | None:
+    return device.type in ("cpu", "cuda") or None  # None is torch's own choice
+
+
+BUILDERS: dict[str, Callable[[Groups, FitSettings, torch.device], torch.optim.Optimizer]] = {
+    "sgd": _sgd,
+    "adamw": _adamw,
+}
 """To add an optimiser: a builder here, its name and its own settings in `training.settings.OPTIMIZERS`."""
 
 
