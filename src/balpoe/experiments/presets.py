@@ -38,7 +38,7 @@ def own(as_released: bool = False) -> Recipe:
     return Recipe(
         dataset="own", augmentation="none", network="tf_efficientnet_lite0.in1k", weights="pretrained", frozen=True,
         split=-1, width=(256,), epochs=0, batch_size=128, lr=0.03, schedule="cosine", warmup_epochs=0,
-        calibrate=True, choose_mixup=True,
+        calibrate=True, choose_mixup=True, choose_lr=True,
     )  # fmt: skip
 
 
