@@ -11,6 +11,7 @@ from balpoe.cli.main import main
 from balpoe.errors import UserError
 from balpoe.evaluation.predictions import Predictions
 from balpoe.experiments import calibrate
+from balpoe.experiments.build import assemble
 from balpoe.experiments.calibrate import Choice, below_middle_expert, calibration_notes
 from balpoe.experiments.presets import preset
 from balpoe.experiments.recipe import updated
@@ -142,6 +143,18 @@ def test_epochs_grow_while_held_out_samples_gain(tmp_path, monkeypatch):
     assert len(run.losses()) == 8
     notes = calibration_notes(run.folder, run.recipe(), run.evaluation())
     assert any("try --epochs 16" in note for note in notes)
+
+
+def test_few_samples_make_small_batches_and_choices_begin_with_half_the_epochs(tmp_path, monkeypatch):
+    monkeypatch.setattr("balpoe.experiments.build.LEAST_EPOCHS", 4)
+    monkeypatch.setattr("balpoe.experiments.build.LEAST_STEPS", 8)
+    given = recipe(features(tmp_path / "x.npz"), epochs=0)
+    settings = assemble(given).settings
+    assert (settings.batch_size, settings.epochs) == (30, 4)
+    run = train_run(given, tmp_path / "run", progress=False)
+    tried = Choice.load(run.folder).tried
+    assert [each["epochs"] for each in tried[:2]] == [2, 2]
+    assert tried[-1]["epochs"] >= 4
 
 
 def outcomes(monkeypatch, nll, samples=400):

@@ -137,6 +137,8 @@ def choice_by_held_out(
         return None  # no class has a sample to spare
     search = _Search(parts, folder / "cross-fit", fit, folds)
     lr, epochs = parts.settings.lr, parts.settings.epochs
+    if recipe.epochs == 0 and folds is not None:
+        epochs = max(1, epochs // 2)  # enough to choose by; twice as many are tried below
     best = yield from search.trial(ALPHAS[0] if recipe.choose_mixup else recipe.mixup_alpha, lr, epochs)
     if recipe.choose_lr and folds is not None:
         best = yield from search.climb(best, ({"lr": factor * lr} for factor in RATES[1:]))

@@ -44,7 +44,8 @@ def own(as_released: bool = False) -> Recipe:
 
 def own_features(as_released: bool = False) -> Recipe:
     """Own features, such as embeddings: a hidden layer and a cosine classifier for each expert, minutes on a CPU."""
-    return updated(own(), {"network": "head", "weights": "", "frozen": False})
+    changes = {"network": "head", "weights": "", "frozen": False, "choose_mixup": True, "choose_lr": True}
+    return updated(own(), changes)
 
 
 def cifar100_lt(as_released: bool = False) -> Recipe:

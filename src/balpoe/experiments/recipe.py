@@ -258,9 +258,11 @@ def updated(recipe: Recipe, changes: Mapping[str, Any]) -> Recipe:
     for owner in ("method", "optimizer"):  # settings of another one are not its own
         if changes.get(owner, getattr(recipe, owner)) != getattr(recipe, owner):
             changes.setdefault(f"{owner}_settings", {})
+    nothing_to_choose_by = changes.get("calibrate") is False
+    whole = changes.get("frozen") is False  # a network that is trained as a whole takes long: only if asked to
     for name, choice in (("mixup_alpha", "choose_mixup"), ("lr", "choose_lr")):
-        if name in changes or changes.get("calibrate") is False:
-            changes.setdefault(choice, False)  # it was chosen, or there is nothing to choose by
+        if name in changes or nothing_to_choose_by or whole:
+            changes.setdefault(choice, False)
     for name in changes:
         if name not in FIELDS:
             raise unknown_name("field", name, FIELDS)
