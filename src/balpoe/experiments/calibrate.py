@@ -141,7 +141,7 @@ def choice_by_held_out(
         epochs = max(1, epochs // 2)  # enough to choose by; twice as many are tried below
     best = yield from search.trial(ALPHAS[0] if recipe.choose_mixup else recipe.mixup_alpha, lr, epochs)
     if recipe.choose_lr and folds is not None:
-        best = yield from search.climb(best, ({"lr": factor * lr} for factor in RATES[1:]))
+        best = yield from search.climb(best, ({"lr": round(factor * lr, 9)} for factor in RATES[1:]))
     if recipe.choose_mixup:
         best = yield from search.climb(best, ({"mixup_alpha": alpha} for alpha in ALPHAS[1:]))
     if folds is not None:

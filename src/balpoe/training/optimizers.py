@@ -27,30 +27,26 @@ def make_optimizer(network: nn.Module, settings: FitSettings, device: torch.devi
     1.0
     """
     build = BUILDERS[settings.optimizer]
-    return build(parameter_groups(network, settings), settings, device)
+    return build(parameter_groups(network, settings), settings, device.type == "cuda")
 
 
-def _sgd(groups: Groups, settings: FitSettings, device: torch.device) -> torch.optim.Optimizer:
+def _sgd(groups: Groups, settings: FitSettings, on_cuda: bool) -> torch.optim.Optimizer:
     return torch.optim.SGD(
-        groups, lr=settings.lr, momentum=settings.momentum, nesterov=settings.nesterov, fused=_can_be_fused(device)
+        groups, lr=settings.lr, momentum=settings.momentum, nesterov=settings.nesterov, fused=_fused(on_cuda)
     )
 
 
-def _adamw(groups: Groups, settings: FitSettings, device: torch.device) -> torch.optim.Optimizer:
+def _adamw(groups: Groups, settings: FitSettings, on_cuda: bool) -> torch.optim.Optimizer:
     own = settings.all_optimizer_settings()
-    return torch.optim.AdamW(
-        groups, lr=settings.lr, fused=_can_be_fused(device), capturable=device.type == "cuda", **own
-    )
+    return torch.optim.AdamW(groups, lr=settings.lr, fused=_fused(on_cuda), capturable=on_cuda, **own)
 
 
-def _can_be_fused(device: torch.device) -> bool | None:
-    return device.type in ("cpu", "cuda") or None  # None is torch's own choice
+def _fused(on_cuda: bool) -> bool | None:
+    """Whether to fuse; None, torch's own choice, on a Mac."""
+    return on_cuda or not torch.backends.mps.is_available() or None
 
 
-BUILDERS: dict[str, Callable[[Groups, FitSettings, torch.device], torch.optim.Optimizer]] = {
-    "sgd": _sgd,
-    "adamw": _adamw,
-}
+BUILDERS: dict[str, Callable[[Groups, FitSettings, bool], torch.optim.Optimizer]] = {"sgd": _sgd, "adamw": _adamw}
 """To add an optimiser: a builder here, its name and its own settings in `training.settings.OPTIMIZERS`."""
 
 
