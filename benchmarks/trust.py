@@ -9,6 +9,7 @@ has the table of results/trust.json, to which this adds.
 
 import argparse
 import tempfile
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -30,8 +31,10 @@ PRIORS = ("uniform", "train", "backward-50")
 REDRAWN = 500  # times that labels are drawn from the probabilities
 
 
-def trained(recipe: Recipe, lambdas: tuple[float, ...], folder: Path) -> Run:
-    return train_run(updated(recipe, {"lambdas": lambdas}), folder, progress=False)
+def trained(recipe: Recipe, lambdas: tuple[float, ...], folder: Path) -> tuple[Run, float]:
+    """A run, and how long it took in all, choices included."""
+    started = time.monotonic()
+    return train_run(updated(recipe, {"lambdas": lambdas}), folder, progress=False), time.monotonic() - started
 
 
 def log_probabilities(predictions: Predictions, prior: Tensor) -> Tensor:
@@ -111,7 +114,8 @@ def differences(ours: Predictions, theirs: Predictions) -> dict[str, list[float]
 
 def measure(path: str, runs: Path, changes: dict[str, Any]) -> dict[str, Any]:
     recipe = updated(starting_recipe(path, False)[0], changes)
-    done = {name: trained(recipe, lambdas, runs / name) for name, lambdas in METHODS.items()}
+    timed = {name: trained(recipe, lambdas, runs / name) for name, lambdas in METHODS.items()}
+    done = {name: run for name, (run, _) in timed.items()}
     predictions = {name: run.predictions() for name, run in done.items()}
     ours = predictions["BalPoE"]
     row: dict[str, Any] = {
@@ -120,6 +124,7 @@ def measure(path: str, runs: Path, changes: dict[str, Any]) -> dict[str, Any]:
         "ratio": float(ours.class_counts.max() / ours.class_counts.min()),
         "test": len(ours),
         "seconds": {name: run.seconds() for name, run in done.items()},
+        "seconds_in_all": {name: seconds for name, (_, seconds) in timed.items()},
     }
     for name, each in predictions.items():
         chosen = read_json(done[name].folder / "calibration.json")
@@ -138,7 +143,8 @@ def shown(name: str, row: dict[str, Any]) -> str:
             f"  {method:15} balanced {100 * each['balanced_accuracy']:.1f}, ECE {100 * each['ece']:.1f} (perfect below "
             f"{100 * each['ece_of_perfect']:.1f}; before {100 * each['before']['ece']:.1f}), NLL "
             + " ".join(f"{each[f'nll_{prior}']:.3f}" for prior in PRIORS)
-            + f"; alpha {chosen['mixup_alpha']:g}, T {temperatures}, bias {chosen['frequency_bias']:.2f}"
+            + f"; rate {chosen['lr']:g}, alpha {chosen['mixup_alpha']:g}, {chosen['epochs']} epochs, "
+            f"T {temperatures}, bias {chosen['frequency_bias']:.2f}; {row['seconds_in_all'][method]:.0f} s"
         )
     for rival in ("cross-entropy", "logit-adjusted"):
         found = row[f"BalPoE minus {rival}"]

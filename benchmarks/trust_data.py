@@ -60,22 +60,29 @@ def table(samples: int, classes: int, ratio: float, **settings: float) -> Callab
     return write
 
 
-def many_classes(folder: Path) -> None:
-    """3,000 Gaussian classes in 64 features, of 6 to 150 rows: 127,572 rows."""
-    rng = np.random.default_rng(0)
-    counts = np.round(long_tail(150, 3000, 25, whole=False)).astype(int)
-    counts[: 127_572 - counts.sum()] += 1  # so that there are as many as in the trial that showed the fault
-    means = rng.normal(size=(3000, 64))
-    parts = []
-    for each in (counts, np.full(3000, 3)):
-        labels = np.repeat(np.arange(3000), each)
-        parts.append((means[labels] + 0.9 * rng.normal(size=(len(labels), 64)), labels))
-    write_features(folder, *parts)
+def many_classes(classes: int, rows: int, per_class: int = 3) -> Callable[[Path], None]:
+    """Gaussian classes in 64 features, families of 20 that overlap; counts fall as in Zipf's law, about 150 to 1."""
+
+    def write(folder: Path) -> None:
+        rng = np.random.default_rng(0)
+        families = rng.normal(size=(-(-classes // 20), 64))
+        means = families[np.arange(classes) % len(families)] + 0.5 * rng.normal(size=(classes, 64))
+        shares = 1 / (np.arange(classes) + classes / 150)
+        counts = np.floor(rows * shares / shares.sum()).astype(int)
+        counts[: rows - counts.sum()] += 1
+        parts = []
+        for each in (counts, np.full(classes, per_class)):
+            labels = np.repeat(np.arange(classes), each)
+            parts.append((means[labels] + 1.1 * rng.normal(size=(len(labels), 64)), labels))
+        write_features(folder, *parts)
+
+    return write
 
 
-def long_tail(most: int, classes: int, ratio: float, whole: bool = True) -> np.ndarray:
+def long_tail(most: int, classes: int, ratio: float) -> np.ndarray:
     counts = most * (1 / ratio) ** (np.arange(classes) / (classes - 1))
-    return np.maximum(counts.astype(int), 1) if whole else counts
+    whole: np.ndarray = np.maximum(counts.astype(int), 1)
+    return whole
 
 
 def write_features(folder: Path, train: tuple[np.ndarray, np.ndarray], test: tuple[np.ndarray, np.ndarray]) -> None:
@@ -93,7 +100,8 @@ DATA: dict[str, Callable[[Path], None]] = {
     "digits": digits(50),
     "table": table(24_000, 6, 100, class_sep=1.0),
     "noisy-table": table(24_000, 6, 100, class_sep=0.7, flip_y=0.1),
-    "many-classes": many_classes,
+    "many-classes": many_classes(3000, 127_572),
+    "thousand-classes": many_classes(1000, 40_000, per_class=5),
 }
 
 

@@ -11,11 +11,12 @@ from balpoe.cli.main import main
 from balpoe.errors import UserError
 from balpoe.evaluation.predictions import Predictions
 from balpoe.experiments import calibrate
-from balpoe.experiments.calibrate import ALPHAS, Choice, below_middle_expert, calibration_notes
+from balpoe.experiments.build import assemble
+from balpoe.experiments.calibrate import Choice, below_middle_expert, calibration_notes
 from balpoe.experiments.presets import preset
 from balpoe.experiments.recipe import updated
 from balpoe.experiments.run_folder import Run, train_run
-from balpoe.method.expert_calibration import held_out_nll
+from balpoe.method.expert_calibration import held_out_losses
 
 
 def features(path, *, samples=240, **extra):
@@ -35,6 +36,10 @@ def recipe(path, **changes):
     return updated(preset("own-features"), {**quick, **changes})
 
 
+def mean_loss(predictions):
+    return float(held_out_losses(predictions.logits, predictions.targets, predictions.source_prior).mean())
+
+
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
     """A run at its defaults but for its size."""
@@ -46,11 +51,11 @@ def test_what_a_calibrated_run_keeps(run, capsys):
     held_out = Predictions.load(run.folder / "predictions" / "held-out")
     about = json.loads((run.folder / "calibration.json").read_text())
     assert len(held_out) == 240  # every sample was outside of the training of one network
-    assert set(about["nll"]) == {f"{alpha:g}" for alpha in ALPHAS}
-    assert about["mixup_alpha"] == min(ALPHAS, key=lambda alpha: about["nll"][f"{alpha:g}"])
-    best = held_out_nll(held_out.logits, held_out.targets, held_out.source_prior)
-    assert best == pytest.approx(min(about["nll"].values()))
-    assert best < held_out_nll(held_out.uncalibrated().logits, held_out.targets, held_out.source_prior)
+    tried = about["tried"]
+    best = min((each for each in tried if each["epochs"] == 4), key=lambda each: each["nll"])  # that many are asked for
+    assert {**best, **{name: about[name] for name in ("lr", "mixup_alpha", "epochs")}} == best
+    assert mean_loss(held_out) == pytest.approx(best["nll"])
+    assert mean_loss(held_out) < mean_loss(held_out.uncalibrated())
     assert not (run.folder / "cross-fit").exists()
     assert main(["evaluate", str(run.folder), "--prior", "estimate"]) == 2  # other networks said it
     assert "give --validation" in capsys.readouterr().err
@@ -70,7 +75,7 @@ def test_the_calibration_is_used_by_all_that_reads_the_run(run):
     assert evaluation["calibration"]["before"]["nll"] == pytest.approx(before.nll)
     assert evaluation["nll"] != pytest.approx(before.nll)
     note, *_ = calibration_notes(run.folder, run.recipe(), evaluation)
-    assert note.startswith("Calibrated by 240 samples outside of training: mixup alpha ")
+    assert note.startswith("Calibrated by 240 samples outside of training: learning rate ")
 
 
 def test_validation_arrays_of_features_calibrate(tmp_path):
@@ -120,7 +125,6 @@ def test_benchmarks_are_calibrated_by_samples_that_their_subset_leaves_out(tmp_p
 
 
 def test_an_interrupted_run_goes_on_to_the_same_bits(tmp_path, monkeypatch):
-    monkeypatch.setattr(calibrate, "ALPHAS", (0.0, 0.1, 0.2))
     given = recipe(features(tmp_path / "x.npz"))
     straight = train_run(given, tmp_path / "straight", progress=False)
     real, calls = calibrate.held_out_logits, []
@@ -143,7 +147,8 @@ def test_an_interrupted_run_goes_on_to_the_same_bits(tmp_path, monkeypatch):
 def test_epochs_grow_while_held_out_samples_gain(tmp_path, monkeypatch):
     monkeypatch.setattr("balpoe.experiments.build.LEAST_EPOCHS", 1)
     monkeypatch.setattr("balpoe.experiments.build.LEAST_STEPS", 1)
-    given = recipe(features(tmp_path / "x.npz"), epochs=0, mixup_alpha=0.0)
+    monkeypatch.setattr(calibrate, "MOST_DOUBLINGS", 3)
+    given = recipe(features(tmp_path / "x.npz"), epochs=0, mixup_alpha=0.0, lr=0.003)
     run = train_run(given, tmp_path / "run", progress=False)
     choice = Choice.load(run.folder)
     assert choice.epochs == 8  # one epoch is far too few: doubled as often as is allowed
@@ -151,6 +156,57 @@ def test_epochs_grow_while_held_out_samples_gain(tmp_path, monkeypatch):
     assert len(run.losses()) == 8
     notes = calibration_notes(run.folder, run.recipe(), run.evaluation())
     assert any("try --epochs 16" in note for note in notes)
+
+
+def test_few_samples_make_small_batches_and_choices_begin_with_half_the_epochs(tmp_path, monkeypatch):
+    monkeypatch.setattr("balpoe.experiments.build.LEAST_EPOCHS", 4)
+    monkeypatch.setattr("balpoe.experiments.build.LEAST_STEPS", 8)
+    given = recipe(features(tmp_path / "x.npz"), epochs=0)
+    settings = assemble(given).settings
+    assert (settings.batch_size, settings.epochs) == (30, 4)
+    run = train_run(given, tmp_path / "run", progress=False)
+    tried = Choice.load(run.folder).tried
+    assert [each["epochs"] for each in tried[:2]] == [2, 2]
+    assert tried[-1]["epochs"] >= 4
+
+
+def outcomes(monkeypatch, nll, samples=400):
+    """Let a search find the held-out NLL that a function of lr, alpha and epochs says, each sample near it."""
+    noise = torch.linspace(-0.02, 0.02, samples, dtype=torch.float64)
+
+    def trial(self, mixup_alpha, lr, epochs):
+        self.tried.append((mixup_alpha, lr, epochs))
+        return Choice(mixup_alpha, nll(lr, mixup_alpha, epochs) + epochs * noise, epochs=epochs, lr=lr)
+        yield
+
+    monkeypatch.setattr(calibrate._Search, "trial", trial)
+    monkeypatch.setattr(calibrate, "_losses", lambda losses: losses)
+    search = calibrate._Search(None, None, None, None)
+
+    def finished(work):
+        with pytest.raises(StopIteration) as end:
+            next(work)
+        return end.value.value, search.tried
+
+    return search, finished
+
+
+def test_a_search_stops_where_held_out_samples_no_longer_gain(monkeypatch):
+    search, finished = outcomes(monkeypatch, lambda lr, alpha, epochs: abs(lr - 0.1) + 1)
+    first = Choice(0.0, torch.full((400,), 2.0).double(), epochs=1, lr=0.01)
+    best, tried = finished(search.climb(first, ({"lr": lr} for lr in (0.03, 0.1, 0.3, 1.0))))
+    assert best.lr == 0.1
+    assert [lr for _, lr, _ in tried] == [0.03, 0.1, 0.3]  # not the fourth
+
+
+@pytest.mark.parametrize(("samples", "epochs"), [(40, 5), (4000, 10)])
+def test_epochs_that_only_seem_to_help_are_not_paid_for(monkeypatch, samples, epochs):
+    """Twice the epochs save 2 %, and no more after that; few samples cannot tell."""
+    search, finished = outcomes(monkeypatch, lambda lr, alpha, epochs: 1.0 - 0.02 * (epochs > 5), samples)
+    first = Choice(0.0, torch.ones(samples).double(), epochs=5, lr=0.03)
+    longest, _ = finished(calibrate._long_enough(search, first, may_grow=True))
+    assert longest.epochs == epochs
+    assert not longest.rising
 
 
 def test_an_ensemble_below_its_middle_expert_is_noticed():

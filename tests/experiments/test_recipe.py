@@ -64,6 +64,22 @@ def test_fields_that_must_agree():
     assert Recipe(momentum=0, nesterov=False).momentum == 0
 
 
+def test_what_is_given_is_not_chosen():
+    chosen = updated(Recipe(), {"calibrate": True, "choose_mixup": True, "choose_lr": True, "frozen": True})
+    choices = {
+        (): (True, True), ("mixup_alpha",): (False, True), ("lr",): (True, False),
+        ("frozen",): (False, False),  # the whole network takes long
+        ("calibrate",): (False, False),
+    }  # fmt: skip
+    values = {"mixup_alpha": 0.2, "lr": 0.1, "frozen": False, "calibrate": False}
+    for given, expected in choices.items():
+        after = updated(chosen, {name: values[name] for name in given})
+        assert (after.choose_mixup, after.choose_lr) == expected, given
+    assert updated(chosen, {"frozen": False, "choose_mixup": True}).choose_mixup
+    with pytest.raises(UserError, match="choose_lr asks samples outside of training; add --calibrate, or --no-choose"):
+        Recipe(choose_lr=True)
+
+
 def test_unknown_fields_name_the_nearest():
     with pytest.raises(UserError, match="did you mean 'imbalance_ratio'"):
         updated(Recipe(), {"imbalance": 10})

@@ -9,7 +9,7 @@ from balpoe.method.ensemble import at_temperature, product_of_experts, source_pr
 from balpoe.method.expert_calibration import (
     ExpertCalibration,
     fit_expert_calibration,
-    held_out_nll,
+    held_out_losses,
     read_calibration,
     training_offsets,
 )
@@ -47,10 +47,10 @@ def test_finds_the_temperature_that_the_experts_were_given(temperature):
     assert found.temperatures[0] == pytest.approx(temperature, rel=0.1)
     assert found.temperatures[0] == pytest.approx(fit_temperature(logits, targets, PRIOR, LAMBDAS), rel=0.1)
     calibrated = product_of_experts(found(logits, PRIOR, offsets))
-    best = held_out_nll(calibrated, targets, SOURCE)
+    best = held_out_losses(calibrated, targets, SOURCE).mean()
     for factor in (0.9, 1.1):
         other = ExpertCalibration((factor * found.temperatures[0],) * 3)
-        assert held_out_nll(product_of_experts(other(logits, PRIOR, offsets)), targets, SOURCE) > best
+        assert held_out_losses(product_of_experts(other(logits, PRIOR, offsets)), targets, SOURCE).mean() > best
 
 
 def test_a_bias_by_frequency_is_kept_where_it_predicts_better():
@@ -96,7 +96,7 @@ def test_the_likelihood_is_the_mean_of_labels_as_they_come_and_of_all_classes_al
         even = [math.exp(row[c]) / source[c] for c in (0, 1)]
         plain -= math.log(ours[label] / sum(ours)) / 4
         alike -= math.log(even[label] / sum(even)) / (2 * [3, 1][label])
-    assert held_out_nll(logits, targets, source) == pytest.approx((plain + alike) / 2)
+    assert float(held_out_losses(logits, targets, source).mean()) == pytest.approx((plain + alike) / 2)
 
 
 def test_offsets_of_methods_without_lambdas():
@@ -111,5 +111,5 @@ def test_what_is_wrong_is_said():
     with pytest.raises(UserError, match="2 experts, but the logits have 3"):
         ExpertCalibration((1.0, 1.0))(torch.zeros(1, 3, 3), PRIOR, torch.zeros(1, 3))
     with pytest.raises(UserError, match="of one class alone"):
-        held_out_nll(torch.zeros(2, 3), torch.tensor([1, 1]), PRIOR)
+        held_out_losses(torch.zeros(2, 3), torch.tensor([1, 1]), PRIOR)
     assert read_calibration(None) is None

@@ -103,6 +103,18 @@ def test_cosine_classifier_against_the_formula():
     assert logits.abs().max() <= 32.0001
 
 
+def test_gradients_of_the_cosine_classifier_are_those_of_normalised_weights():
+    torch.manual_seed(0)
+    classifier = CosineClassifier(4, 3, num_experts=2, scale=32).double()
+    with torch.no_grad():
+        classifier.weight *= torch.rand(2, 3, 1) + 0.5
+    features, outer = torch.randn(5, 2, 4).double().requires_grad_(), torch.randn(5, 2, 3).double()
+    plain = 32 * torch.einsum("bef,ecf->bec", F.normalize(features, dim=-1), F.normalize(classifier.weight, dim=-1))
+    inputs = features, classifier.weight
+    expected = torch.autograd.grad(plain, inputs, outer)
+    torch.testing.assert_close(torch.autograd.grad(classifier(features), inputs, outer), expected)
+
+
 def test_the_classifier_keeps_float32_under_autocast():
     torch.manual_seed(0)
     classifier = CosineClassifier(16, 10)

@@ -204,7 +204,7 @@ def test_nesterov_wants_momentum_of_sgd_alone():
     assert FitSettings(optimizer="adamw", momentum=0.0).optimizer == "adamw"
 
 
-def test_on_a_cpu_nothing_is_fused_or_capturable():
+def test_on_a_cpu_they_are_fused_but_not_capturable():
     optimizer = make_optimizer(nn.Linear(2, 2), FitSettings(optimizer="adamw"), torch.device("cpu"))
     assert not optimizer.defaults["capturable"]
-    assert not optimizer.defaults["fused"]
+    assert optimizer.defaults["fused"]

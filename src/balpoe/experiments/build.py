@@ -41,6 +41,7 @@ __all__ = [
     "benchmark_data",
     "build_network",
     "data_parts",
+    "default_batch",
     "default_epochs",
     "own_data",
     "recipe_data",
@@ -50,6 +51,7 @@ __all__ = [
 READING = threading.Lock()
 FIRST_WEIGHTS = threading.Lock()  # drawn from torch's one generator, whatever other threads do
 LEAST_EPOCHS, LEAST_STEPS = 30, 600  # of own data
+SMALLEST_BATCH = 16
 OUTSIDE = 5000  # labelled samples outside of a benchmark's training set that calibrate, all classes together
 
 
@@ -98,7 +100,9 @@ def assemble(recipe: Recipe, progress: bool = False) -> Assembly:
         torch.set_num_threads(recipe.threads)
     train, test, held_out, groups = data_parts(recipe, progress)
     if recipe.epochs == 0:
-        recipe = updated(recipe, {"epochs": default_epochs(len(train), recipe.batch_size)})
+        heads = recipe.frozen or recipe.network in FOR_FEATURES
+        batch_size = default_batch(len(train), recipe.batch_size) if heads else recipe.batch_size
+        recipe = updated(recipe, {"batch_size": batch_size, "epochs": default_epochs(len(train), batch_size)})
     train_prior = class_prior(train.class_counts, method=recipe.prior_method, smoothing=recipe.smoothing)
     inputs = MethodInputs(
         train.class_counts, train_prior, recipe.expert_lambdas, recipe.experts, cosine_scale=recipe.cosine_scale
@@ -162,10 +166,19 @@ def _schedule(recipe: Recipe) -> schedules.Schedule:
 def default_epochs(samples: int, batch_size: int) -> int:
     """Return the number of passes over own data: few samples make few steps, and so get more passes.
 
-    >>> default_epochs(200, 128), default_epochs(100_000, 128)
-    (300, 30)
+    >>> default_epochs(200, 25), default_epochs(100_000, 128)
+    (75, 30)
     """
     return max(LEAST_EPOCHS, math.ceil(LEAST_STEPS / math.ceil(samples / batch_size)))
+
+
+def default_batch(samples: int, most: int) -> int:
+    """Return the samples of a step on own features: an eighth of few samples, so that they make more steps.
+
+    >>> default_batch(200, 128), default_batch(100_000, 128)
+    (25, 128)
+    """
+    return min(most, max(SMALLEST_BATCH, samples // 8))
 
 
 def recipe_data(recipe: Recipe, progress: bool = False) -> tuple[Samples, Samples]:

@@ -1,13 +1,13 @@
-"""Calibration of a run by samples outside of training, and mixup's alpha chosen by them.
+"""Calibration of a run by samples outside of training; rate, mixup's alpha and number of epochs chosen by them.
 
-Heads on features are cheap: several are trained side by side, each without a part of the samples, once for each alpha.
+Heads on features are cheap: several are trained side by side, each without a part of the samples, once for each choice.
 A network that is trained as a whole is calibrated by samples that its training goes without.
 """
 
 import copy
 import shutil
-from collections.abc import Callable, Generator, Mapping
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Callable, Generator, Iterable, Mapping
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -23,8 +23,9 @@ from balpoe.experiments.recipe import Recipe
 from balpoe.files import read_json, write_json
 from balpoe.method.expert_calibration import (
     ExpertCalibration,
+    are_earned,
     fit_expert_calibration,
-    held_out_nll,
+    held_out_losses,
     read_calibration,
     training_offsets,
 )
@@ -44,11 +45,12 @@ __all__ = [
 ]
 
 ALPHAS = 0.0, 0.1, 0.2, 0.4
+RATES = 1.0, 3.0, 10.0, 30.0  # times the recipe's learning rate
 NETWORKS = ((1_000, 5), (5_000, 2))  # up to so many samples, so many networks side by side; beyond, one
 FOLDS = 5
 WORTH_DOUBLING = 0.01  # part of the held-out NLL that twice the epochs must save
 STILL_RISING = 0.05  # part of it that the second half of the epochs saved, from which on more are advised
-MOST_DOUBLINGS = 3
+MOST_DOUBLINGS = 4
 
 Fit = Callable[[nn.Module, Any, Samples, Samples | None, FitSettings], Generator[Any, None, Tensor | None]]
 """Trains a network in place, step by step, and returns its expert logits of further samples, if there are any."""
@@ -61,10 +63,12 @@ class Choice:
     mixup_alpha: float
     held_out: Predictions
     """What the experts said of those samples; its calibration is the model's."""
-    nll: dict[float, float]
-    """Held-out NLL of each alpha that was tried, calibrated, in nats."""
+    tried: tuple[dict[str, float], ...] = ()
+    """What was tried, in this order: lr, mixup_alpha, epochs, and the held-out NLL, calibrated, in nats."""
     epochs: int = 0
     """Number of epochs that these samples asked for; 0 where they were not asked."""
+    lr: float = 0.0
+    """Learning rate that they asked for; 0 where they were not asked."""
     rising: bool = False
     """Whether the likelihood of these samples still rose where training ended."""
     cross_fitted: bool = False
@@ -81,9 +85,10 @@ class Choice:
                 **asdict(calibration),
                 "mixup_alpha": self.mixup_alpha,
                 "epochs": self.epochs,
+                "lr": self.lr,
                 "rising": self.rising,
                 "cross_fitted": self.cross_fitted,
-                "nll": {f"{alpha:g}": value for alpha, value in self.nll.items()},
+                "tried": self.tried,
                 "samples": len(self.held_out),
             },
         )
@@ -98,9 +103,10 @@ class Choice:
             about = read_json(path)
             calibration = read_calibration(about)
             held_out = replace(Predictions.load(folder / "predictions" / "held-out"), calibration=calibration)
-            nll = {float(alpha): float(value) for alpha, value in about["nll"].items()}
-            flags = bool(about["rising"]), bool(about["cross_fitted"])
-            return Choice(float(about["mixup_alpha"]), held_out, nll, int(about["epochs"]), *flags)
+            tried = tuple(dict(each) for each in about.get("tried", ()))  # neither this nor lr in earlier versions
+            flags = {name: bool(about[name]) for name in ("rising", "cross_fitted")}
+            numbers = int(about["epochs"]), float(about.get("lr", 0))
+            return Choice(float(about["mixup_alpha"]), held_out, tried, *numbers, **flags)
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise UserError(f"{path} is garbled ({error}); train the run anew with --fresh") from error
 
@@ -115,7 +121,10 @@ def is_cross_fitted(recipe: Recipe, parts: Assembly) -> bool:
 def choice_by_held_out(
     recipe: Recipe, parts: Assembly, folder: Path, fit: Fit
 ) -> "Generator[Any, None, Choice | None]":
-    """Train networks without some samples, once for each alpha; return the best for these, calibrated by them.
+    """Train networks without some samples, again and again; return what is best for these, calibrated by them.
+
+    First the learning rate grows, then mixup's alpha, then the epochs, each as long as held-out samples gain by it:
+    mixup helps networks that have learnt enough, and a larger rate costs nothing where more epochs do.
 
     Args:
         recipe: Recipe of the run.
@@ -126,47 +135,77 @@ def choice_by_held_out(
     folds = None if parts.held_out is not None else _folds(parts)
     if folds is not None and not bool((folds.fold >= 0).any()):
         return None  # no class has a sample to spare
-
-    def trial(alpha: float, epochs: int) -> Generator[Any, None, Predictions]:
-        label = f"{parts.settings.label}, held-out samples, mixup {alpha:g}"
-        place = folder / "cross-fit" / f"alpha-{alpha:g}-epochs-{epochs}"
-        settings = replace(parts.settings, mixup_alpha=alpha, epochs=epochs, run=place, label=label)
-        if folds is None:
-            return (yield from _held_out_part(parts, fit, settings))
-        return (yield from _cross_fitted(parts, fit, settings, folds))
-
-    epochs, found = parts.settings.epochs, {}
-    for alpha in ALPHAS if recipe.choose_mixup else (recipe.mixup_alpha,):
-        found[alpha] = yield from trial(alpha, epochs)
-    nll = {alpha: _nll(predictions) for alpha, predictions in found.items()}
-    best = min(nll, key=lambda alpha: nll[alpha])
-    choice = Choice(best, found[best], nll, epochs, cross_fitted=folds is not None)
+    search = _Search(parts, folder / "cross-fit", fit, folds)
+    lr, epochs = parts.settings.lr, parts.settings.epochs
+    if recipe.epochs == 0 and folds is not None:
+        epochs = max(1, epochs // 2)  # enough to choose by; twice as many are tried below
+    best = yield from search.trial(ALPHAS[0] if recipe.choose_mixup else recipe.mixup_alpha, lr, epochs)
+    if recipe.choose_lr and folds is not None:
+        best = yield from search.climb(best, ({"lr": round(factor * lr, 9)} for factor in RATES[1:]))
+    if recipe.choose_mixup:
+        best = yield from search.climb(best, ({"mixup_alpha": alpha} for alpha in ALPHAS[1:]))
     if folds is not None:
-        choice = yield from _long_enough(choice, trial, recipe.epochs == 0)
+        best = yield from _long_enough(search, best, recipe.epochs == 0)
+    choice = replace(best, tried=tuple(search.tried), cross_fitted=folds is not None)
     choice.save(folder)
     shutil.rmtree(folder / "cross-fit", ignore_errors=True)
     return choice
 
 
-def _long_enough(choice: Choice, trial: Any, may_grow: bool) -> Generator[Any, None, Choice]:
+@dataclass
+class _Search:
+    """Trainings without some samples, and what came of them."""
+
+    parts: Assembly
+    place: Path
+    fit: Fit
+    folds: Folds | None
+    tried: "list[dict[str, float]]" = field(default_factory=list)
+
+    def trial(self, mixup_alpha: float, lr: float, epochs: int) -> Generator[Any, None, Choice]:
+        """Train once, and calibrate."""
+        run = self.place / f"lr-{lr:g}-alpha-{mixup_alpha:g}-epochs-{epochs}"
+        label = f"{self.parts.settings.label}, held-out samples, rate {lr:g}, mixup {mixup_alpha:g}"
+        chosen: dict[str, Any] = {"lr": lr, "mixup_alpha": mixup_alpha, "epochs": epochs}
+        settings = replace(self.parts.settings, **chosen, run=run, label=label)
+        if self.folds is None:
+            held_out = yield from _held_out_part(self.parts, self.fit, settings)
+        else:
+            held_out = yield from _cross_fitted(self.parts, self.fit, settings, self.folds)
+        self.tried.append({**chosen, "nll": float(_losses(held_out).mean())})
+        return Choice(mixup_alpha, held_out, epochs=epochs, lr=lr)
+
+    def climb(
+        self, best: Choice, changes: "Iterable[Mapping[str, Any]]", share: float = 0.0
+    ) -> Generator[Any, None, Choice]:
+        """Make one change after the other, as long as each saves this share of the held-out NLL."""
+        for change in changes:
+            now: dict[str, Any] = {"mixup_alpha": best.mixup_alpha, "lr": best.lr, "epochs": best.epochs}
+            further = yield from self.trial(**{**now, **change})
+            if not _gains(best.held_out, further.held_out, share):
+                break
+            best = further
+        return best
+
+
+def _long_enough(search: _Search, choice: Choice, may_grow: bool) -> Generator[Any, None, Choice]:
     """Twice the epochs as long as held-out samples gain by it, if nobody gave a number; otherwise whether they would.
 
     Experts whose lambda is far from 0 learn slowest: too few steps make an ensemble that is worse than its parts.
     """
-    if not may_grow:
-        half = yield from trial(choice.mixup_alpha, max(1, choice.epochs // 2))
-        return replace(choice, rising=_gains(_nll(half), _nll(choice.held_out), STILL_RISING))
-    for _ in range(MOST_DOUBLINGS):
-        longer = yield from trial(choice.mixup_alpha, 2 * choice.epochs)
-        if not _gains(_nll(choice.held_out), _nll(longer), WORTH_DOUBLING):
-            return choice
-        nll = {**choice.nll, choice.mixup_alpha: _nll(longer)}
-        choice = replace(choice, held_out=longer, epochs=2 * choice.epochs, nll=nll)
-    return replace(choice, rising=True)
+    if may_grow:
+        numbers = [2**doublings * choice.epochs for doublings in range(1, MOST_DOUBLINGS + 1)]
+        longest = yield from search.climb(choice, ({"epochs": number} for number in numbers), WORTH_DOUBLING)
+        return replace(longest, rising=longest.epochs == numbers[-1])
+    half = yield from search.trial(choice.mixup_alpha, choice.lr, max(1, choice.epochs // 2))
+    return replace(choice, rising=_gains(half.held_out, choice.held_out, STILL_RISING))
 
 
-def _gains(before: float, after: float, share: float) -> bool:
-    return after < (1 - share) * before
+def _gains(before: Predictions, after: Predictions, share: float) -> bool:
+    """Whether a share of the held-out NLL is saved; where it is to be paid for, beyond what random samples give."""
+    gains = _losses(before) - _losses(after)
+    saved = float(gains.mean()) > share * float(_losses(before).mean())
+    return saved and (share == 0 or are_earned(gains))
 
 
 def calibration_notes(folder: Path, recipe: Recipe, evaluation: Mapping[str, Any]) -> list[str]:
@@ -183,7 +222,8 @@ def calibration_notes(folder: Path, recipe: Recipe, evaluation: Mapping[str, Any
         return [f"Not calibrated: {reason}."] if recipe.calibrate else []
     found = evaluation["calibration"]
     temperatures = ", ".join(f"{value:.2f}" for value in dict.fromkeys(found["temperatures"]))
-    chosen = f"mixup alpha {choice.mixup_alpha:g} chosen, " if recipe.choose_mixup else ""
+    chosen = f"learning rate {choice.lr:g} chosen, " if recipe.choose_lr and choice.lr else ""
+    chosen += f"mixup alpha {choice.mixup_alpha:g} chosen, " if recipe.choose_mixup else ""
     ece = [f"{100 * value:.1f} %" for value in (found["before"]["ece"], evaluation["ece"])]
     notes = [
         f"Calibrated by {len(choice.held_out):,} samples outside of training: {chosen}temperature {temperatures}; "
@@ -231,17 +271,17 @@ def calibrated_by(predictions: Predictions, groups: Tensor | None = None) -> Pre
     return replace(predictions, calibration=fitted)
 
 
-def _nll(predictions: Predictions) -> float:
+def _losses(predictions: Predictions) -> Tensor:
     assert predictions.source_prior is not None
-    return held_out_nll(predictions.logits, predictions.targets, predictions.source_prior)
+    return held_out_losses(predictions.logits, predictions.targets, predictions.source_prior)
 
 
 def _folds(parts: Assembly) -> Folds:
     """Several networks for few samples; one, without a fifth of them, for many."""
     samples = len(parts.train)
     networks = next((networks for most, networks in NETWORKS if samples <= most), 1)
-    if not can_be_repeated(parts.trained):
-        networks = 1
+    if not can_be_repeated(parts.trained) or parts.settings.mixing is not None or parts.stages:
+        networks = 1  # a method that looks at labels, or draws by them, trains one network at a time
     generator = torch.Generator().manual_seed(parts.settings.seed)
     return split_folds(parts.train.targets, networks, FOLDS, generator, parts.groups)
 
@@ -250,9 +290,13 @@ def _cross_fitted(parts: Assembly, fit: Fit, settings: FitSettings, folds: Folds
     """What networks side by side say of the samples that each has not seen."""
     data, networks = parts.train, folds.rows.shape[1]
     assert isinstance(data, Dataset)
-    network = repeated(parts.trained, networks) if networks > 1 else copy.deepcopy(parts.trained)
-    loss, together = fold_training(data, torch.ones(len(data)), folds, copy.deepcopy(parts.loss))
-    yield from fit(network, loss, together, None, settings)
+    loss: Any = copy.deepcopy(parts.loss)
+    if networks > 1:
+        network = repeated(parts.trained, networks)
+        yield from fit(network, *fold_training(data, torch.ones(len(data)), folds, loss), None, settings)
+    else:
+        network = copy.deepcopy(parts.trained)
+        yield from fit(network, loss, data.subset(folds.rows[:, 0]), None, settings)
     rows, logits = held_out_logits(network, data, folds)
     groups = None if parts.groups is None else parts.groups[rows]
     return calibrated_by(held_out_predictions(parts, logits, data.targets[rows]), groups)

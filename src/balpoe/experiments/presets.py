@@ -38,13 +38,14 @@ def own(as_released: bool = False) -> Recipe:
     return Recipe(
         dataset="own", augmentation="none", network="tf_efficientnet_lite0.in1k", weights="pretrained", frozen=True,
         split=-1, width=(256,), epochs=0, batch_size=128, lr=0.03, schedule="cosine", warmup_epochs=0,
-        calibrate=True, choose_mixup=True,
+        calibrate=True, choose_mixup=True, choose_lr=True,
     )  # fmt: skip
 
 
 def own_features(as_released: bool = False) -> Recipe:
     """Own features, such as embeddings: a hidden layer and a cosine classifier for each expert, minutes on a CPU."""
-    return updated(own(), {"network": "head", "weights": "", "frozen": False})
+    changes = {"network": "head", "weights": "", "frozen": False, "choose_mixup": True, "choose_lr": True}
+    return updated(own(), changes)
 
 
 def cifar100_lt(as_released: bool = False) -> Recipe:

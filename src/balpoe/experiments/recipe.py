@@ -127,6 +127,9 @@ class Recipe(TrainingOptions):
     choose_mixup: bool = setting(
         False, "choose mixup_alpha from 0, 0.1, 0.2 and 0.4 by what predicts such samples best", group="calibration"
     )
+    choose_lr: bool = setting(
+        False, "heads on features: lr times 1, 3, 10 or 30, whatever predicts such samples best", group="calibration"
+    )
 
     # Optimisation, beside the options of every training
     epochs: int = setting(
@@ -162,8 +165,10 @@ class Recipe(TrainingOptions):
             )
         if self.shot_groups[0] > self.shot_groups[1] + 1:
             raise UserError(f"shot_groups must rise, such as 20,100, but is {as_text(self.shot_groups)}")
-        if self.choose_mixup and not self.calibrate:
-            raise UserError("choose_mixup asks samples outside of training; add --calibrate, or --no-choose-mixup")
+        for name in ("choose_mixup", "choose_lr"):
+            if getattr(self, name) and not self.calibrate:
+                flag = f"--no-{name.replace('_', '-')}"
+                raise UserError(f"{name} asks samples outside of training; add --calibrate, or {flag}")
         if self.epochs == 0 and self.dataset != "own":
             raise UserError("epochs 0 is for own data, whose size decides; give a number of epochs")
         if self.batch_size < self.devices:
@@ -275,8 +280,11 @@ def updated(recipe: Recipe, changes: Mapping[str, Any]) -> Recipe:
     for owner in ("method", "optimizer"):  # settings of another one are not its own
         if changes.get(owner, getattr(recipe, owner)) != getattr(recipe, owner):
             changes.setdefault(f"{owner}_settings", {})
-    if "mixup_alpha" in changes or changes.get("calibrate") is False:
-        changes.setdefault("choose_mixup", False)  # it was chosen, or there is nothing to choose by
+    nothing_to_choose_by = changes.get("calibrate") is False
+    whole = changes.get("frozen") is False  # a network that is trained as a whole takes long: only if asked to
+    for name, choice in (("mixup_alpha", "choose_mixup"), ("lr", "choose_lr")):
+        if name in changes or nothing_to_choose_by or whole:
+            changes.setdefault(choice, False)
     for name in changes:
         if name not in FIELDS:
             raise unknown_name("field", name, FIELDS)

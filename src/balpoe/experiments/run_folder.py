@@ -192,8 +192,9 @@ def train_run_by_step(
         if choice is None and is_cross_fitted(recipe, parts):
             choice = yield from choice_by_held_out(recipe, parts, folder, fit)
         if choice is not None:
-            chosen = {"mixup_alpha": choice.mixup_alpha, "epochs": choice.epochs or parts.settings.epochs}
-            parts = replace(parts, settings=replace(parts.settings, **chosen))
+            found = {"mixup_alpha": choice.mixup_alpha}
+            found |= {name: value for name in ("epochs", "lr") if (value := getattr(choice, name))}  # if asked for
+            parts = replace(parts, settings=replace(parts.settings, **found))
         logits = yield from fit(parts.trained, parts.loss, parts.train, parts.test, parts.settings)
         yield functools.partial(_finish, recipe, parts, folder, logits, choice)
     return run
@@ -220,9 +221,7 @@ def _finish(recipe: Recipe, parts: Any, folder: Path, logits: Any, choice: Any) 
 
     if recipe.calibrate and choice is None and parts.held_out is not None and parts.source_prior is not None:
         theirs = logits_of(parts.trained, parts.held_out, workers=recipe.workers)
-        choice = Choice(
-            recipe.mixup_alpha, calibrated_by(held_out_predictions(parts, theirs, parts.held_out.targets)), {}
-        )
+        choice = Choice(recipe.mixup_alpha, calibrated_by(held_out_predictions(parts, theirs, parts.held_out.targets)))
         choice.save(folder)
     parts.network.to(next(parts.trained.parameters()).device)  # a frozen trunk stayed behind
     model = Model(

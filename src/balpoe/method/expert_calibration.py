@@ -16,7 +16,14 @@ from balpoe.method.calibration import SCALES
 from balpoe.method.ensemble import at_least_float32
 from balpoe.method.priors import class_counts, class_prior, logit_offsets
 
-__all__ = ["ExpertCalibration", "fit_expert_calibration", "held_out_nll", "read_calibration", "training_offsets"]
+__all__ = [
+    "ExpertCalibration",
+    "are_earned",
+    "fit_expert_calibration",
+    "held_out_losses",
+    "read_calibration",
+    "training_offsets",
+]
 
 MOST_VALUES = 10_000_000  # logits of an ensemble that a fit looks at; of more samples, a part is enough
 FOLDS = 5
@@ -142,7 +149,7 @@ def fit_expert_calibration(
     scores = {name: _cross_validated(form, problem, groups, solutions[name]) for name, form in forms.items()}
     best = "one"
     for name in ("one, bias", "each", "each, bias"):
-        if name in scores and _earned(scores[name] - scores[best], groups):
+        if name in scores and are_earned(scores[name] - scores[best], groups):
             best = name
     numbers, experts = solutions[best], logits.shape[1]
     scales = numbers[:1].expand(experts) if best.startswith("one") else numbers[:experts]
@@ -152,20 +159,23 @@ def fit_expert_calibration(
     return ExpertCalibration(tuple((1 / scales).tolist()), bias, gain)
 
 
-def held_out_nll(logits: Tensor, targets: Tensor, source_prior: Tensor) -> float:
-    """Return the mean of two: minus the log-likelihood of labels as they come, and of all classes alike, in nats.
+def held_out_losses(logits: Tensor, targets: Tensor, source_prior: Tensor) -> Tensor:
+    """Return what samples contribute to the held-out NLL, their mean, in nats; of very many, a part.
+
+    It is the mean of two: minus the log-likelihood of labels as they come, and of all classes alike.
 
     Args:
         logits: Logits (samples, classes), posteriors under `source_prior`.
         targets: Labels, (samples,).
         source_prior: Prior that the logits are made for, (classes,).
 
-    >>> held_out_nll(torch.zeros(3, 2), torch.tensor([0, 1, 1]), torch.tensor([0.5, 0.5]))  # (0.637 + 0.693) / 2
+    >>> losses = held_out_losses(torch.zeros(3, 2), torch.tensor([0, 1, 1]), torch.tensor([0.5, 0.5]))
+    >>> float(losses.mean())  # (0.637 + 0.693) / 2
     0.6648...
     """
     rows = _some_rows(len(targets), logits.shape[1])
     problem = _Likelihoods(targets[rows], source_prior.double())
-    return -float(problem.log_likelihoods(logits[rows].double()).mean())
+    return -problem.log_likelihoods(logits[rows].double())
 
 
 def _some_rows(samples: int, classes: int) -> Tensor:
@@ -266,8 +276,16 @@ def _cross_validated(form: _Form, problem: _Likelihoods, groups: Tensor, start: 
     return found
 
 
-def _earned(gains: Tensor, groups: Tensor) -> bool:
-    """Whether gains, summed by group, are above zero beyond what random samples give."""
-    _, number = groups.unique(return_inverse=True)
-    sums = torch.zeros(int(number.max()) + 1, dtype=torch.float64).index_add(0, number, gains)
+def are_earned(gains: Tensor, groups: Tensor | None = None) -> bool:
+    """Return whether gains, summed by group, are above zero by two standard errors: more than random samples give.
+
+    Args:
+        gains: Gain of each sample, (samples,).
+        groups: Number of each sample's group, (samples,); None where each is its own.
+
+    >>> are_earned(torch.full((100,), 0.1)), are_earned(torch.arange(100.0) - 49)
+    (True, False)
+    """
+    number = torch.arange(len(gains)) if groups is None else groups.unique(return_inverse=True)[1]
+    sums = torch.zeros(int(number.max()) + 1, dtype=torch.float64).index_add(0, number, gains.double())
     return len(sums) >= LEAST_GROUPS and float(sums.mean()) > EARNED * float(sums.std()) / len(sums) ** 0.5

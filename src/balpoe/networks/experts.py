@@ -220,10 +220,13 @@ class CosineClassifier(nn.Module):
     def forward(self, features: Tensor) -> Tensor:
         """Return expert logits (batch, experts, classes) of features (batch, experts or 1, features)."""
         with torch.autocast(features.device.type, enabled=False):
-            weight = F.normalize(self.weight, dim=-1)
-            unit = F.normalize(features.to(weight.dtype), dim=-1).expand(-1, self.num_experts, -1)
-            logits = self.scale * torch.einsum("bef,ecf->bec", unit, weight)
-            return logits if self.class_scale is None else logits * self.class_scale
+            unit = F.normalize(features.to(self.weight.dtype), dim=-1).expand(-1, self.num_experts, -1)
+            # Weights of unit length, divided after the product: those of many classes are more than a batch's logits.
+            scale = self.scale / torch.linalg.vector_norm(self.weight, dim=-1).clamp_min(1e-12)
+            if self.class_scale is not None:
+                scale = scale * self.class_scale
+            logits: Tensor = torch.einsum("bef,ecf->bec", unit, self.weight) * scale
+            return logits
 
     def extra_repr(self) -> str:
         """Return the sizes, for `print(network)`."""

@@ -1,6 +1,7 @@
 """Optimisers by name, with a rate for each group of parameters.
 
-On a GPU they are fused, and work without reading from the device, so that a whole step can be captured.
+On CPU and GPU they are fused: one pass over weights and state, without temporary copies of them. On a GPU they work
+without reading from the device, so that a whole step can be captured.
 """
 
 from collections.abc import Callable, Iterator
@@ -31,13 +32,18 @@ def make_optimizer(network: nn.Module, settings: FitSettings, device: torch.devi
 
 def _sgd(groups: Groups, settings: FitSettings, on_cuda: bool) -> torch.optim.Optimizer:
     return torch.optim.SGD(
-        groups, lr=settings.lr, momentum=settings.momentum, nesterov=settings.nesterov, fused=on_cuda or None
+        groups, lr=settings.lr, momentum=settings.momentum, nesterov=settings.nesterov, fused=_fused(on_cuda)
     )
 
 
 def _adamw(groups: Groups, settings: FitSettings, on_cuda: bool) -> torch.optim.Optimizer:
     own = settings.all_optimizer_settings()
-    return torch.optim.AdamW(groups, lr=settings.lr, fused=on_cuda or None, capturable=on_cuda, **own)
+    return torch.optim.AdamW(groups, lr=settings.lr, fused=_fused(on_cuda), capturable=on_cuda, **own)
+
+
+def _fused(on_cuda: bool) -> bool | None:
+    """Whether to fuse; None, torch's own choice, on a Mac."""
+    return on_cuda or not torch.backends.mps.is_available() or None
 
 
 BUILDERS: dict[str, Callable[[Groups, FitSettings, bool], torch.optim.Optimizer]] = {"sgd": _sgd, "adamw": _adamw}
