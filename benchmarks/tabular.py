@@ -319,6 +319,56 @@ def bar(table: list[dict[str, Any]]) -> str:
     return f"BalPoE: place {place} in mean rank of NLL, {100 * behind:.1f} points behind the best in balanced accuracy"
 
 
+PAGE_COLUMNS = {
+    "rank, NLL backward": "rank_nll", "rank, balanced accuracy": "rank_accuracy",
+    "balanced accuracy": "uniform_accuracy", "NLL": "uniform_nll", "ECE": "uniform_ece",
+    "NLL, backward": "backward_nll", "ECE, backward": "backward_ece", "fit, s": "fit_s", "predict, ms": "predict_s",
+}  # fmt: skip
+
+
+def markdown(header: list[str], rows: list[list[str]]) -> str:
+    lines = [header, ["---"] * len(header), *rows]
+    return "\n".join(f"| {' | '.join(cells)} |".replace("|  |", "| |") for cells in lines)
+
+
+def cell(key: str, value: float) -> str:
+    if key.startswith("rank"):
+        return f"{value:.1f}"
+    if key.endswith("_s"):
+        return f"{value if key == 'fit_s' else 1000 * value:.2g}"
+    return f"{value:.2f}" if key.endswith("nll") else f"{100 * value:.1f}"
+
+
+def method_table(table: list[dict[str, Any]]) -> str:
+    """The summary as docs/scikit-learn.md has it."""
+    rows = [[row["method"], *(cell(key, row[key]) for key in PAGE_COLUMNS.values())] for row in table]
+    return markdown(["", *PAGE_COLUMNS], rows)
+
+
+def problem_table(rows: list[dict[str, Any]]) -> str:
+    """BalPoE beside the best of all the other rows, by problem."""
+    lines = []
+    for problem in dict.fromkeys(row["problem"] for row in rows):
+        here = {row["method"]: row for row in rows if row["problem"] == problem}
+        ours, cells = here.pop("BalPoE"), [problem]
+        cells.append(f"{ours['samples']:,}, {ours['features']}, {ours['classes']}")
+        for key, best in (("uniform_accuracy", max), ("backward_nll", min)):
+            other = best(here.values(), key=lambda row: float(row[key]))
+            cells += [cell(key, ours[key]), f"{cell(key, other[key])} ({other['method']})"]
+        lines.append(cells)
+    header = ["problem", "samples, features, classes", "balanced accuracy", "best other", "NLL, backward", "best other"]
+    return markdown(header, lines)
+
+
+def page_tables(record: dict[str, Any]) -> list[str]:
+    """All tables of docs/scikit-learn.md: of the held-out problems, then of those that settings were chosen on."""
+    found = []
+    for key, held_out in (("summary_held_out", True), ("summary", False)):
+        rows = [row for row in record["rows"] if row["held_out"] == held_out]
+        found += [method_table(record[key]), problem_table(rows)]
+    return found
+
+
 def line(row: dict[str, Any]) -> str:
     percent = ("accuracy", "ece")
     cells = (
@@ -366,6 +416,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--jobs", type=int, default=1, help="processes; each method on each problem is one thread")
     parser.add_argument("--add", action="store_true", help="keep the rows of the record that this run does not replace")
     parser.add_argument("--time", type=int, nargs="?", const=100_000, default=0, help="so many samples: times alone")
+    parser.add_argument("--tables", action="store_true", help="print the record's tables for docs/scikit-learn.md")
     parser.add_argument("--out", type=Path, default=Path("results/tabular.json"))
     given = parser.parse_args()
     given.problems = {"": list(ALL_PROBLEMS), "held-out": list(HELD_OUT)}.get(given.problems, given.problems.split(","))
@@ -382,29 +433,35 @@ def described(problem: str, seed: int) -> dict[str, Any]:
     counts = np.bincount(y)
     print(f"{problem}: {len(y)} samples, {X.shape[1]} features, {len(counts)} classes of {counts.tolist()}", flush=True)
     sizes = {"samples": len(y), "features": X.shape[1], "classes": len(counts)}
-    return {"problem": problem, "held_out": problem in HELD_OUT, **sizes}
+    return {"problem": problem, "held_out": problem in HELD_OUT, **sizes, "made": time.strftime("%Y-%m-%d")}
 
 
 def main() -> None:
     given = arguments()
-    record = json.loads(given.out.read_text()) if given.out.exists() and (given.add or given.time) else {"rows": []}
+    keep = given.add or given.time or given.tables
+    record = json.loads(given.out.read_text()) if given.out.exists() and keep else {"rows": []}
+    if given.tables:
+        print("\n\n".join(page_tables(record)))
+        return
     if given.time:
         write_json(given.out, {**record, "times": times(given.time, given.seed)})
         return
     about = {problem: described(problem, given.seed) for problem in given.problems}
+    tables: dict[str, Any] = {}
     tasks = [(name, problem, given.seed, given.folds) for problem in about for name in given.methods]
     work = Parallel(given.jobs, return_as="generator")(delayed(measure_here)(*task) for task in tasks)
     rows = {(row["problem"], row["method"]): row for row in record["rows"]}
     for (_, problem, *_), found in zip(tasks, work, strict=True):
         for row in found:
-            rows[problem, row["method"]] = {**about[problem], "folds": given.folds, **row}
+            rows[problem, row["method"]] = {**about[problem], "seed": given.seed, "folds": given.folds, **row}
             failed = f" ({row['failed']:.0%} of the fits failed)" if row["failed"] else ""
             print(f"{problem:14} {line(row)}{failed}", flush=True)
-        tables = {"rows": list(rows.values())}
+        tables["rows"] = list(rows.values())
         for key, held_out in (("summary", False), ("summary_held_out", True)):
             tables[key] = summary([row for row in rows.values() if row["held_out"] == held_out])
-        made_by = {"made": time.strftime("%Y-%m-%d"), "machine": platform.machine(), "seed": given.seed}
-        write_json(given.out, {**record, **made_by, **tables})  # also what a run that is stopped has found
+        write_json(
+            given.out, {**record, "machine": platform.machine(), **tables}
+        )  # also what a run that is stopped has found
     for key in ("summary", "summary_held_out"):
         print(f"{key:38} {'ranks: NLL':>6} {'bal.':>6} " + " ".join(SCORE_COLUMNS))
         for row in tables[key]:

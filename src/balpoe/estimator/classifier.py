@@ -49,6 +49,7 @@ EMBEDDING = 256  # from so many features on they are taken for an embedding, whi
 SMALL = {"mlp": 10_000, "head": 1_000}  # up to so many samples five networks are trained, beyond, one
 HIDDEN = {"mlp": (64, 64), "head": (256,)}
 ALPHAS = 0.0, 0.2  # what "auto" chooses from
+OVERCONFIDENT = 1.03  # at a lower temperature the training without mixup left it nothing to cure
 LEAST_EPOCHS = 20
 BATCHES = 175  # of an epoch; for their sake batches grow with the samples, from 128 to 512
 UNSEEN_KEPT = 2_000  # labelled predictions that are kept, to estimate a deployment prior
@@ -208,7 +209,7 @@ class BalPoEClassifier(ClassifierMixin, BaseEstimator):
         for alpha in (self.mixup_alpha_,) if going_on else _alphas(self.mixup_alpha):
             network = copy.deepcopy(self.network_) if going_on else self._new_network(plan, data)
             trained[alpha] = self._cross_fit(plan, network, data, weights, alpha)
-            if trained[alpha].scale >= 1:  # not overconfident about unseen samples: mixup has nothing to cure
+            if 1 / trained[alpha].scale < OVERCONFIDENT:
                 break
         self.mixup_alpha_ = min(trained, key=lambda alpha: trained[alpha].nll)
         best = trained[self.mixup_alpha_]
