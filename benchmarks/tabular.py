@@ -190,9 +190,9 @@ def logistic(**settings: Any) -> Any:
     return make_pipeline(StandardScaler(), LogisticRegression(max_iter=1000, **settings))
 
 
-def calibrated(trees: Any) -> Any:
-    """One temperature from folds: three, because the rarest classes have four samples."""
-    return CalibratedClassifierCV(trees, method="temperature", cv=3)
+def calibrated(trees: Any, seed: int) -> Any:
+    """One temperature from folds: three, for the rarest classes have four samples; shuffled, for rows have an order."""
+    return CalibratedClassifierCV(trees, method="temperature", cv=StratifiedKFold(3, shuffle=True, random_state=seed))
 
 
 METHODS: dict[str, Method] = {
@@ -204,9 +204,9 @@ METHODS: dict[str, Method] = {
         lambda seed: HistGradientBoostingClassifier(class_weight="balanced", random_state=seed), "uniform"
     ),
     "gradient boosting, calibrated": Method(
-        lambda seed: calibrated(HistGradientBoostingClassifier(random_state=seed)), "train"
+        lambda seed: calibrated(HistGradientBoostingClassifier(random_state=seed), seed), "train"
     ),
-    "extra trees, calibrated": Method(lambda seed: calibrated(ExtraTreesClassifier(random_state=seed)), "train"),
+    "extra trees, calibrated": Method(lambda seed: calibrated(ExtraTreesClassifier(random_state=seed), seed), "train"),
     "balanced random forest": Method(lambda seed: BalancedRandomForestClassifier(random_state=seed), "uniform"),
     "EasyEnsemble": Method(lambda seed: EasyEnsembleClassifier(random_state=seed), "uniform"),
     "RUSBoost": Method(lambda seed: RUSBoostClassifier(random_state=seed), "uniform"),
@@ -335,7 +335,8 @@ def cell(key: str, value: float) -> str:
     if key.startswith("rank"):
         return f"{value:.1f}"
     if key.endswith("_s"):
-        return f"{value if key == 'fit_s' else 1000 * value:.2g}"
+        number = value if key == "fit_s" else 1000 * value
+        return f"{number:.0f}" if number >= 10 else f"{number:.2g}"
     return f"{value:.2f}" if key.endswith("nll") else f"{100 * value:.1f}"
 
 
@@ -388,22 +389,21 @@ def times(rows: int, seed: int) -> list[dict[str, Any]]:
     """CPU seconds, in one thread, of BalPoE and gradient boosting: many samples, then the 178 of the wine data."""
     torch.set_num_threads(1)
     wine: Arrays = datasets.load_wine(return_X_y=True)
-    found = []
     METHODS["BalPoE"].make(seed).set_params(epochs=1, mixup_alpha=0).fit(*wine)  # what torch loads at its first use
-    for X, y in (large(rows, seed), wine):
-        test = slice(len(y) * 9 // 10, None)
+    found = []
+    for (X, y), samples in ((large(rows + rows // 5, seed), rows), (wine, 178)):
+        prior = np.bincount(y[:samples]) / samples
+        uniform = np.full(len(prior), 1 / len(prior))
         for name in ("BalPoE", "gradient boosting"):
             begun = time.process_time()
-            model = METHODS[name].make(seed).fit(X[: test.start], y[: test.start])
-            took = time.process_time() - begun
-            prior = np.bincount(y[: test.start]) / test.start
-            probabilities, target = model.predict_proba(X[test]), np.full(len(prior), 1 / len(prior))
-            if name != "BalPoE":
-                probabilities = moved(probabilities, prior, target)
-            # The wine data are sorted by class, so that only their time is measured.
-            kept = scores(probabilities, y[test], target) if len(y) == rows else {}
-            found.append({"samples": test.start, "method": name, "cpu_s": took, **kept})
-            print(found[-1], flush=True)
+            model = METHODS[name].make(seed).fit(X[:samples], y[:samples])
+            row = {"samples": samples, "method": name, "cpu_s": time.process_time() - begun}
+            if samples < len(y):
+                probabilities = model.predict_proba(X[samples:])
+                probabilities = probabilities if name == "BalPoE" else moved(probabilities, prior, uniform)
+                row |= scores(probabilities, y[samples:], uniform)
+            found.append(row)
+            print(row, flush=True)
     return found
 
 

@@ -140,6 +140,10 @@ def test_what_the_page_says(tabular):
     text = (ROOT / "docs" / "scikit-learn.md").read_text(encoding="utf-8")
     for key, held_out in (("summary", False), ("summary_held_out", True)):
         assert record[key] == tabular.summary([row for row in record["rows"] if row["held_out"] == held_out])
+        ours = next(row for row in record[key] if row["method"] == "BalPoE")
+        assert sum(row["rank_nll"] < ours["rank_nll"] for row in record[key]) < 3
+        behind = max(row["uniform_accuracy"] for row in record[key]) - ours["uniform_accuracy"]
+        assert behind < 0.02 or f"{100 * behind:.1f} points better" in text  # missed, and said so
     for table in tabular.page_tables(record):
         assert table in text
     ours, boosting, *_ = record["times"]
