@@ -10,6 +10,7 @@ import polars as pl
 import pytest
 import torch
 from scipy.sparse import csr_matrix
+from scipy.stats import norm
 from sklearn.base import clone
 from sklearn.datasets import load_digits
 from sklearn.exceptions import NotFittedError
@@ -379,7 +380,7 @@ def test_auto_keeps_the_alpha_that_predicts_unseen_samples_better(small, monkeyp
 
     def scored(*parts):
         tried.append(parts[-1].mixup_alpha)
-        return dataclasses.replace(real(*parts), nll=abs(tried[-1] - best))
+        return dataclasses.replace(real(*parts), scale=0.9, nll=abs(tried[-1] - best))
 
     monkeypatch.setattr(balpoe.estimator.classifier, "cross_fit", scored)
     for best in (0.0, 0.2):
@@ -584,3 +585,41 @@ def test_series_are_held_out_as_wholes():
     assert nll[1] < nll[0]
     with pytest.raises(ValueError, match="give one label for each sample"):
         BalPoEClassifier(**settings).fit(X, labels, groups=tracks[:9])
+
+
+@pytest.mark.parametrize("bend", [lambda x: np.sinh(3 * x), lambda x: np.tan(np.pi * (norm.cdf(x) - 0.5))])
+def test_heavy_tails_cost_little(bend):
+    """Three classes of one deviation each, as they are and through a monotone map; a half is for testing."""
+    chance = np.random.default_rng(0)
+    y = np.repeat(np.arange(3), [240, 80, 40])
+    X = chance.normal(size=(360, 6)) + 1.5 * np.eye(3)[y].repeat(2, axis=1)
+    scores = []
+    for table in (X, bend(X - X.mean(axis=0))):
+        classifier = quick(epochs=30).fit(table[::2], y[::2])
+        scores.append(balanced_accuracy_score(y[1::2], classifier.predict(table[1::2])))
+    assert scores[0] > 0.8
+    assert scores[1] > scores[0] - 0.05
+
+
+@pytest.mark.parametrize(
+    ("samples", "batch"), [(20, 16), (400, 50), (1024, 128), (22_400, 128), (35_000, 200), (10**6, 512)]
+)
+def test_batches_grow_with_the_samples(samples, batch):
+    assert balpoe.estimator.classifier._batch_size(samples) == batch
+    assert balpoe.estimator.classifier._weight_decay(batch) == pytest.approx(5e-4 * max(1, batch / 128) ** 0.5)
+
+
+def test_mixup_is_tried_where_the_first_training_is_overconfident(small, monkeypatch):
+    real, tried = balpoe.estimator.classifier.cross_fit, []
+
+    def scored(*parts):
+        tried.append(parts[-1].mixup_alpha)
+        return dataclasses.replace(real(*parts), scale=scale, nll=-tried[-1])
+
+    monkeypatch.setattr(balpoe.estimator.classifier, "cross_fit", scored)
+    scale, classifier = 1.1, quick(mixup_alpha="auto", epochs=1)
+    assert classifier.fit(*small).mixup_alpha_ == 0
+    assert tried == [0]
+    scale = 0.9
+    assert classifier.fit(*small).mixup_alpha_ == 0.2
+    assert tried == [0, 0, 0.2]

@@ -49,7 +49,9 @@ EMBEDDING = 256  # from so many features on they are taken for an embedding, whi
 SMALL = {"mlp": 10_000, "head": 1_000}  # up to so many samples five networks are trained, beyond, one
 HIDDEN = {"mlp": (64, 64), "head": (256,)}
 ALPHAS = 0.0, 0.2  # what "auto" chooses from
-STEPS, LEAST_EPOCHS = 600, 20
+OVERCONFIDENT = 1.05  # at a lower temperature the training without mixup left it nothing to cure
+LEAST_EPOCHS = 20
+BATCHES = 175  # of an epoch; for their sake batches grow with the samples, from 128 to 512
 UNSEEN_KEPT = 2_000  # labelled predictions that are kept, to estimate a deployment prior
 
 
@@ -62,13 +64,14 @@ class BalPoEClassifier(ClassifierMixin, BaseEstimator):
 
     Networks are cross-fitted: each of five is trained without a fifth of the samples, all five answer, and the samples
     that each has not seen give one temperature, by which the probabilities are calibrated. Features are standardised
-    inside. With more than 10,000 samples (1,000 of embeddings) there is one network, without a tenth of them.
+    inside, those with heavy tails by their ranks. With more than 10,000 samples (1,000 of embeddings) there is one
+    network, without a tenth of them.
 
     Args:
         lambdas: One number per expert; the label distribution that it is trained for is the training prior to this
             power. The default averages to zero, which makes the ensemble unbiased.
-        mixup_alpha: Alpha of mixup, which mixes pairs of samples; 0 for none; "auto" trains without and with 0.2, and
-            keeps what predicts unseen samples better.
+        mixup_alpha: Alpha of mixup, which mixes pairs of samples; 0 for none; "auto" trains without, and, where that is
+            overconfident about unseen samples, also with 0.2, and keeps what predicts them better.
         hidden: Units of each expert's hidden layers; None for (64, 64), and (256,) of "head".
         network: "mlp"; "head", whose classifier sees the features themselves beside the hidden layer, for embeddings;
             "auto" is the latter from 256 features on. To both, arrays of images are flattened. Or, for images
@@ -77,10 +80,11 @@ class BalPoEClassifier(ClassifierMixin, BaseEstimator):
         augmentation: Augmentation of images: "none", "crop-flip", "standard", ...
         cosine_scale: Scale of the classifier of "mlp" and "head".
         epochs: Passes over the data (of each training, if mixup_alpha is "auto"); None for at least 20, and as many as
-            make 600 steps.
-        batch_size: None for an eighth of the samples, at least 16 and at most 128.
+            make 600 steps (300 up to 200 samples).
+        batch_size: None for an eighth of the samples, at least 16 and at most 128; of "mlp", from 22,400 samples on, a
+            175th of them, at most 512.
         lr: Learning rate, at the beginning of a cosine.
-        weight_decay: On all parameters.
+        weight_decay: On all parameters; None for 0.0005, and with batches of more than 128 up to 0.001.
         target_prior: "uniform", "train", "forward-R" or "backward-R" (of ratio R, see `balpoe.target_prior`), an array
             of weights in the order of `classes_`, a mapping or a Series of pandas from class to weight, or "estimate":
             found from the samples to predict themselves, many at once, and used if the evidence carries it.
@@ -130,7 +134,7 @@ class BalPoEClassifier(ClassifierMixin, BaseEstimator):
         epochs: int | None = None,
         batch_size: int | None = None,
         lr: float = 0.3,
-        weight_decay: float = 5e-4,
+        weight_decay: float | None = None,
         target_prior: Any = "uniform",
         warm_start: bool = False,
         device: str = "auto",
@@ -205,6 +209,8 @@ class BalPoEClassifier(ClassifierMixin, BaseEstimator):
         for alpha in (self.mixup_alpha_,) if going_on else _alphas(self.mixup_alpha):
             network = copy.deepcopy(self.network_) if going_on else self._new_network(plan, data)
             trained[alpha] = self._cross_fit(plan, network, data, weights, alpha)
+            if 1 / trained[alpha].scale < OVERCONFIDENT:
+                break
         self.mixup_alpha_ = min(trained, key=lambda alpha: trained[alpha].nll)
         best = trained[self.mixup_alpha_]
         self.network_, self.class_prior_ = best.network.cpu().eval(), best.train_prior.numpy()
@@ -249,16 +255,18 @@ class BalPoEClassifier(ClassifierMixin, BaseEstimator):
     ) -> CrossFitted:
         generator = torch.Generator().manual_seed(plan.seed)
         folds = split_folds(data.targets, plan.networks, 5 if plan.networks == 5 else 10, generator, data.groups)
-        batch_size = min(128, max(16, len(data) // 8))
+        largest = 512 if plan.kind == "mlp" else 128
+        batch_size = min(largest, _batch_size(len(data)))
         if self.batch_size is not None:
             batch_size = _whole("batch_size", self.batch_size)
-        epochs = max(LEAST_EPOCHS, math.ceil(STEPS / math.ceil(len(folds.rows) / max(batch_size, 1))))
+        decay = _number("weight_decay", _weight_decay(batch_size) if self.weight_decay is None else self.weight_decay)
+        epochs = max(LEAST_EPOCHS, math.ceil(_steps(len(data)) / math.ceil(len(folds.rows) / max(batch_size, 1))))
         if self.epochs is not None:
             epochs = _whole("epochs", self.epochs)
         settings = FitSettings(
             epochs=epochs, batch_size=batch_size, schedule=Cosine(), lr=_number("lr", self.lr),
-            weight_decay=_number("weight_decay", self.weight_decay), mixup_alpha=alpha,
-            augmentation=_augmentation(self.augmentation), seed=plan.seed, device=self.device,
+            weight_decay=decay, mixup_alpha=alpha, augmentation=_augmentation(self.augmentation),
+            seed=plan.seed, device=self.device,
             precision="32-true" if plan.kind else "auto",  # numbers of a table may differ in the third digit
             progress=bool(self.verbose),
         )  # fmt: skip
@@ -425,6 +433,20 @@ def _kind(network: Any, X: np.ndarray) -> str:
     if network not in NETWORKS and network not in backbone_names():  # before anything is said about images
         raise unknown_name("network", network, ("auto", *NETWORKS, *backbone_names()))
     return ""
+
+
+def _batch_size(samples: int) -> int:
+    return min(512, max(16, min(128, samples // 8), samples // BATCHES))
+
+
+def _steps(samples: int) -> int:
+    """At least so many: 300 up to 200 samples, 600 from 400 on."""
+    return min(600, max(300, 3 * samples // 2))
+
+
+def _weight_decay(batch_size: int) -> float:
+    """More where larger batches make fewer steps: it is what lets the directions of the weights turn in time."""
+    return 5e-4 * math.sqrt(max(1.0, batch_size / 128))
 
 
 def _alphas(mixup_alpha: Any) -> tuple[float, ...]:

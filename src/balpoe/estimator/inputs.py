@@ -6,6 +6,7 @@ from torch import Tensor
 
 from balpoe.data.dataset import Dataset, Preprocessing
 from balpoe.errors import UserError
+from balpoe.estimator.normal_scores import heavy_tailed_columns
 
 __all__ = ["FeatureInputs", "ImageInputs"]
 
@@ -15,6 +16,8 @@ LARGEST = 1e300
 
 class FeatureInputs:
     """From arrays of any shape to features, standardised as those of the training samples.
+
+    A feature with heavy tails is replaced by its normal scores first.
 
     Args:
         X: The training samples, (samples, ...).
@@ -32,6 +35,8 @@ class FeatureInputs:
         self.unit = np.abs(values).max(axis=0)  # squares of the largest floats would be infinite
         self.unit[self.unit == 0] = 1
         values = values / self.unit
+        self.scores = heavy_tailed_columns(values, weights)
+        values = self._scored(values)
         self.mean = np.average(values, axis=0, weights=weights)
         self.std = np.average((values - self.mean) ** 2, axis=0, weights=weights) ** 0.5
         self.std[self.std < 1e-12] = 1
@@ -42,9 +47,15 @@ class FeatureInputs:
         if X.shape[1:] != self.shape:
             raise UserError(f"samples of shape {self.shape} were expected, but got {X.shape[1:]}")
         with np.errstate(over="ignore"):
-            values = (_flat(X) / self.unit - self.mean) / self.std
+            values = (self._scored(_flat(X) / self.unit) - self.mean) / self.std
         values = values.clip(-LARGEST, LARGEST)
         return torch.from_numpy(values / np.hypot(1, values / CLIP)).float()
+
+    def _scored(self, values: np.ndarray) -> np.ndarray:
+        """Replace the features with heavy tails, in place."""
+        for column, scores in self.scores.items():
+            values[:, column] = scores(values[:, column])
+        return values
 
 
 class ImageInputs:
