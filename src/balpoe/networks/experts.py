@@ -222,11 +222,9 @@ class CosineClassifier(nn.Module):
         with torch.autocast(features.device.type, enabled=False):
             unit = F.normalize(features.to(self.weight.dtype), dim=-1).expand(-1, self.num_experts, -1)
             # Weights of unit length, divided after the product: those of many classes are more than a batch's logits.
-            scale = self.scale / torch.linalg.vector_norm(self.weight, dim=-1).clamp_min(1e-12)
-            if self.class_scale is not None:
-                scale = scale * self.class_scale
-            logits: Tensor = torch.einsum("bef,ecf->bec", unit, self.weight) * scale
-            return logits
+            lengths = torch.linalg.vector_norm(self.weight, dim=-1).clamp_min(1e-12)
+            logits: Tensor = torch.einsum("bef,ecf->bec", unit, self.weight) * (self.scale / lengths)
+            return logits if self.class_scale is None else logits * self.class_scale
 
     def extra_repr(self) -> str:
         """Return the sizes, for `print(network)`."""
