@@ -134,13 +134,13 @@ def _schedule(recipe: Recipe) -> schedules.Schedule:
     return kinds[recipe.schedule]()
 
 
-def default_epochs(samples: int, batch_size: int) -> int:
+def default_epochs(samples: int, batch_size: int, least: int = LEAST_EPOCHS) -> int:
     """Return the number of passes over own data: few samples make few steps, and so get more passes.
 
-    >>> default_epochs(200, 128), default_epochs(100_000, 128)
-    (300, 30)
+    >>> default_epochs(200, 128), default_epochs(100_000, 128), default_epochs(100_000, 128, least=20)
+    (300, 30, 20)
     """
-    return max(LEAST_EPOCHS, math.ceil(LEAST_STEPS / math.ceil(samples / batch_size)))
+    return max(least, math.ceil(LEAST_STEPS / math.ceil(samples / batch_size)))
 
 
 def recipe_data(recipe: Recipe, progress: bool = False) -> tuple[Samples, Samples]:

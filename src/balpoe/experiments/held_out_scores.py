@@ -25,7 +25,7 @@ from balpoe.method.ensemble import product_of_experts
 from balpoe.method.expert_calibration import ExpertCalibration
 from balpoe.method.priors import class_counts
 
-__all__ = ["cross_fitted_by_step", "is_judged", "train_judged_by_step", "with_temperature"]
+__all__ = ["cross_fitted_by_step", "give_calibration", "is_judged", "train_judged_by_step", "with_temperature"]
 
 
 def is_judged(recipe: Recipe, folder: Path) -> bool:
@@ -111,12 +111,16 @@ def _calibrate_after(recipe: Recipe, run: Run) -> None:
     samples = data_parts(recipe).held_out
     if samples is None:
         return
-    model = load(run.folder)
-    held_out = with_temperature(model.predictions(samples))
-    predictions = replace(run.predictions(), calibration=held_out.calibration)
-    few, many = recipe.shot_groups
+    held_out = with_temperature(load(run.folder).predictions(samples))
+    assert held_out.calibration is not None
+    give_calibration(run, held_out.calibration)
+    Choice(recipe.mixup_alpha, held_out, {}).save(run.folder)
+
+
+def give_calibration(run: Run, calibration: ExpertCalibration) -> None:
+    """Write a finished run's model, predictions and evaluation anew, with a calibration that was found elsewhere."""
+    predictions, (few, many) = replace(run.predictions(), calibration=calibration), run.recipe().shot_groups
     evaluation = full_evaluation(predictions, (few, many))
-    save_model(run.folder / "model.safetensors", replace(model, calibration=held_out.calibration))
+    save_model(run.folder / "model.safetensors", replace(load(run.folder), calibration=calibration))
     predictions.save(run.folder / "predictions")
     write_json(run.folder / "evaluation.json", evaluation)
-    Choice(recipe.mixup_alpha, held_out, {}).save(run.folder)

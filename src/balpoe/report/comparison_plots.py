@@ -39,7 +39,9 @@ def plot_trade_off(points: Mapping[str, tuple[float, float, float]], best: Colle
         axes.annotate(
             plot_label(name), (x, y), (right + 0.03 * (right - axes.get_xlim()[0]), place), annotation_clip=False,
             fontsize=8, va="center", color=colour,
-            arrowprops={"arrowstyle": "-", "color": colour, "linewidth": 0.5, "alpha": 0.6, "shrinkB": 4, "relpos": (0, 0.5)},
+            arrowprops={
+                "arrowstyle": "-", "color": colour, "linewidth": 0.5, "alpha": 0.6, "shrinkB": 4, "relpos": (0, 0.5),
+            },
         )  # fmt: skip
 
 
