@@ -19,7 +19,7 @@ from balpoe.experiments.presets import PRESETS, preset, read_recipe
 from balpoe.experiments.recipe import Recipe, updated
 from balpoe.files import holds_features, is_user_data
 
-__all__ = ["add_parser", "chosen_recipe", "chosen_seeds", "starting_recipe"]
+__all__ = ["add_parser", "asked_changes", "check_name", "chosen_recipe", "chosen_seeds", "starting_recipe"]
 
 
 def add_parser(commands: Commands) -> None:
@@ -53,7 +53,7 @@ def _train(arguments: argparse.Namespace) -> None:
     start, base = starting_recipe(arguments.recipe, arguments.as_released)
     recipe = chosen_recipe(arguments, start)
     seeds, name, given = chosen_seeds(arguments, recipe), arguments.name, arguments.baseline
-    _check_name(name)
+    check_name(name)
     from balpoe.cli.train_seeds import train  # torch comes with it: not before the recipe is known to be right
 
     train(
@@ -90,11 +90,16 @@ def starting_recipe(text: str, as_released: bool) -> tuple[Recipe, str]:
 
 def chosen_recipe(arguments: argparse.Namespace, start: Recipe) -> Recipe:
     """Return the recipe to train: where to start from, with what the flags change of it."""
+    return with_settings(updated(start, asked_changes(arguments)), arguments.settings)
+
+
+def asked_changes(arguments: argparse.Namespace) -> dict[str, Any]:
+    """Return the fields that flags change, of a recipe for what is to be trained on."""
     changes: dict[str, Any] = changed_fields(arguments)
     if is_user_data(arguments.recipe) and (twice := {"dataset", "data_root"} & set(changes)):
         flag = min(twice).replace("_", "-")
         raise UserError(f"{arguments.recipe} says what to train on, so that --{flag} is one too many; leave it out")
-    return with_settings(updated(start, changes), arguments.settings)
+    return changes
 
 
 def chosen_seeds(arguments: argparse.Namespace, recipe: Recipe) -> list[int]:
@@ -112,7 +117,8 @@ def chosen_seeds(arguments: argparse.Namespace, recipe: Recipe) -> list[int]:
     return [updated(recipe, {"seed": seed}).seed for seed in seeds]
 
 
-def _check_name(name: str | None) -> None:
+def check_name(name: str | None) -> None:
+    """Refuse what cannot be the name of a folder."""
     if name is not None and (not re.fullmatch(r"[^/\\\0]{1,150}", name) or name in (".", "..")):
         raise UserError(
             f"--name wants the name of a folder, without slashes, but is {name!r}; --runs says where it lies"

@@ -21,7 +21,7 @@ from balpoe.training.concurrent import TRAININGS_AT_ONCE, can_share_a_gpu, side_
 from balpoe.training.distributed import led_by_first
 from balpoe.training.interrupts import Interrupt
 
-__all__ = ["train"]
+__all__ = ["look_through", "slow_here", "train", "with_weights_version"]
 
 CROSS_ENTROPY: dict[str, Any] = {
     "method": "balpoe", "method_settings": {}, "lambdas": (1.0,), "num_experts": 0, "mixup_alpha": 0.0,
@@ -67,9 +67,9 @@ def _train(
     """
     out = console()
     if recipe.dataset == "own":
-        recipe, start = _look_through(out, recipe, start)
-    recipe, start = (_with_weights_version(each) for each in (recipe, start))
-    if _slow_here(recipe):
+        recipe, start = look_through(out, recipe, start)
+    recipe, start = (with_weights_version(each) for each in (recipe, start))
+    if slow_here(recipe):
         out.print("No GPU is used: this recipe is made for one, and takes hours to days on a CPU.")
     same: dict[str, Any] = {"seeds": seeds, "root": root, "fixed": fixed, "fresh": fresh}
     plain: list[Run] = []
@@ -85,13 +85,14 @@ def _train(
     return runs
 
 
-def _slow_here(recipe: Recipe) -> bool:
+def slow_here(recipe: Recipe) -> bool:
+    """Return whether a recipe wants a GPU, and none is used."""
     if recipe.network in FOR_FEATURES or recipe.frozen or recipe.device == "mps":
         return False
     return recipe.devices == 1 and not can_share_a_gpu(recipe.device, recipe.devices)
 
 
-def _look_through(out: Console, recipe: Recipe, start: Recipe) -> tuple[Recipe, Recipe]:
+def look_through(out: Console, recipe: Recipe, start: Recipe) -> tuple[Recipe, Recipe]:
     """Say what own data hold; return the recipes with the data's version. Images in series want a decision first."""
     found = own_data(recipe, progress=True, look_for_series=True)
     if found.series and found.series.strong:
@@ -106,8 +107,8 @@ def _look_through(out: Console, recipe: Recipe, start: Recipe) -> tuple[Recipe, 
     return updated(recipe, {"data_version": found.version}), updated(start, {"data_version": found.version})
 
 
-def _with_weights_version(recipe: Recipe) -> Recipe:
-    """A recipe that tells one file of weights from another, whatever they are called."""
+def with_weights_version(recipe: Recipe) -> Recipe:
+    """Return a recipe that tells one file of weights from another, whatever they are called."""
     file = Path(recipe.weights)
     if not recipe.weights or not file.is_file():
         return recipe

@@ -11,7 +11,7 @@ from balpoe.evaluation.catalogue import METRICS
 from balpoe.evaluation.evaluate import SHOT_GROUPS, compare
 from balpoe.evaluation.predictions import Predictions
 
-__all__ = ["Difference", "adjusted_rival", "paired_difference", "rival_name", "verdict"]
+__all__ = ["Difference", "adjusted_rival", "paired_difference", "paired_differences", "rival_name", "verdict"]
 
 SAME = 1e-6  # difference of shares up to which a prior counts as uniform
 NORMAL = 1.959964  # half width of a 95 % interval, in standard errors
@@ -95,7 +95,26 @@ def paired_difference(
     >>> paired_difference([ours], [replace(ours, expert_logits=right.flip(-1))]).low
     1.0
     """
-    found = [compare(a, b, shot_groups=shot_groups)[metric] for a, b in zip(ours, rivals, strict=False)]
+    return paired_differences(ours, rivals, [metric], shot_groups)[metric]
+
+
+def paired_differences(
+    ours: Sequence[Predictions],
+    rivals: Sequence[Predictions],
+    metrics: Sequence[str],
+    shot_groups: tuple[int, int] = SHOT_GROUPS,
+) -> dict[str, Difference]:
+    """Return what `paired_difference` does for several metrics, those left out that have no value."""
+    found = [compare(a, b, shot_groups=shot_groups) for a, b in zip(ours, rivals, strict=False)]
+    return {
+        name: _over_seeds(name, [each[name] for each in found])
+        for name in metrics
+        if all(name in each for each in found)
+    }
+
+
+def _over_seeds(metric: str, found: Sequence[tuple[float, float, float]]) -> Difference:
+    """The mean of differences, each with its interval over the samples, and an interval over samples and seeds."""
     values = [value for value, _, _ in found]
     mean = statistics.fmean(values)
     below = statistics.fmean(value - low for value, low, _ in found)

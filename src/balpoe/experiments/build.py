@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from balpoe.baselines.catalogue import checked_settings, load_method
-from balpoe.baselines.method import Method, MethodInputs, MethodLoss, Stage
+from balpoe.baselines.method import MethodInputs, MethodLoss, Stage
 from balpoe.data.augment.operations import AUGMENTATIONS, CROPS_WHILE_DECODING
 from balpoe.data.cifar import CIFAR_PREPROCESSING
 from balpoe.data.dataset import Dataset, Preprocessing
@@ -40,6 +40,7 @@ __all__ = [
     "assemble",
     "benchmark_data",
     "build_network",
+    "check_fits",
     "data_parts",
     "default_batch",
     "default_epochs",
@@ -113,7 +114,7 @@ def assemble(recipe: Recipe, progress: bool = False) -> Assembly:
     if recipe.frozen:
         trained, (train, test, held_out) = _on_features(recipe, network, (train, test, held_out), progress)
     method, own = load_method(recipe.method), checked_settings(recipe.method, recipe.method_settings)
-    _check_fit(recipe, method, own, train)
+    check_fits(recipe, len(train.preprocessing.size) == 3)
     crop = (ResizedCrop(),) if recipe.augmentation in CROPS_WHILE_DECODING else ()
     settings = recipe.fit_settings(
         schedule=_schedule(recipe),
@@ -128,20 +129,23 @@ def assemble(recipe: Recipe, progress: bool = False) -> Assembly:
     )  # fmt: skip
 
 
-def _check_fit(recipe: Recipe, method: Method, settings: dict[str, Any], train: Samples) -> None:
-    """Refuse a method that these samples have no use for, before anything is trained."""
-    images = len(train.preprocessing.size) == 3
-    mixing = method.mixing(**settings)
-    if method.second_view and not images:
-        raise UserError(
-            f"{recipe.method} compares two views of an image, which features do not have; choose another method"
-            + (", or add --no-frozen" if recipe.frozen else "")
-        )
-    if mixing is not None and mixing.cuts and not images:
-        raise UserError(
-            f"{recipe.method} pastes parts of images, which features do not have; choose another method"
-            + (", or add --no-frozen" if recipe.frozen else "")
-        )
+def check_fits(recipe: Recipe, images: bool) -> None:
+    """Refuse a method that has no use for some samples, before anything is trained.
+
+    Args:
+        recipe: Recipe that names the method.
+        images: Whether the samples are images, which can be varied and cut; features cannot.
+    """
+    method = load_method(recipe.method)
+    mixing = method.mixing(**checked_settings(recipe.method, recipe.method_settings))
+    needs = {
+        "compares two views of an image": bool(method.second_view),
+        "pastes parts of images": mixing is not None and mixing.cuts,
+    }
+    for what, needed in needs.items():
+        if needed and not images:
+            other = ", or add --no-frozen" if recipe.frozen else ""
+            raise UserError(f"{recipe.method} {what}, which features do not have; choose another method{other}")
 
 
 def method_parts(recipe: Recipe, inputs: MethodInputs) -> tuple[MethodLoss, Tensor | None, Tensor | None]:
@@ -163,13 +167,13 @@ def _schedule(recipe: Recipe) -> schedules.Schedule:
     return kinds[recipe.schedule]()
 
 
-def default_epochs(samples: int, batch_size: int) -> int:
+def default_epochs(samples: int, batch_size: int, least: int = 0) -> int:
     """Return the number of passes over own data: few samples make few steps, and so get more passes.
 
-    >>> default_epochs(200, 25), default_epochs(100_000, 128)
-    (75, 30)
+    >>> default_epochs(200, 25), default_epochs(100_000, 128), default_epochs(100_000, 128, least=20)
+    (75, 30, 20)
     """
-    return max(LEAST_EPOCHS, math.ceil(LEAST_STEPS / math.ceil(samples / batch_size)))
+    return max(least or LEAST_EPOCHS, math.ceil(LEAST_STEPS / math.ceil(samples / batch_size)))
 
 
 def default_batch(samples: int, most: int) -> int:

@@ -24,7 +24,7 @@ from balpoe.evaluation.saved import current_evaluation, is_evaluation
 from balpoe.experiments.recipe import Recipe, recipe_toml, toml_values, updated
 from balpoe.files import locked, read_json, read_text, write_json, write_text
 
-__all__ = ["Run", "evaluate_model", "runs_of", "train_run", "train_run_by_step"]
+__all__ = ["Run", "evaluate_model", "fitting", "runs_of", "set_aside", "train_run", "train_run_by_step"]
 
 Value = TypeVar("Value")
 
@@ -188,7 +188,7 @@ def train_run_by_step(
         _write_start(folder, recipe, parts)
         label = f"{recipe.title}, seed {recipe.seed}"
         parts = replace(parts, settings=replace(parts.settings, run=folder, progress=progress, label=label))
-        fit, choice = _fitting(interrupt, parts.stages), Choice.load(folder)
+        fit, choice = fitting(interrupt, parts.stages), Choice.load(folder)
         if choice is None and is_cross_fitted(recipe, parts):
             choice = yield from choice_by_held_out(recipe, parts, folder, fit)
         if choice is not None:
@@ -200,8 +200,8 @@ def train_run_by_step(
     return run
 
 
-def _fitting(interrupt: Any, stages: Any = ()) -> Any:
-    """How a run trains a network, as a generator: at one go, or, for trainings side by side, step by step."""
+def fitting(interrupt: Any, stages: Any = ()) -> Any:
+    """Return how a run trains a network, as a generator: at one go, or, for trainings side by side, step by step."""
     from balpoe.training.fit import fit_and_predict, fit_and_predict_by_step
     from balpoe.training.stages import fit_stages
 

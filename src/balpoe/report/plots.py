@@ -26,6 +26,7 @@ __all__ = [
     "plot_cost",
     "plot_curves",
     "plot_groups",
+    "plot_label",
     "plot_marginal",
     "plot_priors",
     "plot_reliability",
@@ -124,8 +125,8 @@ def _plain_number(value: float) -> str:
     return f"{value:,.0f}" if value >= 1 else f"{value:.{1 - math.floor(math.log10(value))}f}".rstrip("0")
 
 
-def _label(name: str) -> str:
-    """A name for a legend: no formula between dollars, not hidden for its underscore, and no wider than the axes."""
+def plot_label(name: str) -> str:
+    """Return a name for a legend: no formula between dollars, shown despite an underscore, no wider than the axes."""
     name = name if len(name) <= LONGEST_LABEL else f"{name[: LONGEST_LABEL - 15]}…{name[-14:]}"
     name = name.encode(errors="replace").decode().replace("$", r"\$")
     return f"\u200b{name}" if name.startswith("_") else name
@@ -168,7 +169,7 @@ def plot_groups(groups: Sequence[str], methods: Mapping[str, Sequence[Estimate |
         rows = [y for y, _ in shown]
         dots, starts, ends = ([100 * _ends(each)[part] for _, each in shown] for part in range(3))
         axes.hlines(rows, starts, ends, color=colour, linewidth=1.6)
-        axes.plot(dots, rows, marker=marker, color=colour, linestyle="none", markersize=5, label=_label(name))
+        axes.plot(dots, rows, marker=marker, color=colour, linestyle="none", markersize=5, label=plot_label(name))
         for y, dot, end in zip(rows, dots, ends, strict=True):
             axes.annotate(f"{dot:.1f}", (end, y), (4, 0), textcoords="offset points", va="center", fontsize=8)
     for place in range(1, len(groups), 2):
@@ -192,7 +193,7 @@ def plot_accuracy_by_count(
         axes.scatter(
             [class_counts[label] for label in shown], [100 * (values[label] or 0) for label in shown], alpha=0.7,
             s=18 if len(shown) <= SMALL_POINTS else 7, linewidth=0.8,
-            color=colour, marker=marker, label=_label(name), rasterized=len(shown) > MANY_POINTS,
+            color=colour, marker=marker, label=plot_label(name), rasterized=len(shown) > MANY_POINTS,
         )  # fmt: skip
     axes.set(xlabel="training samples of the class", ylabel="accuracy, %", ylim=(-3, 103))
     if min(class_counts) > 0:
@@ -242,8 +243,8 @@ def plot_accuracy_by_class(
     for number, (name, values) in enumerate(accuracies.items()):
         heights = [100 * values[label] for label in order]
         colour, marker = COLOURS[number % len(COLOURS)], MARKERS[number % len(MARKERS)]
-        axes.plot(positions, heights, color=colour, marker=marker, label=_label(name), linewidth=1.8)
-    axes.set_xticks(positions, [f"{_label(class_names[label])}\n{class_counts[label]}" for label in order])
+        axes.plot(positions, heights, color=colour, marker=marker, label=plot_label(name), linewidth=1.8)
+    axes.set_xticks(positions, [f"{plot_label(class_names[label])}\n{class_counts[label]}" for label in order])
     axes.set_xlabel("class, with its number of training samples below")
     axes.set_ylabel("accuracy on the test set, %")
     axes.set_ylim(0, 102)

@@ -23,7 +23,7 @@ from balpoe.report.plots import figure_bytes
 from balpoe.report.render import Figure, Section, html_page, markdown_page
 from balpoe.report.result import adjusted_subject, result_section
 
-__all__ = ["report_sections", "write_report"]
+__all__ = ["check_output", "report_sections", "write_page", "write_report"]
 
 
 def write_report(
@@ -50,7 +50,7 @@ def write_report(
         validation: Labelled predictions of the same model, for the prior "estimate".
     """
     inputs = [*paths, *(path for path in (baseline, prior, validation) if path is not None)]
-    folder = _checked_output(out, inputs)
+    check_output(out, inputs)
     subject, *others = read_subjects([*paths, *([] if baseline is None else [baseline])], thresholds)
     against = None if baseline is None else others.pop()
     deployment = [] if prior is None else [deployment_section(subject, prior, validation)]
@@ -59,7 +59,21 @@ def write_report(
     if markdown:
         write_text(out, markdown_page(title, sections))
         return [out]
-    page = html_page(title, sections, *explorer_assets())
+    return write_page(title, sections, out, *explorer_assets())
+
+
+def write_page(title: str, sections: Sequence[Section], out: Path, styles: str = "", scripts: str = "") -> list[Path]:
+    """Write a page that is complete, and beside it its figures as PNG and SVG; return the files.
+
+    Args:
+        title: Title of the page.
+        sections: What is on it.
+        out: File to write.
+        styles: Further CSS.
+        scripts: Further JavaScript.
+    """
+    folder = out.with_name(f"{out.stem}_figures")
+    page = html_page(title, sections, styles, scripts)
     figures = [exhibit for section in sections for exhibit in section.exhibits if isinstance(exhibit, Figure)]
     drawn = {
         folder / f"{figure.name}.{kind}": figure_bytes(figure.draw, figure.size, kind)
@@ -72,8 +86,8 @@ def write_report(
     return [out, *drawn]
 
 
-def _checked_output(out: Path, inputs: Sequence[str]) -> Path:
-    """Return the folder for the figures, or say, before any work, why nothing can be written there."""
+def check_output(out: Path, inputs: Sequence[str]) -> None:
+    """Say, before any work, why nothing can be written there."""
     if not out.name or out.is_dir():
         raise UserError(f"--out {out} is a folder; give the name of a file, such as {out / 'report.html'}")
     if out.exists() and not out.is_file():
@@ -83,7 +97,6 @@ def _checked_output(out: Path, inputs: Sequence[str]) -> Path:
     folder = out.with_name(f"{out.stem}_figures")
     if folder.exists() and not folder.is_dir():
         raise UserError(f"the figures go into the folder {folder}, but that is a file; give --out another name")
-    return folder
 
 
 def report_sections(

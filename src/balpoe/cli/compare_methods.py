@@ -1,0 +1,309 @@
+"""Several methods on the same data: what is trained, what is printed, and the page."""
+
+import functools
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from rich.console import Console
+from rich.table import Table
+
+from balpoe.baselines.catalogue import METHODS
+from balpoe.cli.compare_search import searched
+from balpoe.cli.compare_trainings import Budget, Job, train_jobs
+from balpoe.cli.train_seeds import look_through, slow_here, with_weights_version
+from balpoe.errors import UserError
+from balpoe.experiments.build import default_batch, default_epochs
+from balpoe.experiments.calibrate import Choice
+from balpoe.experiments.comparison import (
+    Comparison,
+    Row,
+    Trained,
+    adjusted_after,
+    compared,
+    held_out,
+    listed,
+    trained,
+    verdict_of_all,
+)
+from balpoe.experiments.held_out_scores import give_calibration
+from balpoe.experiments.method_fit import DataFacts, check_held_out, data_facts, has_posterior, misfit
+from balpoe.experiments.method_recipes import method_recipe
+from balpoe.experiments.recipe import Recipe, updated
+from balpoe.experiments.run_folder import Run
+from balpoe.experiments.run_names import differences_text, run_folder
+from balpoe.experiments.search import Search, with_values
+from balpoe.report import render
+from balpoe.report.comparison import accuracy_table, calibration_table, write_comparison
+from balpoe.report.console import command_line, console
+from balpoe.report.write import check_output
+from balpoe.training.distributed import led_by_first
+
+__all__ = ["Asked", "compare_methods"]
+
+LEAST_EPOCHS = 20  # of own data: a dozen methods on 10,000 features are to end within half an hour on two cores
+
+
+class Asked(NamedTuple):
+    """What a comparison is asked for."""
+
+    folder: Path
+    """Folder of the comparison, with one folder for each method."""
+    data: str
+    """What the data are called."""
+    command: str
+    """The command, without its paths."""
+    start: Recipe
+    """The recipe of all methods."""
+    seeds: list[int]
+    every: bool
+    """Whether all methods that fit are asked for."""
+    left_out: dict[str, str]
+    """Why methods of the catalogue do not fit the recipe."""
+    minutes: float
+    choose: bool
+    """Whether to choose by held-out samples, and to leave the test part to the method that is chosen."""
+    tune: tuple[str, ...]
+    """What to search for."""
+    trials: int
+    fresh: bool
+    page: Path | None
+
+    @property
+    def stem(self) -> str:
+        """Name of the files that are written."""
+        return ("choice" if self.choose else "comparison") + ("-tuned" if self.tune else "")
+
+
+def compare_methods(recipes: Mapping[str, Recipe], asked: Asked) -> None:
+    """Train each method with each seed; print which is best, and write the page.
+
+    Of several processes that a launcher started, the first one does; the others help it to train.
+
+    Args:
+        recipes: Recipe of each method.
+        asked: What else is asked for.
+    """
+    start = asked.start
+    command = functools.partial(_compare, recipes, asked)
+    led_by_first(command, device=start.device, devices=start.devices, num_nodes=start.num_nodes)
+
+
+def _compare(recipes: Mapping[str, Recipe], asked: Asked) -> None:
+    if asked.page is not None:
+        check_output(asked.page, [])
+    out, budget = console(), Budget(asked.minutes, asked.folder)
+    recipes, asked, facts = _looked_through(out, recipes, asked)
+    recipes, left_out = _fitting(recipes, facts, asked)
+    for name, reason in left_out.items():
+        out.print(f"Left out: {name} ({reason})")
+    searches = _searches(out, recipes, asked, budget)
+    if short := [search.recipe.title for search in searches.values() if len(search.trials) < asked.trials]:
+        out.print(f"Missing: trials of {listed(short)}. The same command goes on with them.")
+        return
+    recipes = {
+        name: with_values(recipe, searches[recipe.method].best.values) if recipe.method in searches else recipe
+        for name, recipe in recipes.items()
+    }
+    jobs = _jobs(recipes, asked, facts)
+    line = _held_out_line if asked.choose else _test_line
+    failed = train_jobs(out, list(jobs.values()), budget, fresh=asked.fresh, line=line)
+    missing = {job.label: failed.get(job.folder, "") for job in jobs.values() if not job.done}
+    if len(missing) == len(jobs):
+        raise UserError(next(iter(failed.values()), "there is no time for a single training; give more --minutes"))
+    about = {
+        "data": asked.data,
+        "missing": tuple(f"{label}: {why}" if why else label for label, why in missing.items()),
+        "about": {**facts._asdict(), "left_out": left_out, "command": asked.command, "searches": _found(searches)},
+    }
+    if rising := _still_rising(jobs.values()):
+        longer = 2 * asked.start.epochs
+        out.print(f"Held-out likelihood was still rising at the end of {listed(rising)}; try --epochs {longer}.")
+    if not asked.choose:
+        _show(out, _comparison(recipes, jobs, trained, about, asked), asked)
+    elif all(missing.values()):  # what fails will fail again; what only waits for its time may be the best
+        _choose(out, recipes, jobs, about, asked, facts, budget)
+    if missing:
+        out.print(f"Missing: {'; '.join(about['missing'])}. The same command goes on with it.")
+
+
+def _searches(out: Console, recipes: Mapping[str, Recipe], asked: Asked, budget: Budget) -> dict[str, Search]:
+    """The searches of the methods that are trained and have what is searched for."""
+    if not asked.tune:
+        return {}
+    trained_ones = {recipe.method: recipe for recipe in recipes.values()}
+    place = asked.folder / "-".join(("search", *asked.tune))
+    return searched(out, trained_ones, asked.tune, trials=asked.trials, seeds=asked.seeds, folder=place, budget=budget)
+
+
+def _found(searches: Mapping[str, Search]) -> dict[str, Any]:
+    """What the searches found, for the page: score of each trial, and the best values."""
+    return {
+        search.recipe.title: {
+            "scores": [trial.score for trial in search.trials],
+            "given_up": [trial.pruned for trial in search.trials],
+            "best": search.best.values,
+        }
+        for search in searches.values()
+    }
+
+
+def _looked_through(
+    out: Console, recipes: Mapping[str, Recipe], asked: Asked
+) -> tuple[dict[str, Recipe], Asked, DataFacts]:
+    """Say what own data hold; the recipes with the versions of data and weights, and what is known of the data."""
+    start = with_weights_version(asked.start)
+    if start.dataset == "own":
+        start, _ = look_through(out, start, start)
+    if slow_here(start):
+        out.print("No GPU is used: this recipe is made for one, and takes hours to days on a CPU.")
+    facts = data_facts(start)
+    if start.epochs == 0:  # as many for each method: held-out samples would ask for more here and for fewer there
+        samples, batch_size = sum(facts.class_counts), start.batch_size
+        if not facts.images:
+            batch_size = default_batch(samples, batch_size)
+        epochs = default_epochs(samples, batch_size, least=LEAST_EPOCHS)
+        start = updated(start, {"epochs": epochs, "batch_size": batch_size})
+    same = {name: getattr(start, name) for name in ("data_version", "weights_version", "epochs", "batch_size")}
+    return {name: updated(recipe, same) for name, recipe in recipes.items()}, asked._replace(start=start), facts
+
+
+def _fitting(recipes: Mapping[str, Recipe], facts: DataFacts, asked: Asked) -> tuple[dict[str, Recipe], dict[str, str]]:
+    """The methods that fit the data; where all were asked for, the others are left out, and it is said why."""
+    if asked.choose or asked.tune:
+        check_held_out(facts)
+    reasons = {name: reason for name, recipe in recipes.items() if (reason := misfit(recipe, facts)) is not None}
+    for name, reason in reasons.items():
+        if not asked.every or len(reasons) == len(recipes):
+            raise UserError(f"{name} does not fit these data: {reason}")
+    return {name: each for name, each in recipes.items() if name not in reasons}, {**asked.left_out, **reasons}
+
+
+def _jobs(recipes: Mapping[str, Recipe], asked: Asked, facts: DataFacts) -> dict[tuple[str, int], Job]:
+    """The training of each method and seed, all methods with the first seed first; some methods share theirs."""
+    jobs = {}
+    for seed in asked.seeds:
+        for name, recipe in recipes.items():
+            trained_as, ours = METHODS[name].evaluates or name, updated(recipe, {"seed": seed})
+            called = f"{trained_as}-tuned" if asked.tune else trained_as
+            folder = asked.folder / called / f"seed-{seed}"
+            if not asked.fresh:
+                folder = run_folder(asked.folder, called, ours, fixed=not asked.tune)
+            jobs[trained_as, seed] = Job(ours, folder, has_posterior(ours, facts))
+    return jobs
+
+
+def _still_rising(jobs: Iterable[Job]) -> list[str]:
+    """The methods whose held-out likelihood still rose where training ended, with most of their seeds."""
+    choices: dict[str, list[bool]] = {}
+    for job in jobs:
+        choice = Choice.load(job.folder)
+        choices.setdefault(job.recipe.title, []).append(choice is not None and choice.rising)
+    return [title for title, rising in choices.items() if sum(rising) > len(rising) / 2]
+
+
+def _comparison(
+    recipes: Mapping[str, Recipe],
+    jobs: Mapping[tuple[str, int], Job],
+    read: Callable[[Run], Trained],
+    about: Mapping[str, Any],
+    asked: Asked,
+) -> Comparison:
+    """What `read` finds in the runs that are finished, side by side."""
+    rows, trainings, (few, many) = {}, {}, asked.start.shot_groups
+    for name, recipe in recipes.items():
+        entry = METHODS[name]
+        title = entry.title if entry.evaluates else recipe.title
+        usual = method_recipe(asked.start, name, {})
+        changes = differences_text(recipe, usual)
+        runs = [Run(jobs[entry.evaluates or name, seed].folder) for seed in asked.seeds]
+        rows[name] = Row(name, title, runs[0].folder.parent.name, summary=entry.summary, changes=changes)
+        found = [read(run) for run in runs if run.finished]
+        trainings[name] = [adjusted_after(each, (few, many)) for each in found] if entry.evaluates else found
+    return compared(rows, trainings, (few, many), **about)
+
+
+def _show(out: Console, found: Comparison, asked: Asked) -> None:
+    """Print the tables, the verdict and what to do next; write the page."""
+    for table in (accuracy_table(found), calibration_table(found)):
+        print_table(out, table)
+    out.print(verdict_of_all(found))
+    _write(out, found, asked)
+    out.print("More about the best: " + command_line("report", asked.folder / found.rows[0].folder), soft_wrap=True)
+
+
+def _write(out: Console, found: Comparison, asked: Asked) -> None:
+    """Write the comparison, and then its page."""
+    found.save(asked.folder / f"{asked.stem}.json")
+    page = write_comparison(found, asked.page or asked.folder / f"{asked.stem}.html")[0]
+    out.print(f"The page: {page}; open it in a browser")
+
+
+def print_table(out: Console, table: render.Table) -> None:
+    """Print a table of the page on the terminal."""
+    shown = Table(title=table.caption or None, title_justify="left", box=None, padding=(0, 2, 0, 0))
+    for place, heading in enumerate(table.headings):
+        words = re.sub(r"(\w{7,}-|, )(?=\w)", r"\1\n", heading)  # forward-50: on two lines, so that all fits
+        shown.add_column(
+            words, justify="right" if place else "left", no_wrap=place > 0, max_width=None if place else 24
+        )
+    for row in table.rows:
+        shown.add_row(*row)
+    out.print(shown)
+    out.print()
+
+
+def _test_line(run: Run) -> str:
+    scores = run.evaluation()
+    return f"balanced accuracy {100 * scores['balanced_accuracy']:.1f} %, ECE {100 * scores['ece']:.1f} %"
+
+
+def _held_out_line(run: Run) -> str:
+    scores = held_out(run).evaluation
+    return f"held-out balanced accuracy {100 * scores['balanced_accuracy']:.1f} %"
+
+
+def _choose(
+    out: Console,
+    recipes: Mapping[str, Recipe],
+    jobs: Mapping[tuple[str, int], Job],
+    about: Mapping[str, Any],
+    asked: Asked,
+    facts: DataFacts,
+    budget: Budget,
+) -> None:
+    """Choose by held-out samples alone; then measure the method that is chosen, trained on everything."""
+    found = _comparison(recipes, jobs, held_out, {**about, "what": "held-out"}, asked)
+    for table in (accuracy_table(found), calibration_table(found)):
+        print_table(out, table)
+    out.print(verdict_of_all(found))
+    best = found.rows[0]
+    runs = _on_everything(out, best, jobs, asked, facts, budget)
+    measured = _comparison({best.method: recipes[best.method]}, runs, trained, about, asked)
+    more = f" ({facts.spared:,} more than for the choice)" if facts.spared else ""
+    out.print(f"Chosen: {best.title}. Trained on all training samples{more}, on the test part, which had no say in it:")
+    for table in (accuracy_table(measured), calibration_table(measured)):
+        print_table(out, table)
+    choice = {"method": best.method, "title": best.title, "test": asdict(measured)}
+    _write(out, replace(found, choice=choice), asked)
+
+
+def _on_everything(
+    out: Console, best: Row, jobs: Mapping[tuple[str, int], Job], asked: Asked, facts: DataFacts, budget: Budget
+) -> dict[tuple[str, int], Job]:
+    """The runs of the method that was chosen; anew where they went without some training samples."""
+    runs = {key: job for key, job in jobs.items() if job.folder.parent.name == best.folder}
+    if not facts.spared:
+        return runs
+    folder = asked.folder / f"{best.folder}-on-everything"
+    whole = {key: Job(updated(job.recipe, {"calibrate": False}), folder / job.folder.name) for key, job in runs.items()}
+    train_jobs(out, list(whole.values()), budget, fresh=asked.fresh, line=lambda run: "trained on everything")
+    if not all(job.done for job in whole.values()):
+        return runs
+    for key, job in whole.items():  # no sample is left to calibrate by: what the others said holds
+        found = Run(runs[key].folder).predictions().calibration
+        if found is not None and Run(job.folder).predictions().calibration is None:
+            give_calibration(Run(job.folder), found)
+    return whole

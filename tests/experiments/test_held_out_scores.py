@@ -1,0 +1,68 @@
+"""Scores that are no posterior: a temperature from held-out samples, in the run and with the same answers."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from balpoe import Predictions
+from balpoe.experiments.build import own_data
+from balpoe.experiments.calibrate import Choice
+from balpoe.experiments.held_out_scores import is_judged, train_judged_by_step, with_temperature
+from balpoe.experiments.model_file import load
+from balpoe.experiments.presets import preset
+from balpoe.experiments.recipe import updated
+from balpoe.training.concurrent import complete
+
+
+def test_the_temperature_is_the_one_of_a_slow_search():
+    generator = torch.Generator().manual_seed(0)
+    targets = torch.tensor([0] * 60 + [1] * 20 + [2] * 10)
+    logits = 4 * torch.nn.functional.one_hot(targets, 3) + 5 * torch.randn(90, 3, generator=generator)
+    predictions = Predictions(logits[:, None], targets, [60, 20, 10])
+    counts = torch.bincount(targets).double()
+    weights = 0.5 + 0.5 * 90 / (3 * counts[targets])
+
+    def loss(scale):
+        log_p = (scale * logits.double()).log_softmax(dim=1).gather(1, targets[:, None]).squeeze(1)
+        return float(-(weights @ log_p)) + (scale - 1) ** 2 / 2
+
+    best = min(np.linspace(0.01, 3, 3000), key=loss)
+    found = with_temperature(predictions)
+    assert found.calibration.temperatures == pytest.approx((1 / best,), rel=0.01)
+    assert torch.equal(found.logits.argmax(dim=1), predictions.logits.argmax(dim=1))
+
+
+def made_features(path):
+    generator = np.random.default_rng(0)
+    labels = np.repeat(np.arange(3), (40, 20, 8))
+    features = (generator.normal(size=(3, 5))[labels] + generator.normal(size=(68, 5))).astype(np.float32)
+    np.savez(path, features=features, labels=labels)
+
+
+def recipe_on(kind, tmp_path):
+    changes = {"method": "ldam-drw", "epochs": 2, "width": (8,), "calibrate": True, "device": "cpu"}
+    if kind == "digits":
+        return updated(preset("digits-lt"), changes)
+    made_features(tmp_path / "made.npz")
+    recipe = updated(preset("own-features"), {**changes, "data_root": str(tmp_path / "made.npz")})
+    return updated(recipe, {"data_version": own_data(recipe).version})
+
+
+@pytest.mark.parametrize("kind", ["digits", "features"])
+def test_a_run_gets_a_temperature_and_keeps_its_answers(kind, tmp_path, scores_without_a_prior):
+    recipe, folder = recipe_on(kind, tmp_path), tmp_path / "run"
+    assert not is_judged(recipe, folder)
+    run = complete(train_judged_by_step(recipe, folder, posterior=False))
+    assert is_judged(recipe, folder)
+    predictions, choice = run.predictions(), Choice.load(folder)
+    assert choice.cross_fitted == (kind == "features")
+    assert predictions.source_prior is None
+    assert predictions.calibration == choice.held_out.calibration == load(folder).calibration
+    assert predictions.calibration.frequency_bias == 0
+    assert torch.equal(predictions.logits.argmax(dim=1), predictions.uncalibrated().logits.argmax(dim=1))
+    evaluation = run.evaluation()
+    assert evaluation["calibration"]["before"]["ece"] != evaluation["ece"]
+    assert replace(choice.held_out, calibration=None).source_prior is None
+    assert not (folder / "without-prior").exists()
