@@ -1,5 +1,7 @@
 """A second stage trains what it names and nothing else, from where the first training ended."""
 
+import json
+
 import pytest
 import torch
 from torch import nn
@@ -96,6 +98,8 @@ def test_a_run_with_a_second_stage_goes_on_to_the_same_bits(tmp_path, monkeypatc
                 train_run(recipe, tmp_path / f"{place}", progress=False)
         again = train_run(recipe, tmp_path / f"{place}", progress=False)
         assert torch.equal(again.predictions().expert_logits, whole.predictions().expert_logits)
+    alone = sum(json.loads(line)["seconds"] for line in (whole.folder / "timing.jsonl").read_text().splitlines())
+    assert whole.seconds() > alone
     model = load(tmp_path / "whole")
     assert isinstance(model.network.classifier.class_scale, nn.Parameter)
     assert model.source_prior.tolist() == pytest.approx([0.1] * 10)

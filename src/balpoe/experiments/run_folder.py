@@ -76,8 +76,11 @@ class Run:
         return Predictions.load(self.folder / "predictions")
 
     def seconds(self) -> float:
-        """Return the time that training took, over all its sessions."""
-        return sum(self._lines("timing.jsonl", lambda entry: float(entry["seconds"])))
+        """Return the time that training took, over all its sessions and stages."""
+        later = (path.relative_to(self.folder) for path in sorted(self.folder.glob("stage-*/timing.jsonl")))
+        return sum(
+            sum(self._lines(str(name), lambda entry: float(entry["seconds"]))) for name in ("timing.jsonl", *later)
+        )
 
     def losses(self) -> list[float]:
         """Return the mean training loss of each epoch."""
