@@ -4,7 +4,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test quick lint bench mutants results env clean
+.PHONY: demo test all-tests quick lint bench mutants results env clean
 
 demo: env
 	$(BIN)/balpoe demo
@@ -16,7 +16,11 @@ unexport PYTHONDONTWRITEBYTECODE
 test quick: export OMP_NUM_THREADS = 1
 test quick: export OPENBLAS_NUM_THREADS = 1
 
-test: lint
+# The lint beside the tests, not before them: it has one process, and tests sometimes wait.
+test: env
+	@$(MAKE) --no-print-directory --jobs 2 lint all-tests
+
+all-tests: env
 	$(BIN)/python -m pytest -n 2 --dist worksteal
 
 quick: lint

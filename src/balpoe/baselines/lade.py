@@ -31,6 +31,7 @@ def density_ratio_bound(logits: Tensor, labels: Tensor, log_prior: Tensor, stren
         log_prior: Logarithm of the training prior, (classes,).
         strength: The paper's lambda, which keeps r near 0.
 
+    >>> import torch
     >>> log_prior = torch.tensor([0.5, 0.5]).log()
     >>> density_ratio_bound(torch.tensor([[[2.0, 0.0]], [[0.0, 2.0]]]), torch.tensor([0, 1]), log_prior, 0.0)
     tensor([-0.5662])
@@ -53,6 +54,7 @@ class LADELoss(nn.Module):
         strength: The paper's lambda, of the square in the regulariser.
         alpha: Weight of the regulariser.
 
+    >>> import torch
     >>> loss = LADELoss(torch.tensor([0.9, 0.1]), alpha=0.0)
     >>> loss(torch.tensor([[[2.0, 0.0]]]), torch.tensor([1]))
     tensor(4.2122)
