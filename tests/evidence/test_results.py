@@ -7,12 +7,14 @@ Neither tests the code: a record stays as it is when the code that made it break
 import json
 import re
 import shutil
+import textwrap
 from pathlib import Path
 from statistics import correlation, fmean, stdev
 
 import pytest
 
 from balpoe.data.registry import load_data
+from balpoe.experiments.comparison import Comparison, verdict_of_all
 from balpoe.experiments.presets import cifar100_lt, preset
 from balpoe.experiments.recipe import FIELDS, Recipe, updated
 from balpoe.networks.fused import launch as launches
@@ -706,3 +708,16 @@ def test_what_the_pages_on_own_data_say():
     for row in json.loads((ROOT / "results" / "heads.json").read_text())["rows"]:
         numbers = (f"{100 * row[name]:.1f}" for name in ("balanced_accuracy", "many", "few", "ece"))
         assert f"| {' | '.join(numbers)} |" in backbone
+
+
+def test_what_the_page_on_comparing_says():
+    """The table of the worked example is that of its record."""
+    page = (ROOT / "docs" / "compare.md").read_text(encoding="utf-8")
+    found = Comparison.load(ROOT / "results" / "compare_digits.json")
+    shown = [line for line in page.splitlines() if re.search(r"\d ± \d", line)]
+    assert verdict_of_all(found) in page
+    for row in found.rows:
+        start = textwrap.wrap(row.title, 24)[0]
+        numbers = mean_and_deviation(row.scores["balanced_accuracy"], per_cent=True)
+        assert any(line.startswith(start) and numbers in line for line in shown), row.title
+        assert any(line.startswith(start) and f"{row.mean('nll_as_trained'):.3f}" in line for line in shown), row.title

@@ -187,7 +187,7 @@ def default_batch(samples: int, most: int) -> int:
 
 def recipe_data(recipe: Recipe, progress: bool = False) -> tuple[Samples, Samples]:
     """Return a recipe's training and test data; what it calibrates by, and training goes without, is not set apart."""
-    return data_parts(updated(recipe, {"calibrate": False, "choose_mixup": False}), progress)[:2]
+    return data_parts(updated(recipe, {"calibrate": False}), progress)[:2]
 
 
 def data_parts(recipe: Recipe, progress: bool = False) -> DataParts:

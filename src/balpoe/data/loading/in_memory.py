@@ -11,7 +11,7 @@ from balpoe.data.dataset import Dataset
 from balpoe.data.loading.epoch_plan import BatchPlan, EpochPlan, rng
 from balpoe.data.transfer import to_device
 
-__all__ = ["Batch", "ResidentData", "stacked"]
+__all__ = ["Batch", "ResidentData", "row_shares", "stacked"]
 
 SAMPLES_AT_ONCE = 4096  # samples normalised and mixed at once: few calls, and memory for floats of no more than these
 
@@ -42,6 +42,23 @@ class Batch(NamedTuple):
 def stacked(views: Sequence[Tensor], layout: torch.memory_format) -> Tensor:
     """Return the views of a batch's samples, one behind the other."""
     return views[0] if len(views) == 1 else torch.cat(list(views)).contiguous(memory_format=layout)
+
+
+def row_shares(
+    batches: Sequence[BatchPlan], size: tuple[int, ...], device: torch.device, rank: int, world: int
+) -> tuple[Tensor, Tensor]:
+    """Return what each row keeps of itself, (rows, 1, ...) for samples of a size, and the weight of its label, (rows,).
+
+    Args:
+        batches: Batches whose rows have weights of their own.
+        size: Size of a sample.
+        device: Device that both go to.
+        rank: Number of this process, whose rows begin there.
+        world: Number of processes; every so many rows are this one's.
+    """
+    weights = [torch.stack(batch.row_weights())[:, rank::world] for batch in batches]
+    images, labels = to_device(torch.cat(weights, dim=1), device)
+    return images.view(-1, *[1] * len(size)), labels
 
 
 class ResidentData:
@@ -107,9 +124,8 @@ class ResidentData:
         """What each row keeps of itself, in a shape that its sample can be multiplied by; and each batch's weight."""
         size = self.preprocessing.size
         if plan.by_row:
-            weights = [torch.stack(batch.row_weights())[:, rank::world] for batch in batches]
-            images, labels = to_device(torch.cat(weights, dim=1), self.device)
-            return images.view(-1, *[1] * len(size)), labels.split(sizes)
+            images, labels = row_shares(batches, size, self.device, rank, world)
+            return images, labels.split(sizes)
         shares = to_device(torch.stack([batch.share(size, plan.cuts) for batch in batches]), self.device)
         of_row = to_device(torch.arange(len(batches)).repeat_interleave(torch.tensor(sizes)), self.device)
         return shares[of_row], shares.flatten(1).mean(dim=1).unbind()

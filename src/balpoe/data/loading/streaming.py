@@ -15,7 +15,7 @@ from balpoe.data.augment.operations import Operation
 from balpoe.data.loading.decode import ResizedCrop
 from balpoe.data.loading.epoch_plan import BatchPlan, EpochPlan, rng
 from balpoe.data.loading.image_files import ImageLoader, PictureFiles, Samples
-from balpoe.data.loading.in_memory import Batch, ResidentData, stacked
+from balpoe.data.loading.in_memory import Batch, ResidentData, row_shares, stacked
 from balpoe.data.transfer import to_device
 from balpoe.errors import UserError
 
@@ -125,8 +125,7 @@ class StreamedData:
         """What the rows keep of themselves, and the weight of their labels."""
         size = self.preprocessing.size
         if plan.by_row:
-            images, labels = to_device(torch.stack(batch.row_weights())[:, rank::world], self.device)
-            return images.view(-1, *[1] * len(size)), labels
+            return row_shares([batch], size, self.device, rank, world)
         share = to_device(batch.share(size, plan.cuts), self.device)
         return share, share.mean()
 
