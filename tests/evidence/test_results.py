@@ -705,6 +705,11 @@ def test_what_the_pages_on_own_data_say():
         evaluations = [record["evaluation"] for record in saved[name]]
         for key in ("balanced_accuracy", "few"):
             assert mean_and_deviation([each[key] for each in evaluations], per_cent=True) in data
+    example = json.loads((ROOT / "results" / "own_images_example.json").read_text())
+    for name, title in (("cross-entropy", "cross-entropy"), ("balpoe", "BalPoE")):
+        evaluation = example[name]["evaluation"]
+        low, high = (f"{100 * bound:.1f}" for bound in evaluation["intervals"]["balanced_accuracy"])
+        assert f"{title} {100 * evaluation['balanced_accuracy']:.1f} % ({low} to {high})" in data
     for row in json.loads((ROOT / "results" / "heads.json").read_text())["rows"]:
         numbers = (f"{100 * row[name]:.1f}" for name in ("balanced_accuracy", "many", "few", "ece"))
         assert f"| {' | '.join(numbers)} |" in backbone
