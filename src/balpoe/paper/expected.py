@@ -13,7 +13,6 @@ from balpoe.experiments.recipe import Recipe, updated
 
 __all__ = [
     "ALL_METHODS",
-    "ALL_METHODS_10",
     "ALSO_SHIFTED",
     "OVERVIEW",
     "PAPER_RESULTS",
@@ -487,14 +486,18 @@ OVERVIEW: dict[str, dict[str, PaperResult | None]] = {
 }
 """As the paper's Table 1 has it: methods, data sets, and the result of both, where there is one."""
 
-ALL_METHODS = (
-    *(result for result in STANDARD_100 if not result.as_released and "width" not in result.changes),
-    *PAPER_TABLES["methods"],
-)
-"""Every method on CIFAR-100-LT of ratio 100, in one recipe: a table of its own, sorted."""
-
-ALL_METHODS_10 = (*CALIBRATION_10, *METHODS_10)
-"""The same on CIFAR-10-LT."""
+ALL_METHODS: dict[str, PaperTable] = {
+    "methods": (
+        *(result for result in STANDARD_100 if not result.as_released and "width" not in result.changes),
+        *METHODS_100,
+    ),
+    "methods-long": (*LONG_100, *PAPER_TABLES["methods-long"]),
+    "methods-cifar10": (*CALIBRATION_10, *METHODS_10),
+    "methods-50": (*PAPER_TABLES["cifar100-lt-50"][:3], *PAPER_TABLES["methods-50"]),
+    "methods-10": (*PAPER_TABLES["cifar100-lt-10"][:3], *PAPER_TABLES["methods-10"]),
+}
+"""Tables that are shown sorted, with every method in one recipe: CIFAR-100-LT of ratio 100, the same with the long
+schedule, CIFAR-10-LT of ratio 100, and CIFAR-100-LT of the other ratios."""
 
 ALSO_SHIFTED = {
     "ratio 100, stronger augmentation": PAPER_RESULTS["cifar100-lt-strong/balpoe"],
