@@ -178,7 +178,7 @@ def _rivals(
             yield PaperResult(f"{name}/{method}-mixup", f"{title} with mixup", base, mixed)
 
 
-METHODS_100 = tuple(_rivals("cifar100-lt", "cifar100-lt", {
+METHODS_100 = (*_rivals("cifar100-lt", "cifar100-lt", {
     "cb-focal": _scores((39.6, None)),
     "ldam-drw": _scores((42.0, None)),
     "lade": _scores((45.4, None), many=(58.7, None), medium=(45.8, None), few=(29.8, None)),
@@ -188,7 +188,11 @@ METHODS_100 = tuple(_rivals("cifar100-lt", "cifar100-lt", {
     "mislas": _scores((47.0, None), many=(60.4, None), medium=(49.6, None), few=(26.6, None), ece=(4.8, None)),
     "ride": _scores((48.0, None), many=(68.1, None), medium=(49.2, None), few=(23.9, None)),
     "tlc": _scores((49.0, None), many=(70.9, None), medium=(47.9, None), few=(28.1, None), ece=(22.8, None)),
-}))  # fmt: skip
+}), PaperResult(
+    # With 0.9999 and at most 500 images a class the weights are nearly those of inverse frequencies.
+    "cifar100-lt/cb-focal-beta-0.99", "CB-Focal, beta 0.99", "cifar100-lt",
+    {"method": "cb-focal", "method_settings": {"beta": 0.99}},
+))  # fmt: skip
 
 METHODS_10 = (
     PaperResult(
