@@ -55,8 +55,9 @@ class TargetEstimate:
         """Return the ensemble, calibrated and moved to the estimate where that is significant, as one expert."""
         logits, prior = self.shift.adjust(predictions.logits), self.shift.prior
         return replace(
-            predictions, expert_logits=logits[:, None], lambdas=torch.ones(1), train_prior=prior, calibration=None
-        )
+            predictions, expert_logits=logits[:, None], lambdas=torch.ones(1), train_prior=prior, calibration=None,
+            expert_weights=None, view_logits=None,
+        )  # fmt: skip
 
 
 def estimate_target(predictions: Predictions, validation: Predictions, *, seed: int = 0) -> TargetEstimate:
