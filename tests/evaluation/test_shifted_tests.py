@@ -105,7 +105,8 @@ def test_each_set_has_weights_of_its_own():
         again = with_learnt_weights(subset)
         right = float((again.logits.argmax(dim=1) == subset.targets).double().mean())
         assert scores.as_trained == pytest.approx(right)
-        first, _, last = again.expert_weights.tolist()
+        assert scores.expert_weights == pytest.approx(again.expert_weights.tolist())
+        first, _, last = scores.expert_weights
         assert (first > last) == (direction == 1)  # the expert whose classes are there
     assert found[1].as_trained == pytest.approx(float((whole.logits.argmax(dim=1) == whole.targets).double().mean()))
 
@@ -125,3 +126,5 @@ def test_an_evaluation_says_what_the_weights_are_worth():
     equal = full_evaluation(replace(predictions, expert_weights=None, view_logits=None), (20, 100))
     assert found["test_time"]["with_equal_weights"]["accuracy"] == equal["accuracy"] != found["accuracy"]
     assert "test_time" not in equal
+    assert all("expert_weights" in row for row in found["shifted"])
+    assert not any("expert_weights" in row for row in equal["shifted"])

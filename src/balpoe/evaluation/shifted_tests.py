@@ -34,6 +34,12 @@ class ShiftedScores:
     as_trained: float
     adjusted: float | None
     """None for logits that are no posterior, which cannot be moved."""
+    expert_weights: tuple[float, ...] | None = None
+    """Weights of the experts, where they were learnt from the images of this set; None for equal ones."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return what is known, for JSON."""
+        return {name: value for name, value in asdict(self).items() if name != "expert_weights" or value is not None}
 
 
 @dataclass(frozen=True)
@@ -51,7 +57,7 @@ class EstimatedScores:
 def full_evaluation(predictions: Predictions, shot_groups: tuple[int, int]) -> dict[str, Any]:
     """Return what a run saves as its evaluation: all metrics, the shifted test sets, and what calibration changed."""
     evaluation = evaluate(predictions, shot_groups=shot_groups).to_dict()
-    evaluation["shifted"] = [asdict(scores) for scores in shifted_test_sets(predictions)]
+    evaluation["shifted"] = [scores.to_dict() for scores in shifted_test_sets(predictions)]
     if predictions.calibration is not None:
         before = _scores(predictions.uncalibrated(), shot_groups)
         evaluation["calibration"] = {**asdict(predictions.calibration), "before": before}
@@ -80,23 +86,26 @@ def shifted_test_sets(
     counts = (class_counts(predictions.targets[rows], predictions.num_classes) for _, _, rows in sets)
     priors = [count / count.sum() for count in counts]
     results = []
-    for (name, ratio, rows), answers in zip(sets, _answers(predictions, sets, priors), strict=True):
+    for (name, ratio, rows), (answers, weights) in zip(sets, _answers(predictions, sets, priors), strict=True):
         right = [float((each == predictions.targets[rows]).double().mean()) for each in answers]
         adjusted = None if predictions.source_prior is None else right[1]
-        results.append(ShiftedScores(name, ratio, len(rows), right[0], adjusted))
+        results.append(ShiftedScores(name, ratio, len(rows), right[0], adjusted, weights))
     return results
 
 
-def _answers(predictions: Predictions, sets: Sequence[ShiftedSet], priors: Sequence[Tensor]) -> Iterator[Tensor]:
-    """The answers to each set's samples, (2, samples): as trained, and adjusted to its prior."""
+def _answers(
+    predictions: Predictions, sets: Sequence[ShiftedSet], priors: Sequence[Tensor]
+) -> Iterator[tuple[Tensor, tuple[float, ...] | None]]:
+    """The answers to each set's samples, (2, samples), as trained and adjusted to its prior; its experts' weights."""
     if predictions.view_logits is not None and predictions.expert_weights is not None:
         for (_, ratio, rows), prior in zip(sets, priors, strict=True):
             of_set = predictions if ratio == 1 else with_learnt_weights(predictions.subset(rows))
-            yield of_set.answers([prior])
+            assert of_set.expert_weights is not None
+            yield of_set.answers([prior]), tuple(of_set.expert_weights.tolist())
         return
     as_trained, *adjusted = predictions.answers(priors)
     for (_, _, rows), answers in zip(sets, adjusted, strict=True):
-        yield torch.stack([as_trained, answers])[:, rows]
+        yield torch.stack([as_trained, answers])[:, rows], None
 
 
 def estimated_test_sets(
