@@ -47,6 +47,15 @@ def test_the_agreement_is_the_paper_s_formula():
         assert float(found.mean()) == pytest.approx(slow_agreement(first, second, weights), rel=1e-9)
 
 
+def test_the_slopes_are_those_of_the_formula():
+    first, second = (view.double() for view in views(samples=9))
+    weights = torch.tensor([0.2, 0.5, 0.3], dtype=torch.float64, requires_grad=True)
+    agreement(first, second, weights).mean().backward()
+    value, slopes = sade_test_time._disagreement(first, second, weights.detach().numpy())
+    assert value == pytest.approx(1 - float(agreement(first, second, weights.detach()).mean()))
+    assert slopes.tolist() == pytest.approx((-weights.grad).tolist(), rel=1e-9)
+
+
 @pytest.mark.parametrize("seed", range(4))
 def test_no_weights_agree_more(seed):
     first, second = views(seed=seed)

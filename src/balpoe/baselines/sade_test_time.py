@@ -81,16 +81,22 @@ def agreeing_weights(first: Tensor, second: Tensor, least: float = LEAST_WEIGHT)
 
 
 def _disagreement(first: Tensor, second: Tensor, values: np.ndarray) -> tuple[float, np.ndarray]:
-    """One less the mean agreement, and its gradient by the weights; block by block."""
-    rows, total = max(1, BLOCK_VALUES // first[0].numel()), 0.0
-    with torch.inference_mode(False), torch.enable_grad():
-        weights = torch.tensor(values, requires_grad=True)
-        for one, other in zip(first.split(rows), second.split(rows), strict=True):
-            mean = agreement(one.double(), other.double(), weights).sum() / len(first)
-            mean.backward()
-            total += float(mean.detach())
-    assert weights.grad is not None
-    return 1 - total, -weights.grad.numpy()
+    """One less the mean agreement, and its slopes by the weights; block by block.
+
+    With u = p / |p| of one view and u'' of the other, the slope of their cosine by the logits of p is
+    u (u'' - cosine * u): the softmax adds nothing, as p (u'' - cosine * u) sums to 0.
+    """
+    weights = torch.from_numpy(values)
+    total, slopes = 0.0, torch.zeros_like(weights)
+    rows = max(1, BLOCK_VALUES // first[0].numel())
+    for pair in zip(first.split(rows), second.split(rows), strict=True):
+        one, other = (view.double() for view in pair)
+        u, v = (F.normalize(product_of_experts(view, weights).softmax(dim=1), dim=1) for view in (one, other))
+        cosine = (u * v).sum(dim=1, keepdim=True)
+        total += float(cosine.sum())
+        slopes += torch.einsum("bc,bec->e", u * (v - cosine * u), one)
+        slopes += torch.einsum("bc,bec->e", v * (u - cosine * v), other)
+    return 1 - total / len(first), -(slopes / len(first)).numpy()
 
 
 def view_operations(size: Sequence[int]) -> Sequence[Operation]:
