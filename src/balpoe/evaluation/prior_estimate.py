@@ -74,6 +74,7 @@ def estimate_target(predictions: Predictions, validation: Predictions, *, seed: 
         ...
     balpoe.errors.UserError: validation are the predictions themselves; predict other labelled samples for it
     """
+    validation = replace(validation, expert_weights=predictions.expert_weights)  # the same ensemble
     _check_validation(predictions, validation)
     logits, source = predictions.logits, posterior_source(predictions)
     family = "tempered" if on_curve(predictions.train_prior, source) else "free"
