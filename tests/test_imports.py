@@ -53,7 +53,7 @@ ENTRANCES = {
     "timm": {"networks"},
     "triton": {"networks"},
     "matplotlib": {"report", "cli", "paper"},
-    "scipy": {"method", "evaluation", "deployment", "paper"},
+    "scipy": {"method", "baselines", "evaluation", "deployment", "paper"},
     "sklearn": {"data", "estimator"},
     "optuna": {"experiments"},
     "rich": {"progress", "report", "cli"},

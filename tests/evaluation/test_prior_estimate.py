@@ -1,5 +1,7 @@
 """The estimated deployment prior, and the check whether any prior explains the predictions."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 
@@ -156,3 +158,24 @@ def test_a_balanced_training_set_has_no_curve_and_any_prior_is_sought():
     assert float(found.shift.prior[0]) == pytest.approx(0.5, abs=0.1)
     assert found.changed is False
     assert "a share for each class, the largest" in estimate_sentences(found)[0]
+
+
+def test_labelled_predictions_are_those_of_the_same_weighted_experts():
+    """Weights that were learnt from the test images make another ensemble; validation is measured with it."""
+    problem = Gaussians(CLASSES, separation=0.6, seed=3)
+
+    def two(predictions):
+        """The expert, and one that is fond of frequent classes."""
+        fond = predictions.expert_logits + TRAIN.log()
+        return replace(
+            predictions, expert_logits=torch.cat([predictions.expert_logits, fond], 1), lambdas=torch.tensor([0.0, 1.0])
+        )
+
+    weights = torch.tensor([0.9, 0.1])
+    ours, validation = (two(each) for each in (data(problem, TRAIN, 400), known(problem)))
+    weighted = replace(ours, expert_weights=weights)
+    found = estimate_target(weighted, validation)
+    wanted = estimate_target(weighted, replace(validation, expert_weights=weights))
+    torch.testing.assert_close(found.shift.estimate, wanted.shift.estimate)
+    assert found.adjusted(weighted).num_experts == 1
+    assert not torch.allclose(found.shift.source_prior, estimate_target(ours, validation).shift.source_prior)

@@ -21,7 +21,7 @@ from balpoe.evaluation.metrics import (
     expected_calibration_error,
 )
 from balpoe.evaluation.predictions import Predictions
-from balpoe.method.ensemble import product_of_experts, shift_prior
+from balpoe.method.ensemble import shift_prior
 from balpoe.method.intervals import (
     LEAST_EVIDENCE,
     bootstrap,
@@ -387,7 +387,7 @@ def _block_summaries(
 def _tables(predictions: Predictions, rows: slice) -> list[Tensor]:
     """Logits (rows, classes) of the ensemble, then of each expert."""
     expert_logits = predictions.calibrated(rows).double()
-    return [product_of_experts(expert_logits), *expert_logits.unbind(dim=1)]
+    return [predictions.product(expert_logits), *expert_logits.unbind(dim=1)]
 
 
 def _adjusted(predictions: Predictions, tables: list[Tensor], target_prior: Any) -> list[Tensor]:

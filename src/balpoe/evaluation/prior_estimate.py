@@ -55,8 +55,9 @@ class TargetEstimate:
         """Return the ensemble, calibrated and moved to the estimate where that is significant, as one expert."""
         logits, prior = self.shift.adjust(predictions.logits), self.shift.prior
         return replace(
-            predictions, expert_logits=logits[:, None], lambdas=torch.ones(1), train_prior=prior, calibration=None
-        )
+            predictions, expert_logits=logits[:, None], lambdas=torch.ones(1), train_prior=prior, calibration=None,
+            expert_weights=None, view_logits=None,
+        )  # fmt: skip
 
 
 def estimate_target(predictions: Predictions, validation: Predictions, *, seed: int = 0) -> TargetEstimate:
@@ -73,6 +74,7 @@ def estimate_target(predictions: Predictions, validation: Predictions, *, seed: 
         ...
     balpoe.errors.UserError: validation are the predictions themselves; predict other labelled samples for it
     """
+    validation = replace(validation, expert_weights=predictions.expert_weights)  # the same ensemble
     _check_validation(predictions, validation)
     logits, source = predictions.logits, posterior_source(predictions)
     family = "tempered" if on_curve(predictions.train_prior, source) else "free"

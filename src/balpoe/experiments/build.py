@@ -139,7 +139,7 @@ def check_fits(recipe: Recipe, images: bool) -> None:
     method = load_method(recipe.method)
     mixing = method.mixing(**checked_settings(recipe.method, recipe.method_settings))
     needs = {
-        "compares two views of an image": bool(method.second_view),
+        "compares two views of an image": bool(method.second_view) or method.test_views is not None,
         "pastes parts of images": mixing is not None and mixing.cuts,
     }
     for what, needed in needs.items():

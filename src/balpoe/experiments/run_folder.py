@@ -259,14 +259,22 @@ def evaluate_model(file: str | Path, folder: Path, data_root: str = "") -> Run:
 
 def _measure(model: Any, test: Any, folder: Path, logits: Any = None) -> None:
     """Write what is known when training has ended: the model, its predictions, and last their evaluation."""
+    from balpoe.baselines.catalogue import load_method
+    from balpoe.evaluation.learnt_weights import two_views, with_learnt_weights
     from balpoe.evaluation.shifted_tests import full_evaluation
     from balpoe.experiments.model_file import save_model
     from balpoe.training.cuda_graphs import outside_no_capture
 
     save_model(folder / "model.safetensors", model)
-    predictions = model.predictions(test, logits)
-    few, many = model.recipe.shot_groups
+    predictions, recipe = model.predictions(test, logits), model.recipe
+    views = load_method(recipe.method).test_views
+    if views is not None:
+        made = two_views(model.network, test, views(test.preprocessing.size), seed=recipe.seed, workers=recipe.workers)
+        predictions = replace(predictions, view_logits=made)
+    few, many = recipe.shot_groups
     with outside_no_capture():  # seconds on the CPU alone
+        if views is not None:
+            predictions = with_learnt_weights(predictions)
         predictions.save(folder / "predictions")
         write_json(folder / "evaluation.json", full_evaluation(predictions, (few, many)))
 

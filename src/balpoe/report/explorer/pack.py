@@ -22,7 +22,7 @@ from balpoe.evaluation.catalogue import METRICS
 from balpoe.evaluation.deployment_prior import target_prior
 from balpoe.evaluation.metrics import shot_groups as checked_groups
 from balpoe.evaluation.predictions import Predictions
-from balpoe.method.ensemble import checked_source, product_of_experts
+from balpoe.method.ensemble import checked_source
 from balpoe.report.page_data import script_json
 
 __all__ = ["Explorer", "asset", "explorer", "explorer_assets"]
@@ -128,7 +128,7 @@ def _read(predictions: Predictions, approximate: bool) -> _Packed:
     levels = FINE if len(predictions) * classes <= FINE_VALUES else COARSE
     parts, spread = [], torch.zeros(classes, dtype=torch.float64)
     for rows in predictions.blocks():
-        logits = product_of_experts(predictions.calibrated(rows).double())
+        logits = predictions.product(predictions.calibrated(rows).double())
         depth = logits.amax(dim=1, keepdim=True) - logits
         if bool(depth.isnan().any()):
             row = rows.start + int(depth.isnan().any(dim=1).nonzero()[0])
