@@ -12,11 +12,11 @@ from balpoe.errors import UserError
 from balpoe.evaluation.predictions import Predictions
 from balpoe.experiments import calibrate
 from balpoe.experiments.build import assemble
-from balpoe.experiments.calibrate import Choice, below_middle_expert, calibration_notes
+from balpoe.experiments.calibrate import Choice, below_middle_expert, calibrated_by, calibration_notes
 from balpoe.experiments.presets import preset
 from balpoe.experiments.recipe import updated
 from balpoe.experiments.run_folder import Run, train_run
-from balpoe.method.expert_calibration import held_out_losses
+from balpoe.method.expert_calibration import ExpertCalibration, held_out_losses
 
 
 def features(path, *, samples=240, **extra):
@@ -54,11 +54,31 @@ def test_what_a_calibrated_run_keeps(run, capsys):
     tried = about["tried"]
     best = min((each for each in tried if each["epochs"] == 4), key=lambda each: each["nll"])  # that many are asked for
     assert {**best, **{name: about[name] for name in ("lr", "mixup_alpha", "epochs")}} == best
-    assert mean_loss(held_out) == pytest.approx(best["nll"])
+    assert mean_loss(held_out) <= best["nll"] + 1e-5  # by one temperature; there may be more
     assert mean_loss(held_out) < mean_loss(held_out.uncalibrated())
     assert not (run.folder / "cross-fit").exists()
     assert main(["evaluate", str(run.folder), "--prior", "estimate"]) == 2  # other networks said it
     assert "give --validation" in capsys.readouterr().err
+
+
+def test_trials_are_judged_by_one_temperature_and_the_best_gets_the_whole_calibration(tmp_path, monkeypatch):
+    fitted = []
+
+    def whole(logits, *given, groups=None):
+        fitted.append((logits, groups))
+        return ExpertCalibration((1.5, 2.5, 3.5), 0.25)
+
+    monkeypatch.setattr(calibrate, "fit_expert_calibration", whole)
+    groups = np.arange(240) // 4
+    run = train_run(recipe(features(tmp_path / "x.npz", groups=groups)), tmp_path / "run", progress=False)
+    choice = Choice.load(run.folder)
+    ((logits, of_samples),) = fitted  # once, however much was tried
+    assert len(choice.tried) > 3
+    assert choice.held_out.calibration == run.predictions().calibration == ExpertCalibration((1.5, 2.5, 3.5), 0.25)
+    torch.testing.assert_close(logits, choice.held_out.expert_logits)
+    assert len(of_samples.unique()) == 60  # groups are judged as wholes
+    best = min(each["nll"] for each in choice.tried if each["epochs"] == 4)
+    assert mean_loss(calibrated_by(choice.held_out, one_temperature=True)) == pytest.approx(best, abs=1e-5)
 
 
 def test_the_calibration_is_used_by_all_that_reads_the_run(run):
@@ -172,7 +192,7 @@ def test_few_samples_make_small_batches_and_choices_begin_with_half_the_epochs(t
 
 def outcomes(monkeypatch, nll, samples=400):
     """Let a search find the held-out NLL that a function of lr, alpha and epochs says, each sample near it."""
-    noise = torch.linspace(-0.02, 0.02, samples, dtype=torch.float64)
+    noise = torch.linspace(-0.04, 0.04, samples, dtype=torch.float64)
 
     def trial(self, mixup_alpha, lr, epochs):
         self.tried.append((mixup_alpha, lr, epochs))
@@ -201,8 +221,9 @@ def test_a_search_stops_where_held_out_samples_no_longer_gain(monkeypatch):
 
 @pytest.mark.parametrize(("samples", "epochs"), [(40, 5), (4000, 10)])
 def test_epochs_that_only_seem_to_help_are_not_paid_for(monkeypatch, samples, epochs):
-    """Twice the epochs save 2 %, and no more after that; few samples cannot tell."""
-    search, finished = outcomes(monkeypatch, lambda lr, alpha, epochs: 1.0 - 0.02 * (epochs > 5), samples)
+    """Twice the epochs save 4 %, twice as many again 2 %, which is not worth it; few samples cannot tell."""
+    saved = {10: 0.04, 20: 0.06}
+    search, finished = outcomes(monkeypatch, lambda lr, alpha, epochs: 1.0 - saved[epochs], samples)
     first = Choice(0.0, torch.ones(samples).double(), epochs=5, lr=0.03)
     longest, _ = finished(calibrate._long_enough(search, first, may_grow=True))
     assert longest.epochs == epochs

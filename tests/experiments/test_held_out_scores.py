@@ -1,4 +1,4 @@
-"""Scores that are no posterior: a temperature from held-out samples, in the run and with the same answers."""
+"""What a comparison asks of runs: scores that are no posterior get a temperature, too, and keep their answers."""
 
 from dataclasses import replace
 
@@ -6,32 +6,13 @@ import numpy as np
 import pytest
 import torch
 
-from balpoe import Predictions
 from balpoe.experiments.build import own_data
 from balpoe.experiments.calibrate import Choice
-from balpoe.experiments.held_out_scores import is_judged, train_judged_by_step, with_temperature
+from balpoe.experiments.held_out_scores import is_judged, train_judged_by_step
 from balpoe.experiments.model_file import load
 from balpoe.experiments.presets import preset
 from balpoe.experiments.recipe import updated
 from balpoe.training.concurrent import complete
-
-
-def test_the_temperature_is_the_one_of_a_slow_search():
-    generator = torch.Generator().manual_seed(0)
-    targets = torch.tensor([0] * 60 + [1] * 20 + [2] * 10)
-    logits = 4 * torch.nn.functional.one_hot(targets, 3) + 5 * torch.randn(90, 3, generator=generator)
-    predictions = Predictions(logits[:, None], targets, [60, 20, 10])
-    counts = torch.bincount(targets).double()
-    weights = 0.5 + 0.5 * 90 / (3 * counts[targets])
-
-    def loss(scale):
-        log_p = (scale * logits.double()).log_softmax(dim=1).gather(1, targets[:, None]).squeeze(1)
-        return float(-(weights @ log_p)) + (scale - 1) ** 2 / 2
-
-    best = min(np.linspace(0.01, 3, 3000), key=loss)
-    found = with_temperature(predictions)
-    assert found.calibration.temperatures == pytest.approx((1 / best,), rel=0.01)
-    assert torch.equal(found.logits.argmax(dim=1), predictions.logits.argmax(dim=1))
 
 
 def made_features(path):
@@ -65,4 +46,3 @@ def test_a_run_gets_a_temperature_and_keeps_its_answers(kind, tmp_path, scores_w
     evaluation = run.evaluation()
     assert evaluation["calibration"]["before"]["ece"] != evaluation["ece"]
     assert replace(choice.held_out, calibration=None).source_prior is None
-    assert not (folder / "without-prior").exists()

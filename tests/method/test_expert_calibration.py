@@ -9,6 +9,7 @@ from balpoe.method.ensemble import at_temperature, product_of_experts, source_pr
 from balpoe.method.expert_calibration import (
     ExpertCalibration,
     fit_expert_calibration,
+    fit_one_temperature,
     held_out_losses,
     read_calibration,
     training_offsets,
@@ -51,6 +52,28 @@ def test_finds_the_temperature_that_the_experts_were_given(temperature):
     for factor in (0.9, 1.1):
         other = ExpertCalibration((factor * found.temperatures[0],) * 3)
         assert held_out_losses(product_of_experts(other(logits, PRIOR, offsets)), targets, SOURCE).mean() > best
+
+
+@pytest.mark.parametrize("source", [SOURCE, None])
+def test_one_temperature_alone_is_the_one_of_a_slow_search(source):
+    """Of posteriors and of other scores: the most likely scale, a normal prior around 1 counted."""
+    logits, targets, offsets = world(90, (3.0, 2.0, 2.5))
+    offsets = offsets if source is not None else torch.zeros(1, 3)
+
+    def loss(scale):
+        scaled = ExpertCalibration((1 / scale,) * 3)(logits, PRIOR, offsets)
+        return float(held_out_losses(product_of_experts(scaled), targets, source).sum()) + (scale - 1) ** 2 / 2
+
+    best = min((0.1 + step / 1000 for step in range(1500)), key=loss)
+    found = fit_one_temperature(logits, targets, offsets, source)
+    assert found.temperatures == pytest.approx((1 / best,) * 3, rel=0.01)
+
+
+def test_scores_without_a_prior_are_judged_as_they_are():
+    logits, targets = torch.tensor([[2.0, 0.0], [0.0, 1.0], [0.5, 0.0]]).double(), torch.tensor([0, 1, 0])
+    log_p = logits.log_softmax(dim=1)[torch.arange(3), targets]
+    expected = -(log_p.mean() + (log_p[[0, 2]].mean() + log_p[1]) / 2) / 2
+    assert float(held_out_losses(logits, targets, None).mean()) == pytest.approx(float(expected))
 
 
 def test_a_bias_by_frequency_is_kept_where_it_predicts_better():

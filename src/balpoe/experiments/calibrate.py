@@ -22,9 +22,9 @@ from balpoe.experiments.build import Assembly
 from balpoe.experiments.recipe import Recipe
 from balpoe.files import read_json, write_json
 from balpoe.method.expert_calibration import (
-    ExpertCalibration,
     are_earned,
     fit_expert_calibration,
+    fit_one_temperature,
     held_out_losses,
     read_calibration,
     training_offsets,
@@ -48,8 +48,7 @@ ALPHAS = 0.0, 0.1, 0.2, 0.4
 RATES = 1.0, 3.0, 10.0, 30.0  # times the recipe's learning rate
 NETWORKS = ((1_000, 5), (5_000, 2))  # up to so many samples, so many networks side by side; beyond, one
 FOLDS = 5
-WORTH_DOUBLING = 0.01  # part of the held-out NLL that twice the epochs must save
-STILL_RISING = 0.05  # part of it that the second half of the epochs saved, from which on more are advised
+WORTH_DOUBLING = 0.03  # part of the held-out NLL that twice the epochs must save, or must have saved to be advised
 MOST_DOUBLINGS = 4
 
 Fit = Callable[[nn.Module, Any, Samples, Samples | None, FitSettings], Generator[Any, None, Tensor | None]]
@@ -64,7 +63,7 @@ class Choice:
     held_out: Predictions
     """What the experts said of those samples; its calibration is the model's."""
     tried: tuple[dict[str, float], ...] = ()
-    """What was tried, in this order: lr, mixup_alpha, epochs, and the held-out NLL, calibrated, in nats."""
+    """What was tried, in this order: lr, mixup_alpha, epochs, and the held-out NLL at one temperature, in nats."""
     epochs: int = 0
     """Number of epochs that these samples asked for; 0 where they were not asked."""
     lr: float = 0.0
@@ -113,9 +112,7 @@ class Choice:
 
 def is_cross_fitted(recipe: Recipe, parts: Assembly) -> bool:
     """Return whether a run asks networks that go without some samples, before the one that sees all is trained."""
-    if not recipe.calibrate or parts.source_prior is None:
-        return False
-    return parts.held_out is None or recipe.choose_mixup
+    return recipe.calibrate and (parts.held_out is None or recipe.choose_mixup)
 
 
 def choice_by_held_out(
@@ -146,7 +143,9 @@ def choice_by_held_out(
         best = yield from search.climb(best, ({"mixup_alpha": alpha} for alpha in ALPHAS[1:]))
     if folds is not None:
         best = yield from _long_enough(search, best, recipe.epochs == 0)
-    choice = replace(best, tried=tuple(search.tried), cross_fitted=folds is not None)
+    groups = None if folds is None or parts.groups is None else parts.groups[folds.fold >= 0]
+    held_out = calibrated_by(best.held_out, groups)
+    choice = replace(best, held_out=held_out, tried=tuple(search.tried), cross_fitted=folds is not None)
     choice.save(folder)
     shutil.rmtree(folder / "cross-fit", ignore_errors=True)
     return choice
@@ -163,7 +162,7 @@ class _Search:
     tried: "list[dict[str, float]]" = field(default_factory=list)
 
     def trial(self, mixup_alpha: float, lr: float, epochs: int) -> Generator[Any, None, Choice]:
-        """Train once, and calibrate."""
+        """Train once; one temperature is enough to judge by."""
         run = self.place / f"lr-{lr:g}-alpha-{mixup_alpha:g}-epochs-{epochs}"
         label = f"{self.parts.settings.label}, held-out samples, rate {lr:g}, mixup {mixup_alpha:g}"
         chosen: dict[str, Any] = {"lr": lr, "mixup_alpha": mixup_alpha, "epochs": epochs}
@@ -172,6 +171,7 @@ class _Search:
             held_out = yield from _held_out_part(self.parts, self.fit, settings)
         else:
             held_out = yield from _cross_fitted(self.parts, self.fit, settings, self.folds)
+        held_out = calibrated_by(held_out, one_temperature=True)
         self.tried.append({**chosen, "nll": float(_losses(held_out).mean())})
         return Choice(mixup_alpha, held_out, epochs=epochs, lr=lr)
 
@@ -198,7 +198,7 @@ def _long_enough(search: _Search, choice: Choice, may_grow: bool) -> Generator[A
         longest = yield from search.climb(choice, ({"epochs": number} for number in numbers), WORTH_DOUBLING)
         return replace(longest, rising=longest.epochs == numbers[-1])
     half = yield from search.trial(choice.mixup_alpha, choice.lr, max(1, choice.epochs // 2))
-    return replace(choice, rising=_gains(half.held_out, choice.held_out, STILL_RISING))
+    return replace(choice, rising=_gains(half.held_out, choice.held_out, WORTH_DOUBLING))
 
 
 def _gains(before: Predictions, after: Predictions, share: float) -> bool:
@@ -218,8 +218,7 @@ def calibration_notes(folder: Path, recipe: Recipe, evaluation: Mapping[str, Any
     """
     choice = Choice.load(folder)
     if choice is None:
-        reason = "the method's scores are no posterior, or no class had a sample to spare"
-        return [f"Not calibrated: {reason}."] if recipe.calibrate else []
+        return ["Not calibrated: no class had a sample to spare."] if recipe.calibrate else []
     found = evaluation["calibration"]
     temperatures = ", ".join(f"{value:.2f}" for value in dict.fromkeys(found["temperatures"]))
     chosen = f"learning rate {choice.lr:g} chosen, " if recipe.choose_lr and choice.lr else ""
@@ -260,19 +259,31 @@ def below_middle_expert(predictions: Predictions) -> bool:
     return float(weighted.sum()) > 2 * float(weighted.square().sum().sqrt())
 
 
-def calibrated_by(predictions: Predictions, groups: Tensor | None = None) -> Predictions:
-    """Return predictions of samples outside of training with the calibration that fits them."""
-    prior, source = predictions.train_prior, predictions.source_prior
-    assert source is not None
+def calibrated_by(
+    predictions: Predictions, groups: Tensor | None = None, *, one_temperature: bool = False
+) -> Predictions:
+    """Return predictions of samples outside of training with the calibration that fits them.
+
+    Args:
+        predictions: What a network said of samples that it has not seen.
+        groups: Number of each sample's group, (samples,); groups are judged as wholes.
+        one_temperature: Whether one temperature of all experts will do; scores that are no posterior get no more.
+
+    >>> sure = Predictions(torch.eye(2)[[0, 0, 0, 1]][:, None] * 9.0, torch.tensor([0, 0, 1, 1]), [2, 2])
+    >>> calibrated_by(sure).calibration.temperatures[0] > 2
+    True
+    """
+    logits, targets, prior = predictions.expert_logits, predictions.targets, predictions.train_prior
+    source = predictions.source_prior
     offsets = training_offsets(prior, predictions.lambdas, source)
-    fitted: ExpertCalibration = fit_expert_calibration(
-        predictions.expert_logits, predictions.targets, prior, offsets, source, groups=groups
-    )
+    if one_temperature or source is None:
+        fitted = fit_one_temperature(logits, targets, offsets, source)
+    else:
+        fitted = fit_expert_calibration(logits, targets, prior, offsets, source, groups=groups)
     return replace(predictions, calibration=fitted)
 
 
 def _losses(predictions: Predictions) -> Tensor:
-    assert predictions.source_prior is not None
     return held_out_losses(predictions.logits, predictions.targets, predictions.source_prior)
 
 
@@ -298,8 +309,7 @@ def _cross_fitted(parts: Assembly, fit: Fit, settings: FitSettings, folds: Folds
         network = copy.deepcopy(parts.trained)
         yield from fit(network, loss, data.subset(folds.rows[:, 0]), None, settings)
     rows, logits = held_out_logits(network, data, folds)
-    groups = None if parts.groups is None else parts.groups[rows]
-    return calibrated_by(held_out_predictions(parts, logits, data.targets[rows]), groups)
+    return held_out_predictions(parts, logits, data.targets[rows])
 
 
 def _held_out_part(parts: Assembly, fit: Fit, settings: FitSettings) -> Generator[Any, None, Predictions]:
@@ -308,7 +318,7 @@ def _held_out_part(parts: Assembly, fit: Fit, settings: FitSettings) -> Generato
     network, loss = copy.deepcopy(parts.trained), copy.deepcopy(parts.loss)
     logits = yield from fit(network, loss, parts.train, parts.held_out, settings)
     assert logits is not None
-    return calibrated_by(held_out_predictions(parts, logits, parts.held_out.targets))
+    return held_out_predictions(parts, logits, parts.held_out.targets)
 
 
 def held_out_predictions(parts: Assembly, expert_logits: Tensor, targets: Tensor) -> Predictions:

@@ -222,7 +222,7 @@ def _finish(recipe: Recipe, parts: Any, folder: Path, logits: Any, choice: Any) 
     from balpoe.experiments.calibrate import Choice, calibrated_by, held_out_predictions
     from balpoe.experiments.model_file import Model
 
-    if recipe.calibrate and choice is None and parts.held_out is not None and parts.source_prior is not None:
+    if recipe.calibrate and choice is None and parts.held_out is not None:
         theirs = logits_of(parts.trained, parts.held_out, workers=recipe.workers)
         choice = Choice(recipe.mixup_alpha, calibrated_by(held_out_predictions(parts, theirs, parts.held_out.targets)))
         choice.save(folder)

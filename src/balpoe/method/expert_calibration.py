@@ -20,6 +20,7 @@ __all__ = [
     "ExpertCalibration",
     "are_earned",
     "fit_expert_calibration",
+    "fit_one_temperature",
     "held_out_losses",
     "read_calibration",
     "training_offsets",
@@ -140,9 +141,8 @@ def fit_expert_calibration(
         groups: Number of each sample's group, (samples,); groups are judged as wholes.
     """
     rows = _some_rows(len(targets), expert_logits.shape[2])
-    logits, targets = expert_logits[rows].double(), targets[rows]
+    logits, problem = expert_logits[rows].double(), _Likelihoods(targets[rows], len(offsets[0]), source_prior)
     groups = rows if groups is None else groups[rows]
-    problem = _Likelihoods(targets, source_prior.double())
     log_prior = class_prior(train_prior).double().log()
     forms = _forms(logits, offsets, log_prior)
     solutions = {name: _solution(form, problem) for name, form in forms.items()}
@@ -159,7 +159,31 @@ def fit_expert_calibration(
     return ExpertCalibration(tuple((1 / scales).tolist()), bias, gain)
 
 
-def held_out_losses(logits: Tensor, targets: Tensor, source_prior: Tensor) -> Tensor:
+def fit_one_temperature(
+    expert_logits: Tensor, targets: Tensor, offsets: Tensor, source_prior: Tensor | None
+) -> ExpertCalibration:
+    """Return the first thing that `fit_expert_calibration` fits, one temperature of all experts, alone.
+
+    It is enough to compare trainings by, at a small part of the cost, and all that suits scores which are no posterior:
+    their answers stay as they are. What it gains on further labels is not measured.
+
+    Args:
+        expert_logits: Logits (samples, experts, classes) of samples that were not in training.
+        targets: Labels, (samples,).
+        offsets: What the loss added to the logits, as `training_offsets` returns it.
+        source_prior: Prior that the ensemble's logits are made for, (classes,); None for logits that are no posterior.
+
+    >>> logits, targets = torch.tensor([[[2.0, 0.0]]] * 400), torch.tensor([0, 0, 0, 1] * 100)
+    >>> fit_one_temperature(logits, targets, torch.zeros(1, 2), None).temperatures[0] > 1  # 75 % are right, not 88 %
+    True
+    """
+    rows = _some_rows(len(targets), expert_logits.shape[2])
+    problem = _Likelihoods(targets[rows], len(offsets[0]), source_prior)
+    scale = _solution(_one_scale(expert_logits[rows].double(), offsets), problem)
+    return ExpertCalibration((1 / float(scale),) * expert_logits.shape[1])
+
+
+def held_out_losses(logits: Tensor, targets: Tensor, source_prior: Tensor | None) -> Tensor:
     """Return what samples contribute to the held-out NLL, their mean, in nats; of very many, a part.
 
     It is the mean of two: minus the log-likelihood of labels as they come, and of all classes alike.
@@ -167,14 +191,14 @@ def held_out_losses(logits: Tensor, targets: Tensor, source_prior: Tensor) -> Te
     Args:
         logits: Logits (samples, classes), posteriors under `source_prior`.
         targets: Labels, (samples,).
-        source_prior: Prior that the logits are made for, (classes,).
+        source_prior: Prior that the logits are made for, (classes,); None for logits that are no posterior.
 
     >>> losses = held_out_losses(torch.zeros(3, 2), torch.tensor([0, 1, 1]), torch.tensor([0.5, 0.5]))
     >>> float(losses.mean())  # (0.637 + 0.693) / 2
     0.6648...
     """
     rows = _some_rows(len(targets), logits.shape[1])
-    problem = _Likelihoods(targets[rows], source_prior.double())
+    problem = _Likelihoods(targets[rows], logits.shape[1], source_prior)
     return -problem.log_likelihoods(logits[rows].double())
 
 
@@ -186,37 +210,40 @@ def _some_rows(samples: int, classes: int) -> Tensor:
     return torch.randperm(samples, generator=torch.Generator().manual_seed(0))[:most].sort().values
 
 
+def _one_scale(logits: Tensor, offsets: Tensor) -> _Form:
+    """One number for all that the experts have learnt."""
+    learnt = (logits + offsets).mean(dim=1)
+    return _Form(learnt[None], -offsets.mean(dim=0), torch.ones(1, dtype=torch.float64))
+
+
 def _forms(logits: Tensor, offsets: Tensor, log_prior: Tensor) -> dict[str, _Form]:
     """The ways to correct an ensemble, from the fewest numbers on."""
-    experts = logits.shape[1]
-    learnt = ((logits + offsets) / experts).transpose(0, 1)
-    bias = log_prior.expand(1, len(logits), -1)
-    fixed, one, zero = -offsets.mean(dim=0), torch.ones(1, dtype=torch.float64), torch.zeros(1, dtype=torch.float64)
-    total = learnt.sum(dim=0, keepdim=True)
-    forms = {
-        "one": _Form(total, fixed, one),
-        "one, bias": _Form(torch.cat([total, bias]), fixed, torch.cat([one, zero])),
-    }
+    experts, bias, one = logits.shape[1], log_prior.expand(1, len(logits), -1), _one_scale(logits, offsets)
+
+    def with_bias(form: _Form) -> _Form:
+        return form._replace(tables=torch.cat([form.tables, bias]), usual=torch.cat([form.usual, torch.zeros(1)]))
+
+    forms = {"one": one, "one, bias": with_bias(one)}
     if experts > 1:
-        forms["each"] = _Form(learnt, fixed, one.expand(experts))
-        forms["each, bias"] = _Form(torch.cat([learnt, bias]), fixed, torch.cat([one.expand(experts), zero]))
+        each = one._replace(tables=((logits + offsets) / experts).transpose(0, 1), usual=one.usual.expand(experts))
+        forms |= {"each": each, "each, bias": with_bias(each)}
     return forms
 
 
 class _Likelihoods:
     """The log-likelihood of labels: half as they come, half with all classes that are there alike."""
 
-    def __init__(self, targets: Tensor, source_prior: Tensor) -> None:
-        counts = class_counts(targets, len(source_prior)).double()
+    def __init__(self, targets: Tensor, classes: int, source_prior: Tensor | None) -> None:
+        counts = class_counts(targets, classes).double()
         present = counts > 0
         if int(present.sum()) < 2:
             raise UserError("the held-out samples are of one class alone; give labelled samples of all classes")
         self.targets = targets
-        # A class without a held-out sample is excluded: nothing was measured of it.
-        self.moves = torch.stack([
-            (counts / counts.sum()).log() - source_prior.log(),
-            torch.where(present, -source_prior.log(), -torch.inf),
-        ])  # fmt: skip
+        self.moves = torch.zeros(2, classes, dtype=torch.float64)  # scores that are no posterior stay where they are
+        if source_prior is not None:
+            # A class without a held-out sample is excluded: nothing was measured of it.
+            even = torch.zeros_like(counts).masked_fill(~present, -torch.inf)
+            self.moves = torch.stack([(counts / counts.sum()).log(), even]) - source_prior.double().log()
         alike = len(targets) / (int(present.sum()) * counts)
         self.weights = torch.stack([torch.full_like(alike, 0.5)[targets], 0.5 * alike[targets]])
 
