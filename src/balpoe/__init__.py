@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from balpoe.deployment.decision_rule import DecisionRule as DecisionRule
     from balpoe.deployment.decisions import decide as decide
     from balpoe.deployment.decisions import fit_rule as fit_rule
+    from balpoe.deployment.thresholds import Thresholds as Thresholds
     from balpoe.errors import UserError as UserError
     from balpoe.estimator import BalPoEClassifier as BalPoEClassifier
     from balpoe.evaluation.deployment_prior import read_prior as read_prior
@@ -58,6 +59,7 @@ _HOMES = {
     "data.registry": ("load_data",),
     "deployment.decision_rule": ("DecisionRule",),
     "deployment.decisions": ("decide", "fit_rule"),
+    "deployment.thresholds": ("Thresholds",),
     "errors": ("UserError",),
     "estimator": ("BalPoEClassifier",),
     "evaluation.deployment_prior": ("read_prior", "target_prior"),
