@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from balpoe.deployment.decisions import decide as decide
     from balpoe.deployment.decisions import fit_rule as fit_rule
     from balpoe.deployment.selective_risk import risk_coverage as risk_coverage
+    from balpoe.deployment.taxonomy import Taxonomy as Taxonomy
     from balpoe.deployment.thresholds import Thresholds as Thresholds
     from balpoe.errors import UserError as UserError
     from balpoe.estimator import BalPoEClassifier as BalPoEClassifier
@@ -63,6 +64,7 @@ _HOMES = {
     "deployment.decision_rule": ("DecisionRule",),
     "deployment.decisions": ("decide", "fit_rule"),
     "deployment.selective_risk": ("risk_coverage",),
+    "deployment.taxonomy": ("Taxonomy",),
     "deployment.thresholds": ("Thresholds",),
     "errors": ("UserError",),
     "estimator": ("BalPoEClassifier",),
