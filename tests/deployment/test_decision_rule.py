@@ -2,10 +2,13 @@
 
 import json
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
 from balpoe import UserError
 from balpoe.deployment import posteriors
@@ -61,6 +64,30 @@ def test_blocks_do_not_matter(monkeypatch):
     monkeypatch.setattr(posteriors, "BLOCK_VALUES", 50)
     assert torch.equal(rule(logits), at_once)
     assert rule(logits[:0]).shape == (0,)
+
+
+class Largest(TorchDispatchMode):
+    """The most elements of a tensor that any operation returns."""
+
+    elements = 0
+
+    def __torch_dispatch__(self, operation, types, args=(), kwargs=None):
+        found = operation(*args, **(kwargs or {}))
+        sizes = [each.numel() for each in tree_leaves(found) if isinstance(each, torch.Tensor)]
+        self.elements = max([self.elements, *sizes])
+        return found
+
+
+@pytest.mark.parametrize("costs", [torch.ones(9), 1 - torch.eye(9)], ids=["weights", "matrix"])
+def test_memory_does_not_grow_with_the_rows(costs, tmp_path, monkeypatch):
+    monkeypatch.setattr(posteriors, "BLOCK_VALUES", 900)
+    rule, largest = DecisionRule(tuple("abcdefghi"), costs), []
+    for rows in (300, 850):
+        np.save(tmp_path / "logits.npy", np.random.default_rng(0).normal(size=(rows, 9)).astype("float32"))
+        with Largest() as mode:
+            rule(np.load(tmp_path / "logits.npy", mmap_mode="r"))
+        largest.append(mode.elements)
+    assert largest == [900, 900]  # a block, of which the answers to all samples have fewer
 
 
 def test_a_rule_has_its_prior_with_it():

@@ -70,7 +70,7 @@ def test_a_class_that_cannot_be_is_never_answered():
 
 
 def test_large_tables_are_fitted_on_a_part(monkeypatch):
-    monkeypatch.setattr(metric_rules, "FITTED_VALUES", 300)
+    monkeypatch.setattr(metric_rules, "OWN_VALUES", 300)
     assert "of 100 samples" in macro_f1_rule(Posteriors(torch.randn(1000, 3))).notes[0]
 
 

@@ -28,7 +28,9 @@ __all__ = ["METRICS", "macro_f1_rule", "metric_name", "recall_rule", "wanted_rec
 
 METRICS = ("accuracy", "balanced_accuracy", "macro_f1", "recall of CLASS at least R")
 OTHER_NAMES = {"f1_macro": "macro_f1", "f1": "macro_f1"}
-FITTED_VALUES = 2**24  # probabilities that macro F1 is fitted on; of more samples every second, third, ... is taken
+# Probabilities that macro F1 is fitted on, of held-out samples and of others, of which there may be very many: of more,
+# every second, third, ... sample is taken.
+HELD_OUT_VALUES, OWN_VALUES = 2**25, 2**22
 TURNS = 50
 ABOVE = 0.001  # what a weight's logarithm is above where the last sample is found: beyond rounding in float32
 ROUNDS = 200
@@ -81,7 +83,8 @@ def macro_f1_rule(posteriors: Posteriors, held_out: Predictions | None = None) -
     weights = torch.ones(len(posteriors), dtype=torch.float64)
     if held_out is not None:
         weights = label_weights(held_out, posteriors.target_prior)
-    every = -(-len(posteriors) * posteriors.num_classes // FITTED_VALUES)
+    most = OWN_VALUES if held_out is None else HELD_OUT_VALUES
+    every = -(-len(posteriors) * posteriors.num_classes // most)
     kept = torch.arange(len(posteriors)) % every == 0
     probabilities = torch.cat([block[kept[rows]] for rows, block in posteriors.probabilities()])
     weights = weights[kept] / weights[kept].sum()
