@@ -42,19 +42,28 @@ def test_against_a_search(prior):
     }
     for label in range(8):
         rows = slow_curve(PREDICTIONS, label, prior)
-        f1, precise, found, cheap = (fits[name].rows[label] for name in ("f1", "precision", "recall", "cost"))
-        at = {row[0]: row for row in rows}
-        assert at[f1.threshold][3] == pytest.approx(max(row[3] for row in rows))
-        assert found.threshold == max(row[0] for row in rows if row[2] >= 0.7 - 1e-9)
-        assert (found.precision, found.recall) == pytest.approx(at[found.threshold][1:3])
+        f1, precise, found, cheap = (at(rows, fits[name].rows[label]) for name in ("f1", "precision", "recall", "cost"))
+        assert f1[3] == pytest.approx(max(row[3] for row in rows))
+        assert found[0] == max(row[0] for row in rows if row[2] >= 0.7 - 1e-9)
+        row = fits["recall"].rows[label]
+        assert (row.precision, row.recall) == pytest.approx(found[1:3])
         if max(row[1] for row in rows) >= 0.6:
-            most = max(row[2] for row in rows if row[1] >= 0.6)
-            assert at[precise.threshold][1] >= 0.6 - 1e-9
-            assert at[precise.threshold][2] == pytest.approx(most)
+            assert precise[1] >= 0.6 - 1e-9
+            assert precise[2] == pytest.approx(max(row[2] for row in rows if row[1] >= 0.6))
         else:
-            assert "precision 0.6 is not reached" in precise.flag
+            assert "precision 0.6 is not reached" in fits["precision"].rows[label].flag
         least = min(min(row[4] for row in rows), rows[0][5])
-        assert (at[cheap.threshold][4] if cheap.threshold is not None else rows[0][5]) == pytest.approx(least)
+        assert (rows[0][5] if cheap is None else cheap[4]) == pytest.approx(least)
+
+
+def at(rows, fitted):
+    """The row of the lowest probability that reaches a threshold; halfway down to the next one."""
+    if fitted.threshold is None:
+        return None
+    place = next(place for place, row in enumerate(rows) if row[0] >= fitted.threshold)
+    below = rows[place - 1][0] if place else 0.0
+    assert fitted.threshold == pytest.approx((rows[place][0] + below) / 2)
+    return rows[place]
 
 
 def test_answers_are_yes_from_the_threshold_on():
@@ -122,7 +131,7 @@ def test_equal_probabilities_are_told_together():
     logits = torch.tensor([[1.0, 0], [1.0, 0], [0, 0], [0, 0]])
     held_out = Predictions(logits[:, None], torch.tensor([0, 1, 0, 1]), [2, 2], [0])
     row = Thresholds.fit(held_out, recall=0.5, num_resamples=2).rows[0]
-    assert (row.threshold, row.precision) == (pytest.approx(torch.sigmoid(torch.tensor(1.0)).item()), 0.5)
+    assert (row.threshold, row.precision) == (pytest.approx((torch.sigmoid(torch.tensor(1.0)).item() + 0.5) / 2), 0.5)
 
 
 def test_a_miss_that_costs_nothing_is_never_answered():

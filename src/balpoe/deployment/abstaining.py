@@ -161,7 +161,7 @@ def abstained(
     rows = []
     for name, members in _samples_of_groups(predictions, weights, shot_groups).items():
         mass, missing = weights[members], none[members].double()
-        share = float(mass @ missing / mass.sum())
+        share = float(mass @ missing / (mass @ torch.ones_like(missing)))
         unit_mass = torch.bincount(torch.unique(units[members], return_inverse=True)[1], mass)
         effective = unit_mass.sum().square() / unit_mass.square().sum()
         low, high = wilson_interval(share * effective, effective).tolist()

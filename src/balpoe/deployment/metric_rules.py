@@ -142,7 +142,7 @@ def recall_rule(
     """
     wanted = {_label(name, held_out): _checked_recall(name, recall) for name, recall in recalls.items()}
     ranks = {label: _rank(label, recall, held_out, confidence) for label, recall in wanted.items()}
-    logits = {label: [] for label in wanted}  # type: dict[int, list[Tensor]]
+    logits: dict[int, list[Tensor]] = {label: [] for label in wanted}
     for rows, block in posteriors.logits():
         for label in wanted:
             logits[label].append(block[held_out.targets[rows] == label].double())

@@ -1,8 +1,8 @@
 """A threshold for each class, one against the rest: is this one of them, yes or no?
 
 A sample may be several classes' yes, or none's. Thresholds are fitted on held-out predictions, weighted so that they
-stand for the deployment prior. Only the probability of a sample of the class itself can be one: between two of them a
-lower threshold adds nothing but false alarms.
+stand for the deployment prior. Only below the probability of a sample of the class itself can be one: between two of
+them a lower threshold adds nothing but false alarms.
 """
 
 import math
@@ -62,9 +62,9 @@ class Thresholds:
     >>> logits = torch.stack([scores, -scores], dim=1)
     >>> held_out = Predictions(logits[:, None], torch.tensor([0, 0, 1, 0, 1]), [3, 2], [0], ("oak", "ash"))
     >>> thresholds = Thresholds.fit(held_out, recall=0.6, num_resamples=50)
-    >>> thresholds(torch.tensor([[2.0, -2.0], [1.5, -1.5]]))
+    >>> thresholds(torch.tensor([[2.0, -2.0], [1.0, -1.0]]))
     tensor([[ True, False],
-            [False, False]])
+            [False,  True]])
     >>> thresholds.rows[0].recall, thresholds.rows[0].flag
     (0.6666666666666666, 'only 3 held-out samples')
     """
@@ -165,8 +165,12 @@ class _Curve:
         values, self.positive = scores[self.order], positive[self.order].double()
         ends = torch.cat([values[1:] < values[:-1], torch.tensor([True])]).nonzero().squeeze(1)  # equal ones together
         found = self.positive.cumsum(0)[ends]
-        self.ends = ends[torch.diff(found, prepend=found.new_zeros(1)) > 0]
-        self.values = torch.cat([values[self.ends], torch.tensor([NEVER], dtype=values.dtype)])  # the last one is -1
+        candidate = torch.diff(found, prepend=found.new_zeros(1)) > 0
+        rest = scores[scores < values[-1]]
+        below = torch.cat([values[ends[1:]], rest.amax(dim=0, keepdim=True) if len(rest) else values.new_zeros(1)])
+        self.ends, self.found = ends[candidate], found[candidate]
+        between = (values[ends] + below)[candidate] / 2  # midway to the next: the same yeses, and room for others
+        self.values = torch.cat([between, torch.tensor([NEVER], dtype=values.dtype)])  # the last one is -1
 
     def masses(self, weights: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Mass of found samples and of yeses at each candidate, (rows, candidates), and of the class, (rows, 1)."""
@@ -226,7 +230,7 @@ class _Fit:
         if index == -1:
             return ClassThreshold(name, None, interval, recall=0.0, samples=samples, flag=flag)
         masses = curve.masses(self.weights[None])
-        recall = float(masses[0][0, index] / masses[2])
+        recall = float(curve.found[index]) / samples
         total = effective_counts(self.held_out.targets, self.held_out.num_classes, self.held_out.groups)[label]
         return ClassThreshold(
             name,
