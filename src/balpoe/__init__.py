@@ -8,6 +8,13 @@ if TYPE_CHECKING:
     from balpoe.data.dataset import Preprocessing as Preprocessing
     from balpoe.data.loading.image_files import PictureFiles as PictureFiles
     from balpoe.data.registry import load_data as load_data
+    from balpoe.deployment.abstaining import Abstention as Abstention
+    from balpoe.deployment.decision_rule import DecisionRule as DecisionRule
+    from balpoe.deployment.decisions import decide as decide
+    from balpoe.deployment.decisions import fit_rule as fit_rule
+    from balpoe.deployment.selective_risk import risk_coverage as risk_coverage
+    from balpoe.deployment.taxonomy import Taxonomy as Taxonomy
+    from balpoe.deployment.thresholds import Thresholds as Thresholds
     from balpoe.errors import UserError as UserError
     from balpoe.estimator import BalPoEClassifier as BalPoEClassifier
     from balpoe.evaluation.deployment_prior import read_prior as read_prior
@@ -53,6 +60,12 @@ _HOMES = {
     "data.dataset": ("Dataset", "Preprocessing"),
     "data.loading.image_files": ("PictureFiles",),
     "data.registry": ("load_data",),
+    "deployment.abstaining": ("Abstention",),
+    "deployment.decision_rule": ("DecisionRule",),
+    "deployment.decisions": ("decide", "fit_rule"),
+    "deployment.selective_risk": ("risk_coverage",),
+    "deployment.taxonomy": ("Taxonomy",),
+    "deployment.thresholds": ("Thresholds",),
     "errors": ("UserError",),
     "estimator": ("BalPoEClassifier",),
     "evaluation.deployment_prior": ("read_prior", "target_prior"),

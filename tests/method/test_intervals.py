@@ -5,6 +5,7 @@ from balpoe.method.intervals import (
     bootstrap,
     effective_counts,
     evidence_counts,
+    exact_interval,
     mean_difference_interval,
     mean_interval,
     stratified_resample,
@@ -153,3 +154,13 @@ def test_evidence_is_counted_in_groups_and_their_sizes_matter():
     assert effective_counts(targets, 4, groups).tolist() == [1, 30, 1, 0]
     uneven = effective_counts(torch.zeros(104).long(), 1, torch.tensor([0] * 100 + [1, 2, 3, 4]))
     assert float(uneven) == pytest.approx(104**2 / (100**2 + 4))
+
+
+def test_exact_intervals_are_scipys():
+    from scipy.stats import binomtest
+
+    for hits, total in [(0, 1), (1, 1), (3, 10), (10, 10), (0, 50), (499, 1000)]:
+        for level in (0.8, 0.95):
+            known = binomtest(hits, total).proportion_ci(level, method="exact")
+            low, high = exact_interval(torch.tensor(float(hits)), torch.tensor(total), level).tolist()
+            assert (low, high) == pytest.approx((known.low, known.high))

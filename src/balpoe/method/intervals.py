@@ -16,6 +16,7 @@ __all__ = [
     "bootstrap",
     "effective_counts",
     "evidence_counts",
+    "exact_interval",
     "mean_difference_interval",
     "mean_interval",
     "stratified_resample",
@@ -197,3 +198,22 @@ def wilson_interval(hits: Tensor, totals: Tensor, level: float = 0.95) -> Tensor
     centre = (share + z**2 / (2 * totals)) / (1 + z**2 / totals)
     half = z / (1 + z**2 / totals) * (share * (1 - share) / totals + z**2 / (4 * totals**2)).sqrt()
     return torch.stack([(centre - half).clamp(min=0), (centre + half).clamp(max=1)])
+
+
+def exact_interval(hits: Tensor, totals: Tensor, level: float = 0.95) -> Tensor:
+    """Return the exact binomial interval of a share, shape (2, ...) (Clopper and Pearson): never short of its level.
+
+    Either end alone is a bound at (1 + level) / 2. Totals may be effective counts, which are no whole numbers.
+
+    >>> exact_interval(torch.tensor([0.0, 9.0]), torch.tensor([10.0, 10.0]))
+    tensor([[0.0000, 0.5550],
+            [0.3085, 0.9975]], dtype=torch.float64)
+    """
+    from scipy.special import betaincinv
+
+    hits, totals = torch.broadcast_tensors(hits.double(), totals.double())
+    misses, tail = totals - hits, (1 - level) / 2
+    some, others = hits.clamp(min=1e-12), misses.clamp(min=1e-12)  # scipy has no Beta(0, n), whose values are all 0
+    low = torch.as_tensor(betaincinv(some.numpy(), (misses + 1).numpy(), tail))
+    high = torch.as_tensor(betaincinv((hits + 1).numpy(), others.numpy(), 1 - tail))
+    return torch.stack([low.masked_fill(hits <= 0, 0), high.masked_fill(misses <= 0, 1)])
