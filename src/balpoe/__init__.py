@@ -8,6 +8,8 @@ if TYPE_CHECKING:
     from balpoe.data.dataset import Preprocessing as Preprocessing
     from balpoe.data.loading.image_files import PictureFiles as PictureFiles
     from balpoe.data.registry import load_data as load_data
+    from balpoe.deployment.conformal import ConformalSets as ConformalSets
+    from balpoe.deployment.validation_split import split_validation as split_validation
     from balpoe.errors import UserError as UserError
     from balpoe.estimator import BalPoEClassifier as BalPoEClassifier
     from balpoe.evaluation.deployment_prior import read_prior as read_prior
@@ -53,6 +55,8 @@ _HOMES = {
     "data.dataset": ("Dataset", "Preprocessing"),
     "data.loading.image_files": ("PictureFiles",),
     "data.registry": ("load_data",),
+    "deployment.conformal": ("ConformalSets",),
+    "deployment.validation_split": ("split_validation",),
     "errors": ("UserError",),
     "estimator": ("BalPoEClassifier",),
     "evaluation.deployment_prior": ("read_prior", "target_prior"),
