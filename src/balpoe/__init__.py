@@ -9,6 +9,8 @@ if TYPE_CHECKING:
     from balpoe.data.loading.image_files import PictureFiles as PictureFiles
     from balpoe.data.registry import load_data as load_data
     from balpoe.deployment.conformal import ConformalSets as ConformalSets
+    from balpoe.deployment.unknown import UnknownDetector as UnknownDetector
+    from balpoe.deployment.unknown import unknown_scores as unknown_scores
     from balpoe.deployment.validation_split import split_validation as split_validation
     from balpoe.errors import UserError as UserError
     from balpoe.estimator import BalPoEClassifier as BalPoEClassifier
@@ -56,6 +58,7 @@ _HOMES = {
     "data.loading.image_files": ("PictureFiles",),
     "data.registry": ("load_data",),
     "deployment.conformal": ("ConformalSets",),
+    "deployment.unknown": ("UnknownDetector", "unknown_scores"),
     "deployment.validation_split": ("split_validation",),
     "errors": ("UserError",),
     "estimator": ("BalPoEClassifier",),

@@ -5,7 +5,7 @@ from torch import Tensor
 
 from balpoe.deployment.class_pools import ALL
 
-__all__ = ["coverage_thresholds", "label_weights", "shortfall", "weight_below", "weight_needed"]
+__all__ = ["ROUNDING", "coverage_thresholds", "label_weights", "shortfall", "weight_below", "weight_needed"]
 
 ROUNDING = 1e-12  # of sums of weights: 0.9 (n + 1) samples are enough where that is a whole number
 
