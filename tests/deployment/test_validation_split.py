@@ -7,7 +7,7 @@ import torch
 
 from balpoe import ConformalSets, split_validation
 from balpoe.errors import UserError
-from balpoe.experiments.calibrate import calibrated_by
+from balpoe.experiments.calibrate import Choice, calibrated_by
 from made_predictions import make
 
 
@@ -48,3 +48,20 @@ def test_logits_that_are_no_posterior_have_no_calibration():
 def test_one_sample_is_no_two_halves():
     with pytest.raises(UserError, match="cannot be split into two halves"):
         split_validation(make(samples=600, classes=6).subset(torch.tensor([0])))
+
+
+@pytest.mark.parametrize("cross_fitted", [False, True])
+def test_sets_of_a_run(tmp_path, cross_fitted):
+    held_out = calibrated_by(make(samples=600, classes=6))
+    Choice(0.0, held_out, cross_fitted=cross_fitted).save(tmp_path)
+    sets = ConformalSets.of_run(tmp_path, method="per-class", seed=3)
+    _, validation = split_validation(held_out, seed=3)
+    expected = ConformalSets.fit(validation, method="per-class", cross_fitted=cross_fitted, seed=3)
+    torch.testing.assert_close(sets.thresholds, expected.thresholds)
+    assert sets.guarantee == expected.guarantee
+    assert ("CV+" in sets.guarantee) == cross_fitted
+
+
+def test_a_run_without_held_out_samples(tmp_path):
+    with pytest.raises(UserError, match="has no held-out predictions; train the run with --calibrate"):
+        ConformalSets.of_run(tmp_path)

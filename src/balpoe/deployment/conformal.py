@@ -148,6 +148,20 @@ class ConformalSets:
         sets._check_enough()
         return sets
 
+    @staticmethod
+    def of_run(folder: str | Path, *, seed: int = 0, **settings: Any) -> "ConformalSets":
+        """Return sets of a run's held-out samples: one half calibrates anew, the other sets thresholds.
+
+        Args:
+            folder: Folder of the run.
+            seed: Seed of the split, and of `fit`.
+            settings: Other settings of `fit`.
+        """
+        from balpoe.deployment.validation_split import run_validation  # which knows of training
+
+        validation, cross_fitted = run_validation(folder, seed)
+        return ConformalSets.fit(validation, cross_fitted=cross_fitted, seed=seed, **settings)
+
     @property
     def num_classes(self) -> int:
         """How many classes there are."""

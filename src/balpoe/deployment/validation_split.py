@@ -1,15 +1,16 @@
 """Held-out predictions in two halves: one calibrates, the other has seen nothing that was fitted."""
 
 from dataclasses import replace
+from pathlib import Path
 
 import torch
 
 from balpoe.errors import UserError
 from balpoe.evaluation.predictions import Predictions
-from balpoe.experiments.calibrate import calibrated_by
+from balpoe.experiments.calibrate import Choice, calibrated_by
 from balpoe.training.cross_fit import split_folds
 
-__all__ = ["split_validation"]
+__all__ = ["run_validation", "split_validation"]
 
 
 def split_validation(predictions: Predictions, seed: int = 0) -> tuple[Predictions, Predictions]:
@@ -39,3 +40,16 @@ def split_validation(predictions: Predictions, seed: int = 0) -> tuple[Predictio
         tuning = calibrated_by(tuning, tuning.groups)
     rest = predictions.subset((fold == 0).nonzero().squeeze(1))
     return tuning, replace(rest, calibration=tuning.calibration)
+
+
+def run_validation(folder: str | Path, seed: int = 0) -> tuple[Predictions, bool]:
+    """Return the half of a run's held-out samples that is new to its calibration, and whether they are cross-fitted.
+
+    Args:
+        folder: Folder of the run.
+        seed: Seed of the split.
+    """
+    choice = Choice.load(Path(folder))
+    if choice is None:
+        raise UserError(f"{folder} has no held-out predictions; train the run with --calibrate")
+    return split_validation(choice.held_out, seed)[1], choice.cross_fitted
