@@ -11,9 +11,11 @@ from balpoe import ConformalSets, Predictions, estimate_prior, evaluate
 from balpoe.deployment import set_scores
 from balpoe.deployment.set_inputs import METHODS
 from balpoe.errors import UserError
+from balpoe.files import read_json
 from balpoe.method.expert_calibration import ExpertCalibration
 from gaussians import Gaussians, long_tail
 from made_predictions import make
+from scripts import script
 
 CLASSES = 8
 UNIFORM = torch.full((CLASSES,), 1 / CLASSES, dtype=torch.float64)
@@ -209,7 +211,7 @@ def test_excluded_and_unseen_classes():
     assert not bool(found[:, 0].any())
     assert bool(found[:, 3].all())
     assert sets.always_included == ("3",)
-    assert "In every set, as no validation sample says when to leave it out: 3." in sets.guarantee
+    assert "In every set, as too few validation samples say when to leave it out: 3." in sets.guarantee
 
 
 def test_rare_classes_are_pooled_and_named():
@@ -433,3 +435,15 @@ def test_bad_samples():
     plus = ConformalSets.fit((LOGITS, TARGETS), folds=torch.arange(40) % 2)
     with pytest.raises(UserError, match=r"CV\+ of 2 networks; give the logits of each"):
         plus.predict(LOGITS)
+
+
+def test_the_benchmark_measures_coverage(tmp_path):
+    make(samples=1200, classes=6).save(tmp_path / "made")
+    benchmark = script("benchmarks/prediction_sets.py")
+    record = tmp_path / "sets.json"
+    benchmark.main(["--predictions", str(tmp_path / "made"), "--splits", "3", "--out", str(record)])
+    rows = read_json(record)["rows"]
+    assert len(rows) == len(benchmark.PRIORS) * len(benchmark.WAYS)
+    for row in rows:
+        assert 0.8 < row["coverage" if row["way"] != "per-class" else "macro"] < 0.97
+        assert row["least"] <= row["macro"]

@@ -86,7 +86,7 @@ class Promise(NamedTuple):
     def _always(self) -> str:
         if not self.always:
             return ""
-        return f"In every set, as no validation sample says when to leave it out: {_named(self.always)}."
+        return f"In every set, as too few validation samples say when to leave it out: {_named(self.always)}."
 
     def _networks(self) -> str:
         if self.cv_plus is not None:

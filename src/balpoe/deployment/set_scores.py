@@ -48,7 +48,7 @@ class SetScore:
 
     def __call__(self, logits: Tensor) -> Tensor:
         """Return the scores, (samples, classes), in float64; infinite for a class that the prior excludes."""
-        logits = checked_logits(logits, self.num_classes).double()
+        logits = checked_logits(logits, self.num_classes).to(self.move)  # in float64, on the CPU
         log_p = (logits + self.move).log_softmax(dim=1)
         if self.name == "probability":
             return (self.prevalence - log_p).masked_fill_(self.move == -torch.inf, torch.inf)

@@ -74,7 +74,7 @@ def unknown_scores(
         return means.cosine(features) if score == "cosine" else means.mahalanobis(features)
     log_priors = _log_priors(samples, expert_priors)
     found = [torch.zeros(0, dtype=torch.float64)]
-    found += [_of_logits(block.double() - log_priors, score) for block in _blocks(samples)]
+    found += [_of_logits(block.to(log_priors) - log_priors, score) for block in _blocks(samples)]
     scores = torch.cat(found)
     if bool(scores.isnan().any()):
         row = int(scores.isnan().nonzero()[0])
