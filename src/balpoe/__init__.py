@@ -8,6 +8,7 @@ if TYPE_CHECKING:
     from balpoe.data.dataset import Preprocessing as Preprocessing
     from balpoe.data.loading.image_files import PictureFiles as PictureFiles
     from balpoe.data.registry import load_data as load_data
+    from balpoe.deployment.prior_tables import PriorTable as PriorTable
     from balpoe.errors import UserError as UserError
     from balpoe.estimator import BalPoEClassifier as BalPoEClassifier
     from balpoe.evaluation.deployment_prior import read_prior as read_prior
@@ -53,6 +54,7 @@ _HOMES = {
     "data.dataset": ("Dataset", "Preprocessing"),
     "data.loading.image_files": ("PictureFiles",),
     "data.registry": ("load_data",),
+    "deployment.prior_tables": ("PriorTable",),
     "errors": ("UserError",),
     "estimator": ("BalPoEClassifier",),
     "evaluation.deployment_prior": ("read_prior", "target_prior"),
