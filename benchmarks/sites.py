@@ -1,6 +1,6 @@
 """What knowing the prior of a place is worth: made-up sites, with priors exact, from 200 labels each, or a yes/no list.
 
-    python benchmarks/sites.py [models/cifar100-lt-100.safetensors | RUN | PREDICTIONS.npz] [--repetitions 20]
+    python benchmarks/sites.py [models/cifar100-lt-100.safetensors | RUN | PREDICTIONS.npz] [--repetitions 30]
 
 Each site has a prior from Dirichlet(a), and test samples drawn from the test set by that prior; 200 labels from the
 same prior are its counts. Gains in accuracy are over the classifier as trained; means over repetitions, with 95 %
@@ -109,7 +109,7 @@ def _mean(values: list[float]) -> list[float]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("predictions", nargs="?", type=Path, default=MODEL)
-    parser.add_argument("--repetitions", type=int, default=20)
+    parser.add_argument("--repetitions", type=int, default=30)
     parser.add_argument("--sites", type=int, default=20)
     parser.add_argument("--labels", type=int, default=200, help="labelled images a site")
     parser.add_argument("--samples", type=int, default=500, help="test samples a site")
