@@ -9,6 +9,8 @@ if TYPE_CHECKING:
     from balpoe.data.loading.image_files import PictureFiles as PictureFiles
     from balpoe.data.registry import load_data as load_data
     from balpoe.deployment.prior_tables import PriorTable as PriorTable
+    from balpoe.deployment.prior_tracking import PriorTracker as PriorTracker
+    from balpoe.deployment.prior_tracking import track_prior as track_prior
     from balpoe.errors import UserError as UserError
     from balpoe.estimator import BalPoEClassifier as BalPoEClassifier
     from balpoe.evaluation.deployment_prior import read_prior as read_prior
@@ -55,6 +57,7 @@ _HOMES = {
     "data.loading.image_files": ("PictureFiles",),
     "data.registry": ("load_data",),
     "deployment.prior_tables": ("PriorTable",),
+    "deployment.prior_tracking": ("PriorTracker", "track_prior"),
     "errors": ("UserError",),
     "estimator": ("BalPoEClassifier",),
     "evaluation.deployment_prior": ("read_prior", "target_prior"),
