@@ -49,7 +49,7 @@ ENTRANCES = {
     "lightning_fabric": {"training"},
     "torchvision": {"data"},
     "PIL": {"data"},
-    "pyarrow": {"data", "deployment"},
+    "pyarrow": {"data"},
     "timm": {"networks"},
     "triton": {"networks"},
     "matplotlib": {"report", "cli", "paper"},

@@ -13,6 +13,9 @@ if TYPE_CHECKING:
     from balpoe.deployment.decision_rule import DecisionRule as DecisionRule
     from balpoe.deployment.decisions import decide as decide
     from balpoe.deployment.decisions import fit_rule as fit_rule
+    from balpoe.deployment.prior_tables import PriorTable as PriorTable
+    from balpoe.deployment.prior_tracking import PriorTracker as PriorTracker
+    from balpoe.deployment.prior_tracking import track_prior as track_prior
     from balpoe.deployment.selective_risk import risk_coverage as risk_coverage
     from balpoe.deployment.taxonomy import Taxonomy as Taxonomy
     from balpoe.deployment.thresholds import Thresholds as Thresholds
@@ -68,6 +71,8 @@ _HOMES = {
     "deployment.conformal": ("ConformalSets",),
     "deployment.decision_rule": ("DecisionRule",),
     "deployment.decisions": ("decide", "fit_rule"),
+    "deployment.prior_tables": ("PriorTable",),
+    "deployment.prior_tracking": ("PriorTracker", "track_prior"),
     "deployment.selective_risk": ("risk_coverage",),
     "deployment.taxonomy": ("Taxonomy",),
     "deployment.thresholds": ("Thresholds",),
