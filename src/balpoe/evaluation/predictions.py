@@ -16,7 +16,7 @@ from balpoe.errors import UserError
 from balpoe.files import read_json, write_file, write_json
 from balpoe.method.ensemble import checked_source, product_of_experts, shift_prior, source_prior
 from balpoe.method.expert_calibration import ExpertCalibration, read_calibration, training_offsets
-from balpoe.method.intervals import evidence_counts
+from balpoe.method.intervals import LEAST_EVIDENCE, evidence_counts
 from balpoe.method.priors import Lambdas, checked_lambdas, checked_prior, class_prior, tempered_prior
 from balpoe.networks.experts import multiply_adds, num_parameters
 
@@ -240,10 +240,13 @@ class Predictions:
         """What tables and pages say of the test groups, if there are any."""
         if self.groups is None:
             return []
-        return [
-            f"The {len(self):,} test samples come in {len(torch.unique(self.groups)):,} groups: intervals are over "
-            "groups, and a class has as much evidence as it has groups."
-        ]
+        number = len(torch.unique(self.groups))
+        found = f"The {len(self):,} test samples come in {number:,} group{'s' if number > 1 else ''}: "
+        if number < LEAST_EVIDENCE:
+            return [
+                f"{found}too few to say how sure ECE and NLL are; accuracies are hardly known (their intervals say so)."
+            ]
+        return [f"{found}intervals are over groups, and a class has as much evidence as it has groups."]
 
     def adjusted(self, logits: Tensor, target_prior: Any) -> Tensor:
         """Return logits of this ensemble moved to another label prior; as they are if they are no posterior."""

@@ -11,12 +11,13 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
+from scipy.special import stdtrit
 
 from balpoe.errors import UserError
 from balpoe.evaluation.deployment_prior import target_prior
 from balpoe.evaluation.evaluate import evaluate
 from balpoe.evaluation.predictions import Predictions
-from balpoe.method.intervals import mean_difference_interval, mean_interval
+from balpoe.method.intervals import effective_counts, mean_difference_interval, mean_interval
 from balpoe.report.explorer.pack import MEASURED, explorer, explorer_assets
 from made_predictions import HOSTILE, make
 
@@ -274,13 +275,25 @@ def test_no_verdict_inside_the_noise(opened):
         right = predictions.answers([target_prior("uniform", predictions)]) == predictions.targets
         low, high = mean_difference_interval(right[1].double() - right[0].double(), predictions.targets)
         assert page.state("result.gainError") == pytest.approx((high - low) / 2, rel=1e-4)
-        hits, totals = (
-            torch.bincount(predictions.targets, each.double()) for each in (right[1], torch.ones(len(right[1])))
-        )
-        low, high = mean_interval(hits, totals)
+        low, high = mean_interval(right[1].double(), predictions.targets)
         assert page.state("result.error") == pytest.approx((high - low) / 2, rel=1e-4)
         assert f"± {50 * (high - low):.1f} points" in page.text(".explorer-effective")
         assert words in page.text(".explorer-summary")
+
+
+def test_groups_of_samples_are_worth_less_than_so_many_samples(opened):
+    predictions = make(600, 6, lambdas=(1,))
+    tracks = replace(predictions, groups=torch.arange(600) // 60 * 6 + predictions.targets)  # each of one class
+    assert len(tracks.groups.unique()) == 60
+    page = opened(page_of(explorer(tracks)))
+    page.slide_to("uniform")
+    right = tracks.answers([target_prior("uniform", tracks)])[1] == tracks.targets
+    shares = torch.bincount(tracks.targets, right.double()) / torch.bincount(tracks.targets)
+    worth = effective_counts(tracks.targets, 6, tracks.groups)
+    smooth = (worth * shares + 1) / (worth + 2)
+    spread = smooth * (1 - smooth) / worth / 36
+    freedom = float(spread.sum() ** 2 / (spread**2 / (worth + 1)).sum())
+    assert page.state("result.error") == pytest.approx(stdtrit(freedom, 0.975) * float(spread.sum()) ** 0.5, rel=1e-3)
 
 
 def test_logits_that_are_no_posterior_are_shown_as_trained_only(opened):

@@ -23,6 +23,7 @@ from balpoe.evaluation.deployment_prior import target_prior
 from balpoe.evaluation.metrics import shot_groups as checked_groups
 from balpoe.evaluation.predictions import Predictions
 from balpoe.method.ensemble import checked_source
+from balpoe.method.intervals import effective_counts
 from balpoe.report.page_data import script_json
 
 __all__ = ["Explorer", "asset", "explorer", "explorer_assets"]
@@ -220,6 +221,14 @@ def _tested(predictions: Predictions) -> Tensor:
     return torch.bincount(predictions.targets, minlength=predictions.num_classes)
 
 
+def _worth(predictions: Predictions) -> dict[str, list[float]]:
+    """How many observations the test samples of each class are worth, if they come in groups."""
+    if predictions.groups is None:
+        return {}
+    found = effective_counts(predictions.targets, predictions.num_classes, predictions.groups)
+    return {"worth": [round(each, 3) for each in found.tolist()]}
+
+
 def _stratified(targets: Tensor, ranks: Tensor, limit: int) -> Tensor:
     """Which samples to keep, (samples,): one of each class, a second one, and so on, up to the limit.
 
@@ -247,6 +256,7 @@ def _data(packed: _Packed, predictions: Predictions, shot_groups: tuple[int, int
         "names": predictions.class_names,
         "counts": predictions.class_counts.tolist(),
         "tested": _tested(predictions).tolist(),
+        **_worth(predictions),
         "groups": shot_groups,
         "bins": num_bins,
         "deepest": DEEPEST,
