@@ -40,6 +40,7 @@ def test_cosine_by_the_formula():
     found = ClassMeans.fit(FEATURES, TARGETS, 4)
     means = torch.stack([FEATURES[label == TARGETS].mean(dim=0) for label in (0, 1, 3)])
     new = torch.randn(20, 5, generator=GENERATOR, dtype=torch.float64)
+    new = torch.cat([new, means.mean(dim=0) + torch.ones(1, 5)])  # near nothing, also not to a class without samples
     expected = 1 - torch.cosine_similarity(
         (new - means.mean(dim=0))[:, None], (means - means.mean(dim=0))[None], dim=2
     ).amax(dim=1)

@@ -23,18 +23,18 @@ def test_rare_classes_with_too_few_samples_together_take_all():
     assert found.rare.tolist() == [False, True, True]
 
 
-@pytest.mark.parametrize("clusters", [2, 5])
+@pytest.mark.parametrize("clusters", [2, 3])
 def test_k_means_are_as_good_as_scikit_learns(clusters):
     generator = torch.Generator().manual_seed(0)
     points = torch.randn(60, 6, generator=generator, dtype=torch.float64)
-    weights = torch.rand(60, generator=generator, dtype=torch.float64)
+    weights = (3 * torch.randn(60, generator=generator, dtype=torch.float64)).exp()
     found = class_pools._k_means(points, weights, clusters, generator)
     spread = 0.0
     for cluster in range(clusters):
         own, weight = points[found == cluster], weights[found == cluster]
         spread += float(weight @ (own - (weight @ own) / weight.sum()).square().sum(dim=1))
     theirs = KMeans(clusters, n_init=20, random_state=0).fit(points.numpy(), sample_weight=weights.numpy())
-    assert spread <= 1.03 * theirs.inertia_
+    assert spread <= 1.001 * theirs.inertia_
 
 
 def test_samples_that_made_pools_set_no_threshold():

@@ -111,6 +111,13 @@ def test_distance_and_combination():
     assert abs(auroc(unknown_scores(logits[200:]), unknown_scores(other)) - 0.5) < 0.1
 
 
+def test_several_scores_count_alike_whatever_their_units():
+    names = ("energy", "probability")
+    first, second = (unknown_scores(PREDICTIONS, name) for name in names)
+    expected = ((first - first.mean()) / first.std() + (second - second.mean()) / second.std()) / 2
+    torch.testing.assert_close(UnknownDetector.fit(PREDICTIONS, names).score(PREDICTIONS), expected)
+
+
 def test_detectors_bring_their_calibration_along():
     calibrated = Predictions(
         PREDICTIONS.expert_logits, PREDICTIONS.targets, PREDICTIONS.class_counts, PREDICTIONS.lambdas,
