@@ -117,12 +117,7 @@ def _metric_rule(
 ) -> DecisionRule:
     name = metric_name(metric)
     if held_out is not None and fitted_on is None:
-        if held_out.num_classes != posteriors.num_classes:
-            raise UserError(
-                f"held_out has {held_out.num_classes} classes, but the logits have {posteriors.num_classes}; give "
-                "held-out predictions of the same model"
-            )
-        fitted_on = Posteriors(held_out, posteriors.target_prior)
+        fitted_on = Posteriors(held_out, posteriors.target_prior, num_classes=posteriors.num_classes)
     if name == "macro_f1":
         return macro_f1_rule(posteriors if fitted_on is None else fitted_on, held_out)
     if name.lower().startswith("recall of "):
