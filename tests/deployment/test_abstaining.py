@@ -121,3 +121,5 @@ def test_bad_input(arguments, message):
         Abstention.fit(HELD_OUT, **arguments)
     with pytest.raises(UserError, match="there are 4000 samples"):
         abstained(HELD_OUT, torch.zeros(3))
+    with pytest.raises(UserError, match="the logits have 3 classes, but 20 are wanted"):
+        Abstention.fit(HELD_OUT, 0.2)(torch.zeros(1, 3))

@@ -45,6 +45,12 @@ def test_gains_and_other_answers_are_costs_too():
     assert checked_costs([[0, 1], [1, 0], [1, 0]], NAMES, ("treat", "wait")).shape == (3, 2)
 
 
+def test_names_may_repeat():
+    assert checked_costs([[0, 1], [1, 0]], ("oak", "oak")).shape == (2, 2)
+    with pytest.raises(UserError, match=r"row 1 of the costs \('oak'\)"):
+        checked_costs([[0, 1], [1, 2]], ("oak", "oak"))
+
+
 def test_names_of_answers():
     assert answer_names(NAMES, torch.zeros(3, 5)) == (*NAMES, "answer 1", "answer 2")
     assert answer_names(NAMES, torch.zeros(3, 2), ("treat", "wait")) == ("treat", "wait")

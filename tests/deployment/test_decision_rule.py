@@ -118,7 +118,7 @@ def test_bad_files_and_arguments(tmp_path):
         (tmp_path / "rule.json").write_text(text)
         with pytest.raises(UserError, match=r"rule\.json"):
             DecisionRule.load(tmp_path / "rule.json")
-    with pytest.raises(UserError, match="the logits have 3 classes, but the rule is for 2"):
+    with pytest.raises(UserError, match="the logits have 3 classes, but 2 are wanted"):
         DecisionRule(("a", "b"), [1, 1])(torch.zeros(1, 3))
     with pytest.raises(UserError, match="abstain_cost must be a finite number"):
         DecisionRule(("a", "b"), [1, 1], abstain_cost=float("nan"))

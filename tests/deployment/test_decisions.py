@@ -85,7 +85,7 @@ def test_a_fitted_rule_is_what_decide_fits(tmp_path):
         ({"metric": "acuracy"}, "did you mean 'accuracy'"),
         ({"metric": "recall of 0 at least 0.5"}, "give held_out="),
         ({"metric": "accuracy", "abstain_cost": 0.1}, "a metric has no cost to compare"),
-        ({"metric": "macro_f1", "held_out": make(samples=40)}, "held_out has 20 classes, but the logits have 2"),
+        ({"metric": "macro_f1", "held_out": make(samples=40)}, "the logits have 20 classes, but 2 are wanted"),
         ({"costs": torch.ones(3, 3)}, r"costs have shape \(3, 3\), but there are 2 classes"),
         ({"rule": balpoe.DecisionRule(("a", "b"), [1, 1]), "target_prior": [0.5, 0.5]}, "leave them out"),
         ({"target_prior": "uniform"}, "target_prior must be numbers"),

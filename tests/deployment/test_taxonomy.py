@@ -221,6 +221,8 @@ def test_bad_files(tmp_path, text, message):
             "row 0 of the tree has 3 labels, but there are 2 levels",
         ),
         (lambda: Taxonomy.from_rows([], LEVELS), "has no classes"),
+        (lambda: Taxonomy.from_rows(ROWS, LEVELS, ("ash", "ash")), "two classes are called 'ash'"),
+        (lambda: TREE.decide(torch.zeros(1, 3), 0.5), "the logits have 3 classes, but 5 are wanted"),
         (lambda: Taxonomy.from_parents({"oak": "tree"}, ("tree",)), "class 'tree' has other labels below it"),
         (lambda: Taxonomy.from_parents({"oak": "tree"}, ("ash",)), "class 'ash' is missing from the tree"),
         (lambda: Taxonomy.from_parents({}), "has no classes"),

@@ -165,5 +165,5 @@ def test_bad_input(arguments, message):
     with pytest.raises(UserError, match=message):
         Thresholds.fit(PREDICTIONS, **arguments)
     fitted = Thresholds.fit(PREDICTIONS, num_resamples=1)
-    with pytest.raises(UserError, match="the logits have 3 classes, but there are 8 thresholds"):
+    with pytest.raises(UserError, match="the logits have 3 classes, but 8 are wanted"):
         fitted(torch.zeros(1, 3))

@@ -95,7 +95,7 @@ class Abstention:
             logits: Logits (samples, classes), a tensor or an array, also a mapped one; or predictions.
             source_prior: Prior that the logits are made for; None: uniform, or that of the predictions.
         """
-        posteriors = Posteriors(logits, self.target_prior, source_prior)
+        posteriors = Posteriors(logits, self.target_prior, source_prior, len(self.class_names))
         sure, answers = _most_probable(posteriors)
         return torch.where(sure >= self.thresholds[answers], answers, len(self.class_names))
 

@@ -35,7 +35,7 @@ def checked_costs(costs: Any, class_names: Sequence[str], answers: Sequence[str]
     _check_shape(table, class_names, answers)
     _check_numbers(table, class_names)
     if table.ndim == 2:
-        _check_right_answers(table, class_names, answer_names(class_names, table, answers))
+        _check_right_answers(table, class_names, answers)
     return table
 
 
@@ -89,17 +89,18 @@ def _check_numbers(table: Tensor, class_names: Sequence[str]) -> None:
         raise UserError("all costs are zero, so that no answer is better than another; give a class its cost")
 
 
-def _check_right_answers(table: Tensor, class_names: Sequence[str], answers: Sequence[str]) -> None:
+def _check_right_answers(table: Tensor, class_names: Sequence[str], answers: Sequence[str] | None) -> None:
     """Among the answers that are classes, the right one must cost least."""
-    column_of = {name: column for column, name in enumerate(answers)}
-    columns = [column_of[name] for name in class_names if name in column_of]
-    for row, name in enumerate(class_names):
-        if name not in column_of:
-            continue
-        right, least = table[row, column_of[name]], table[row, columns].min()
+    right_of = dict(enumerate(range(len(class_names))))  # the first columns are the classes; names may repeat
+    if answers is not None:
+        right_of = {row: answers.index(name) for row, name in enumerate(class_names) if name in answers}
+    columns = list(right_of.values())
+    for row, column in right_of.items():
+        right, least = table[row, column], table[row, columns].min()
         if right > least:
-            other = answers[columns[int(table[row, columns].argmin())]]
+            other = columns[int(table[row, columns].argmin())]
+            name = class_names[other] if answers is None else answers[other]
             raise UserError(
-                f"row {row} of the costs ({name!r}): the right answer costs {right:g}, more than {least:g} for "
-                f"{other!r}; a right answer must cost least"
+                f"row {row} of the costs ({class_names[row]!r}): the right answer costs {right:g}, more than {least:g} "
+                f"for {name!r}; a right answer must cost least"
             )

@@ -72,13 +72,7 @@ class DecisionRule:
             logits: Logits (samples, classes), a tensor or an array, also a mapped one; or predictions.
             source_prior: Prior that the logits are made for; None: uniform, or that of the predictions.
         """
-        posteriors = Posteriors(logits, self.target_prior, source_prior)
-        if posteriors.num_classes != len(self.class_names):
-            raise UserError(
-                f"the logits have {posteriors.num_classes} classes, but the rule is for {len(self.class_names)}; give "
-                "logits of the model that it was made for"
-            )
-        return self.decided(posteriors)
+        return self.decided(Posteriors(logits, self.target_prior, source_prior, len(self.class_names)))
 
     def decided(self, posteriors: Posteriors) -> Tensor:
         """Return the answers to samples whose posteriors are under the rule's prior."""

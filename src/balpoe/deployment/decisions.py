@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from balpoe.deployment.decision_rule import DecisionRule
-from balpoe.deployment.metric_rules import macro_f1_rule, metric_name, recall_rule, wanted_recall
+from balpoe.deployment.metric_rules import METRICS, macro_f1_rule, metric_name, recall_rule, wanted_recall
 from balpoe.deployment.posteriors import Posteriors
 from balpoe.errors import UserError
 from balpoe.evaluation.predictions import Predictions
@@ -67,7 +67,10 @@ def decide(
     if metric is not None:
         if abstain_cost is not None or answers is not None:
             raise UserError("a metric has no cost to compare abstain_cost with; give costs instead of the metric")
-        return _metric_rule(metric, posteriors, held_out).decided(posteriors)
+        fitted_on = posteriors
+        if held_out is not None:
+            fitted_on = Posteriors(held_out, posteriors.target_prior, num_classes=posteriors.num_classes)
+        return _metric_rule(metric, fitted_on, held_out).decided(posteriors)
     everything = torch.ones(posteriors.num_classes, dtype=torch.float64)
     rule = DecisionRule(
         posteriors.class_names,
@@ -105,32 +108,21 @@ def fit_rule(
     posteriors = Posteriors(held_out, target_prior)
     if isinstance(metric, Mapping):
         return recall_rule(held_out, metric, posteriors, confidence)
-    return _metric_rule(metric, posteriors, held_out, posteriors, confidence)
+    return _metric_rule(metric, posteriors, held_out, confidence)
 
 
 def _metric_rule(
-    metric: str,
-    posteriors: Posteriors,
-    held_out: Predictions | None,
-    fitted_on: Posteriors | None = None,
-    confidence: float | None = None,
+    metric: str, posteriors: Posteriors, held_out: Predictions | None, confidence: float | None = None
 ) -> DecisionRule:
-    name = metric_name(metric)
-    if held_out is not None and fitted_on is None:
-        if held_out.num_classes != posteriors.num_classes:
-            raise UserError(
-                f"held_out has {held_out.num_classes} classes, but the logits have {posteriors.num_classes}; give "
-                "held-out predictions of the same model"
-            )
-        fitted_on = Posteriors(held_out, posteriors.target_prior)
+    """The rule for a metric, fitted on samples; held-out ones come with their labels."""
+    name, prior = metric_name(metric), posteriors.target_prior
     if name == "macro_f1":
-        return macro_f1_rule(posteriors if fitted_on is None else fitted_on, held_out)
-    if name.lower().startswith("recall of "):
-        wanted = wanted_recall(name)
-        if held_out is None or fitted_on is None:
-            raise UserError(f"the metric {metric!r} is found with labelled samples; give held_out=")
-        return recall_rule(held_out, dict([wanted]), fitted_on, confidence)
-    prior = posteriors.target_prior
-    inverse = torch.where(prior > 0, 1 / prior.clamp(min=1e-300), 0.0)
-    costs = torch.ones_like(prior) if name == "accuracy" else inverse / inverse.max()
-    return DecisionRule(posteriors.class_names, costs, target_prior=prior, metric=name)
+        return macro_f1_rule(posteriors, held_out)
+    if name in METRICS:
+        inverse = torch.where(prior > 0, 1 / prior.clamp(min=1e-300), 0.0)
+        costs = torch.ones_like(prior) if name == "accuracy" else inverse / inverse.max()
+        return DecisionRule(posteriors.class_names, costs, target_prior=prior, metric=name)
+    wanted = wanted_recall(name)
+    if held_out is None:
+        raise UserError(f"the metric {metric!r} is found with labelled samples; give held_out=")
+    return recall_rule(held_out, dict([wanted]), posteriors, confidence)

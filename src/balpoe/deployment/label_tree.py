@@ -119,6 +119,8 @@ def _built(rows: Sequence[_Row], levels: Sequence[str], class_names: Sequence[st
     if not by_class:
         raise UserError(f"{source} has no classes; give a row for each")
     names = list(by_class) if class_names is None else list(class_names)
+    if twice := [name for place, name in enumerate(names) if name in names[:place]]:
+        raise UserError(f"{source}: two classes are called {twice[0]!r}; give each a name of its own")
     missing = [name for name in names if name not in by_class]
     if missing:
         others = f" (nor have {len(missing) - 1} more)" if len(missing) > 1 else ""

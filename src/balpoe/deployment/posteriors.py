@@ -27,23 +27,31 @@ class Posteriors:
         target_prior: Deployment prior, (classes,); None: uniform. With predictions also in the other forms of
             `balpoe.target_prior`, such as "train".
         source_prior: Prior that the logits are made for; None: uniform, or that of the predictions.
+        num_classes: Number of classes that there must be, if that is known.
 
     >>> posteriors = Posteriors(torch.zeros(3, 2), target_prior=[0.75, 0.25])
     >>> [(rows, block[0].float()) for rows, block in posteriors.probabilities()]
     [(slice(0, 3, None), tensor([0.7500, 0.2500]))]
     """
 
-    def __init__(self, logits: Any, target_prior: Any = None, source_prior: Any = None) -> None:
+    def __init__(
+        self, logits: Any, target_prior: Any = None, source_prior: Any = None, num_classes: int | None = None
+    ) -> None:
         self._predictions = logits if isinstance(logits, Predictions) else None
         if self._predictions is not None:
             source_prior = _source_of(self._predictions, source_prior)
             shape = (len(self._predictions), self._predictions.num_classes)
-            if target_prior is not None:
-                target_prior = resolved_prior(target_prior, self._predictions)
         else:
             self._table = _table(logits)
             shape = tuple(self._table.shape)
         self.samples, self.num_classes = shape
+        if num_classes not in (None, self.num_classes):
+            raise UserError(
+                f"the logits have {self.num_classes} classes, but {num_classes} are wanted; give logits of the model "
+                "that this was made for"
+            )
+        if self._predictions is not None and target_prior is not None:
+            target_prior = resolved_prior(target_prior, self._predictions)
         uniform = torch.full((self.num_classes,), 1 / self.num_classes, dtype=torch.float64)
         self.target_prior = (
             uniform if target_prior is None else checked_prior(target_prior, self.num_classes, "target_prior")

@@ -184,7 +184,7 @@ class Taxonomy:
             target_prior: Deployment prior, as `balpoe.decide` takes it.
             source_prior: Prior that the logits are made for, as `balpoe.decide` takes it.
         """
-        posteriors = Posteriors(logits, target_prior, source_prior)
+        posteriors = Posteriors(logits, target_prior, source_prior, len(self.class_names))
         found = [self.deepest(block, confidence) for _, block in posteriors.probabilities()]
         labels = torch.cat([each.labels for each in found] or [torch.zeros(0, dtype=torch.int64)])
         return Deepest(self, labels, torch.cat([each.probability for each in found] or [torch.zeros(0).double()]))

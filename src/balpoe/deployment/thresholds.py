@@ -120,10 +120,8 @@ class Thresholds:
             logits: Logits (samples, classes), a tensor or an array, also a mapped one; or predictions.
             source_prior: Prior that the logits are made for; None: uniform, or that of the predictions.
         """
-        posteriors, values = Posteriors(logits, None, source_prior), self.values
-        if posteriors.num_classes != len(values):
-            raise UserError(f"the logits have {posteriors.num_classes} classes, but there are {len(values)} thresholds")
-        posteriors = Posteriors(logits, self.target_prior, source_prior)
+        values = self.values
+        posteriors = Posteriors(logits, self.target_prior, source_prior, len(values))
         found = torch.empty(len(posteriors), len(values), dtype=torch.bool)
         for rows, probabilities in posteriors.probabilities():
             found[rows] = probabilities >= values.to(probabilities)
