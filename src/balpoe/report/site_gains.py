@@ -19,7 +19,7 @@ def site_gains_table(gains: SiteGains, title: str) -> Table:
         title: Title over the table.
     """
     table = Table(title=title, title_justify="left")
-    for heading in ("", "samples", "as trained", "yes/no list", "prior", "gain", "over the list", "NLL"):
+    for heading in ("", "samples", "as trained", "yes/no list", "prior", "gain", "over the list", "NLL change"):
         table.add_column(heading, justify="right" if heading else "left", no_wrap=True)
     for site in gains.sites[:MOST_SITES]:
         table.add_row(*_cells(site))
