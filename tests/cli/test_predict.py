@@ -141,6 +141,7 @@ def test_mistakes_with_a_table_of_priors(place, run, capsys, tmp_path):
         ),
         ([images, *table, "--keys", "place"], "table.csv, line 1: there is no column 'place'"),
         ([images, *table, "--keys", "site"], "table.csv, line 1: unknown class 'month'"),
+        ([images, *table, "--keys", "site,month", "--out", table[1]], "is read, and would be lost"),
         ([file, *table, "--keys", "site,month"], "is no table, so that nothing says site, month of an image"),
     ):
         assert main(["predict", run, *arguments]) == 2

@@ -73,7 +73,8 @@ def predict_files(
     tabled = None if table is None else _TablePrior(table.read(model.class_names, model.source_prior), model)
     adjust = tabled if prior is None else _one_prior(parse_prior(prior, model), model)
     model.network.to(chosen_device(device))
-    if out is not None and (Path(out).suffix.lower() in IMAGE_SUFFIXES or Path(out).resolve() in _resolved(inputs)):
+    read = _resolved(inputs if table is None else [*inputs, table.path])
+    if out is not None and (Path(out).suffix.lower() in IMAGE_SUFFIXES or Path(out).resolve() in read):
         raise UserError(f"--out {out} is an image or is read, and would be lost; give a .csv or .jsonl file")
     images = ((path, ()) for path in image_paths(inputs)) if table is None else keyed_image_paths(inputs, table.keys)
     if (first := next(images, None)) is None:

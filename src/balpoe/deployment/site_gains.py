@@ -86,7 +86,8 @@ def site_gains(
     places, site = torch.unique(matches.rows, return_inverse=True)
     measure = _Measure(values, listed, site, predictions.groups)
     intervals = measure.intervals(num_resamples, seed)
-    names = [*(_name(table, row) for row in places.tolist()), "all"]
+    known = _names(table)
+    names = [*(known[row] for row in places.tolist()), "all"]
     *sites, overall = (measure.gain(number, name, intervals[..., number]) for number, name in enumerate(names))
     ordered = sorted(sites, key=lambda each: (-each.samples, each.name))
     return SiteGains(overall, tuple(ordered), matches.unknown)
@@ -105,10 +106,12 @@ def _values(predictions: Predictions, table: PriorTable, node: Tensor, rows: sli
     return torch.stack([right, torch.stack(nll)])
 
 
-def _name(table: PriorTable, row: int) -> str:
-    """What a row of the table is called; one that unknown keys fell back to says so."""
-    keys = next(keys for keys, number in table.row_of.items() if number == row)
-    return "/".join(keys if len(keys) == len(table.keys) else (*keys, "(unknown)"))
+def _names(table: PriorTable) -> dict[int, str]:
+    """What each row of the table is called; one that unknown keys fell back to says so."""
+    return {
+        row: "/".join(keys if len(keys) == len(table.keys) else (*keys, "(unknown)"))
+        for keys, row in table.row_of.items()
+    }
 
 
 class _Measure:
