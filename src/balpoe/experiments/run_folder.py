@@ -286,7 +286,7 @@ def environment() -> dict[str, Any]:
     names = ("torch", "torchvision", "lightning_fabric", "numpy", "sklearn", "triton")
     return {
         "balpoe": balpoe.__version__,
-        "source": source_digest(Path(balpoe.__file__).parent),
+        "source": _own_digest(),
         "python": platform.python_version(),
         "system": f"{platform.system()} {platform.machine()}",
         "processors": os.cpu_count(),
@@ -303,6 +303,12 @@ def source_digest(folder: Path) -> str:
         content = path.read_bytes()
         digest.update(f"{path.relative_to(folder).as_posix()} {len(content)}\n".encode() + content)
     return digest.hexdigest()[:12]
+
+
+@functools.cache
+def _own_digest() -> str:
+    """That of our code, read once: what is changed later does not run in this process."""
+    return source_digest(Path(balpoe.__file__).parent)
 
 
 def _version(name: str) -> str | None:
