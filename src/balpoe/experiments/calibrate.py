@@ -50,7 +50,7 @@ NETWORKS = ((1_000, 5), (5_000, 2))  # up to so many samples, so many networks s
 FOLDS = 5
 WORTH_DOUBLING = 0.01  # part of the held-out NLL that twice the epochs must save
 STILL_RISING = 0.05  # part of it that the second half of the epochs saved, from which on more are advised
-MOST_DOUBLINGS = 4
+MOST_DOUBLINGS = 2  # a bound on the cost: few samples gain a little by each; the rate found what is quick to gain
 
 Fit = Callable[[nn.Module, Any, Samples, Samples | None, FitSettings], Generator[Any, None, Tensor | None]]
 """Trains a network in place, step by step, and returns its expert logits of further samples, if there are any."""
