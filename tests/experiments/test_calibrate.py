@@ -178,6 +178,20 @@ def test_epochs_grow_while_held_out_samples_gain(tmp_path, monkeypatch):
     assert any("try --epochs 16" in note for note in notes)
 
 
+def test_a_rival_that_still_learns_is_told_of(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr("balpoe.experiments.build.LEAST_EPOCHS", 1)
+    monkeypatch.setattr("balpoe.experiments.build.LEAST_STEPS", 1)
+    monkeypatch.chdir(tmp_path)
+    given = ["--lr", "0.003", "--mixup-alpha", "0", "--width", "8", "--device", "cpu", "--threads", "1"]
+    assert main(["train", str(features(tmp_path / "x.npz")), *given]) == 0
+    rival = Choice.load(tmp_path / "runs" / "x-cross-entropy" / "seed-0")
+    assert rival.rising
+    said = " ".join(capsys.readouterr().out.split())
+    assert (
+        f"Cross-entropy was still learning where its training ended: be fair, try --epochs {2 * rival.epochs}" in said
+    )
+
+
 def test_few_samples_make_small_batches_and_choices_begin_with_half_the_epochs(tmp_path, monkeypatch):
     monkeypatch.setattr("balpoe.experiments.build.LEAST_EPOCHS", 4)
     monkeypatch.setattr("balpoe.experiments.build.LEAST_STEPS", 8)

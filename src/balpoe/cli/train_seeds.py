@@ -12,7 +12,7 @@ from balpoe.evaluation.catalogue import METRICS
 from balpoe.evaluation.evaluate import evaluate
 from balpoe.evaluation.rival import adjusted_rival, paired_difference, verdict
 from balpoe.experiments.build import own_data
-from balpoe.experiments.calibrate import calibration_notes
+from balpoe.experiments.calibrate import Choice, calibration_notes
 from balpoe.experiments.recipe import FOR_FEATURES, Recipe, updated
 from balpoe.experiments.run_folder import Run, train_run, train_run_by_step
 from balpoe.experiments.run_names import differences_text, named_recipe, run_folder
@@ -144,6 +144,11 @@ def _print_comparison(out: Console, plain: list[Run], runs: list[Run]) -> None:
         out.print(f"{METRICS[name].title}: {', '.join(parts)}")
     difference = paired_difference([run.predictions() for run in runs], adjusted or theirs, shot_groups=(few, many))
     out.print(verdict(ours, their_name, difference))
+    choice = Choice.load(plain[0].folder)
+    if choice is not None and choice.rising:
+        out.print(
+            f"Cross-entropy was still learning where its training ended: be fair, try --epochs {2 * choice.epochs}."
+        )
     out.print("Next, a page to look at and to show:")
     out.print("  " + command_line("report", _whole(runs), "--baseline", _whole(plain)), soft_wrap=True)
 
