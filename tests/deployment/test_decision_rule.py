@@ -58,6 +58,16 @@ def test_ties_go_to_the_first(costs):
     assert DecisionRule(tuple("abcd"), costs)(logits).tolist() == [0, 1, 0]
 
 
+def test_costs_that_differ_by_rounding_are_equal():
+    """The same numbers in another order: where classes are alike, all answers cost the same but for rounding."""
+    generator = torch.Generator().manual_seed(0)
+    numbers = torch.rand(7, generator=generator, dtype=torch.float64)
+    costs = torch.stack([numbers[torch.randperm(7, generator=generator)] for _ in range(40)], dim=1)
+    rule = DecisionRule(tuple("abcdefg"), costs, answers=tuple(map(str, range(40))))
+    assert len(rule.expected_costs(torch.full((1, 7), 1 / 7, dtype=torch.float64)).unique()) > 1
+    assert rule(torch.zeros(1, 7)).tolist() == [0]
+
+
 def test_blocks_do_not_matter(monkeypatch):
     logits, rule = torch.randn(1000, 7), DecisionRule(tuple("abcdefg"), 1 - torch.eye(7))
     at_once = rule(logits)
