@@ -119,8 +119,9 @@ def test_there_is_no_circle():
         for path in files()
         if path.name != "__init__.py"
     }
+    modules = {path.with_suffix(""): path for path in graph}
     edges = {
-        path: {target for target in graph if any(target.with_suffix("") in (name, *name.parents) for name in names)}
+        path: {modules[part] for name in names for part in (name, *name.parents) if part in modules}
         for path, names in graph.items()
     }
     done: set[Path] = set()

@@ -1,7 +1,6 @@
 """The step in its kinds: the same numbers, whichever way it is launched."""
 
 from concurrent.futures import ProcessPoolExecutor
-from multiprocessing import get_context
 
 import pytest
 import torch
@@ -16,6 +15,7 @@ from balpoe.training.settings import FitSettings
 from balpoe.training.step import CapturedStep, EagerStep, Learner, _check_first_state, _State, training_step
 from balpoe.training.weight_averaging import first_mean
 from compilations import distances_of_compiled_gradients, number_of_compilations
+from processes import READY
 from trainings import features, losses_of_steps, resnet, tiny_data, train
 
 cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs CUDA")
@@ -67,8 +67,8 @@ def test_a_capture_that_broke_is_made_once_more(monkeypatch, recwarn, failures):
 
 @pytest.fixture(scope="module")
 def new_process():
-    """Torch's compiler has state of the whole process, which other tests may have touched."""
-    with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
+    """Torch's compiler has state of the whole process, which other tests may have touched; here it is as imported."""
+    with ProcessPoolExecutor(1, mp_context=READY) as pool:
         yield pool
 
 
