@@ -39,10 +39,10 @@ def test_a_bare_folder_trains_both_methods_and_says_what_to_type_next(tmp_path, 
     train = ["train", root, "--runs", tmp_path / "runs", *CALIBRATED]
     text = said(capsys, train)
     assert "3 classes, 20 training samples (11 to 3 a class), 5 test samples" in text
-    *_, balanced, few, rarest, against, _, report, _, predict = text.strip().splitlines()
+    *_, balanced, rarest, against, _, report, _, predict = text.strip().splitlines()
     assert re.match(r"On these data BalPoE is .* cross-entropy, adjusted: balanced accuracy differs by", against)
     assert "Calibrated by 20 samples outside of training" in text
-    for line, name in ((balanced, "balanced"), (few, "few"), (rarest, "rarest third")):
+    for line, name in ((balanced, "balanced"), (rarest, "rarest third")):  # all classes are few-shot
         assert re.match(rf"{name}: cross-entropy [\d.-]+ % .*, cross-entropy, adjusted .*, BalPoE [\d.-]+ %", line)
     command = re.match(r"  \S+ (report \S+ --baseline \S+)", report)[1]
     assert "predict" in predict
@@ -90,7 +90,7 @@ def test_images_in_series_want_a_decision(tmp_path, capsys, no_drawings):
     assert "come in series" not in text
     assert "groups, which stay on one side of every split: 20 (stop 12, yield 8)" in text
     assert "too few test groups, below 4" in text
-    assert "test samples come in 3 groups: intervals are over groups" in text
+    assert "test samples come in 3 groups: too few to say how sure ECE and NLL are" in text
     run = Run(tmp_path / "runs" / "tracks" / "seed-0")
     assert len(run.predictions().groups.unique()) == 3
     said(capsys, ["report", run.folder, "--out", tmp_path / "page.html"])

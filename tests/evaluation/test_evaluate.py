@@ -11,6 +11,7 @@ import torch
 from balpoe import Predictions, UserError, compare, evaluate, logit_offsets, tempered_prior
 from balpoe.evaluation.catalogue import METRICS
 from balpoe.evaluation.evaluate import Scores
+from balpoe.method.intervals import mean_interval
 from gaussians import Gaussians, long_tail
 
 COUNTS = torch.tensor([150, 60, 15, 5])
@@ -440,3 +441,18 @@ def test_an_interval_of_all_right_answers_has_a_width_without_groups_too():
         low, high = evaluate(right).intervals[name]
         assert 0.85 < low < 0.98, name
         assert high == 1
+
+
+def test_accuracies_of_groups_are_not_resampled_however_many():
+    """Twelve tracks a class of uneven length, some wrong: the interval is that of method/intervals.py, from tracks."""
+    lengths = torch.arange(24) % 5 + 3
+    groups = torch.arange(24).repeat_interleave(lengths)
+    targets = groups % 2
+    right = torch.isin(groups, torch.tensor([3, 8, 9]), invert=True)
+    logits = torch.nn.functional.one_hot(torch.where(right, targets, 1 - targets))[:, None] * 3.0
+    found = evaluate(Predictions(logits, targets, [90, 10], [0], groups=groups), num_resamples=50).intervals
+    shares = torch.isin(torch.arange(24), torch.tensor([3, 8, 9]), invert=True).double()
+    tracks = torch.arange(24) % 2
+    assert found["balanced_accuracy"] == pytest.approx(mean_interval(shares, tracks, sizes=lengths))
+    weights = torch.bincount(targets)
+    assert found["accuracy"] == pytest.approx(mean_interval(shares, tracks, sizes=lengths, class_weights=weights))

@@ -152,3 +152,14 @@ def test_what_the_page_says(tabular):
     assert f"{boosting['cpu_s']:.0f} s" in text
     few = next(row for row in record["times"] if row["samples"] < 1000)
     assert few["cpu_s"] < 5
+
+
+def test_data_are_kept_for_a_machine_without_the_packages(tabular, tmp_path):
+    data = {"wine": tabular.PROBLEMS["wine"](3)}
+    tabular.keep_data(tmp_path / "problems.npz", data, 3)
+    kept = tabular.kept_data(tmp_path / "problems.npz", ["wine"], 3)
+    for ours, theirs in zip(kept["wine"], data["wine"], strict=True):
+        np.testing.assert_array_equal(ours, theirs)
+    for problems, seed, words in ((["wine"], 4, "seed 3, not 4"), (["wine", "glass"], 3, "lacks glass")):
+        with pytest.raises(UserError, match=words):
+            tabular.kept_data(tmp_path / "problems.npz", problems, seed)

@@ -39,6 +39,14 @@ def test_one_temperature_is_that_of_at_temperature():
     torch.testing.assert_close(ours, at_temperature(logits, 2.0, PRIOR, LAMBDAS))
 
 
+def test_a_bias_adds_the_log_prior_and_takes_out_what_was_taken_from_it():
+    logits, _, offsets = world(5, (1.0, 1.0, 1.0))
+    biased, _, _ = world(5, (1.0, 1.0, 1.0), bias=0.8)
+    torch.testing.assert_close(ExpertCalibration((1.0,) * 3, 0.8)(biased, PRIOR, offsets), logits)
+    ours = ExpertCalibration((2.0,) * 3, 0.5)(logits, PRIOR, offsets)
+    torch.testing.assert_close(ours, at_temperature(logits, 2.0, PRIOR, LAMBDAS) + 0.5 * PRIOR.log())
+
+
 @pytest.mark.parametrize("temperature", [0.5, 1.0, 2.0])
 def test_finds_the_temperature_that_the_experts_were_given(temperature):
     logits, targets, offsets = world(3_000, (temperature,) * 3)

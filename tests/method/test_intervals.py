@@ -78,10 +78,10 @@ def test_classes_of_one_sample_are_not_sure():
 
 def test_observations_of_several_samples_and_classes_that_weigh_more():
     """A group counts by its samples, and a class by its weight: against the same formula, one class after the other."""
-    shares, classes = torch.tensor([1.0, 0.5, 0.0, 0.75]), torch.tensor([0, 0, 2, 2])
-    sizes, weights = torch.tensor([10, 30, 5, 5]), torch.tensor([3.0, 1.0])
+    shares, classes = torch.tensor([1.0, 0.5, 0.0, 0.75]).repeat(8), torch.tensor([0, 0, 2, 2]).repeat(8)
+    sizes, weights = torch.tensor([10, 30, 5, 5]).repeat(8), torch.tensor([3.0, 1.0])
     low, high = mean_interval(shares, classes, sizes=sizes, class_weights=weights)
-    worth = [40**2 / 1000, 2.0]
+    worth = [320**2 / 8000, 16.0]
     mean = [(10 * 1 + 30 * 0.5) / 40, 0.375]
     square = [(10 * 1 + 30 * 0.25) / 40, 0.75**2 / 2]
     spread = []
@@ -89,7 +89,8 @@ def test_observations_of_several_samples_and_classes_that_weigh_more():
         spread.append(weight**2 * ((n * second + 1) / (n + 2) - ((n * first + 1) / (n + 2)) ** 2) / n)
     freedom = sum(spread) ** 2 / sum(each**2 / (n + 1) for each, n in zip(spread, worth, strict=True))
     middle, half = 0.75 * mean[0] + 0.25 * mean[1], stdtrit(freedom, 0.975) * sum(spread) ** 0.5
-    assert (low, high) == pytest.approx((max(0, middle - half), min(1, middle + half)))
+    assert 0 < low < high < 1
+    assert (low, high) == pytest.approx((middle - half, middle + half))
 
 
 def tracks(generator, right, number, together, frames=10):

@@ -10,6 +10,8 @@ from rich.console import Console
 from balpoe.errors import UserError
 from balpoe.evaluation.catalogue import METRICS
 from balpoe.evaluation.evaluate import evaluate
+from balpoe.evaluation.metrics import rarest_third, shot_groups
+from balpoe.evaluation.predictions import Predictions
 from balpoe.evaluation.rival import adjusted_rival, paired_difference, verdict
 from balpoe.experiments.build import own_data
 from balpoe.experiments.calibrate import Choice, calibration_notes
@@ -134,12 +136,7 @@ def _print_comparison(out: Console, plain: list[Run], runs: list[Run]) -> None:
     ours = f"{ours}, this recipe" if ours in rows else ours
     rows[ours] = [run.evaluation() for run in runs]
     _print_scores(out, rows, runs)
-    said: list[list[Any]] = []
-    for name in ("balanced_accuracy", "few", "rarest_third"):
-        values = [each[name] for evaluations in rows.values() for each in evaluations]
-        if values in said:  # the rarest third may be just the few-shot classes
-            continue
-        said.append(values)
+    for name in _without_repeats(theirs[0], (few, many)):
         parts = [f"{method} {_with_interval(evaluations, name)}" for method, evaluations in rows.items()]
         out.print(f"{METRICS[name].title}: {', '.join(parts)}")
     difference = paired_difference([run.predictions() for run in runs], adjusted or theirs, shot_groups=(few, many))
@@ -151,6 +148,13 @@ def _print_comparison(out: Console, plain: list[Run], runs: list[Run]) -> None:
         )
     out.print("Next, a page to look at and to show:")
     out.print("  " + command_line("report", _whole(runs), "--baseline", _whole(plain)), soft_wrap=True)
+
+
+def _without_repeats(predictions: Predictions, thresholds: tuple[int, int]) -> list[str]:
+    """The scores to say in words; none for a group that is all classes, or the same as another one."""
+    few = shot_groups(predictions.class_counts, thresholds)["few"]
+    same = bool((few == rarest_third(predictions.class_counts)).all())
+    return ["balanced_accuracy", *([] if bool(few.all()) else ["few"]), *([] if same else ["rarest_third"])]
 
 
 def _print_runs(out: Console, runs: list[Run]) -> None:
