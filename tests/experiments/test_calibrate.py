@@ -178,6 +178,13 @@ def test_epochs_grow_while_held_out_samples_gain(tmp_path, monkeypatch):
     assert any("try --epochs 16" in note for note in notes)
 
 
+def test_whether_more_epochs_would_help_is_asked_only_if_wanted(tmp_path):
+    quick = recipe(features(tmp_path / "x.npz"), choose_mixup=False, choose_lr=False, epochs=2)
+    for look, epochs in ((True, [2, 1]), (False, [2])):
+        run = train_run(quick, tmp_path / str(look), progress=False, look_longer=look)
+        assert [each["epochs"] for each in Choice.load(run.folder).tried] == epochs
+
+
 def test_few_samples_make_small_batches_and_choices_begin_with_half_the_epochs(tmp_path, monkeypatch):
     monkeypatch.setattr("balpoe.experiments.build.LEAST_EPOCHS", 4)
     monkeypatch.setattr("balpoe.experiments.build.LEAST_STEPS", 8)
