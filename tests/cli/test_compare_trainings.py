@@ -1,5 +1,7 @@
 """The trainings of a comparison: in processes where that pays, stopped in time, and one that fails by itself."""
 
+import pickle
+
 import pytest
 import torch
 
@@ -78,6 +80,26 @@ def test_a_ctrl_c_is_no_end_of_time(recipe, tmp_path, monkeypatch):
     stopped_after(2, monkeypatch)
     with pytest.raises(KeyboardInterrupt, match="training 1 of 1"):
         train_jobs(console(), jobs_of(recipe, tmp_path, (1,)), Budget(FOREVER), fresh=False, line=lambda run: "")
+
+
+def test_what_a_process_of_its_own_is_given_and_gives_back(recipe, tmp_path, monkeypatch, capsys):
+    asked = []
+
+    def here(tasks, at_once, threads, interrupt):
+        asked.append((at_once, threads))
+        for task in tasks:
+            ended = pickle.loads(pickle.dumps(task))(interrupt)
+            yield pickle.loads(pickle.dumps(ended))
+
+    monkeypatch.setattr("balpoe.cli.compare_trainings.in_processes", here)
+    jobs = jobs_of(updated(recipe, {"threads": 2}), tmp_path, (1, 2))
+    assert train_jobs(console(), jobs, Budget(FOREVER), fresh=False, line=lambda run: "fine") == {}
+    assert asked == [(2, 1)]
+    assert all(job.done for job in jobs)
+    assert Run(jobs[0].folder).environment()["threads"] == 1  # its share
+    captured = capsys.readouterr()
+    assert "2 of 2: BalPoE, seed 2: fine" in captured.out
+    assert "epoch" not in captured.err  # two bars would write over each other
 
 
 @pytest.mark.parametrize(

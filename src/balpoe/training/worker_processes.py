@@ -67,7 +67,7 @@ def in_processes(tasks: Iterable[Task], at_once: int, threads: int, interrupt: R
                 stop.set()
     except KeyboardInterrupt:  # a second Ctrl-C
         for worker in busy.values():
-            worker.process.terminate()
+            worker.process.kill()
         raise
     finally:
         stop.set()
@@ -120,7 +120,8 @@ def _serve(pipe: "Connection[Any, Any]", event: Any, threads: int) -> None:
     import torch
 
     warnings.showwarning = _show_warning
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a Ctrl-C reaches all processes; the first one passes it on
+    for each in (signal.SIGINT, signal.SIGTERM):  # may reach all processes; the first one passes them on
+        signal.signal(each, signal.SIG_IGN)
     torch.set_num_threads(threads)
     stop = _Stop(event)
     while True:
