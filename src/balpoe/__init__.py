@@ -8,6 +8,20 @@ if TYPE_CHECKING:
     from balpoe.data.dataset import Preprocessing as Preprocessing
     from balpoe.data.loading.image_files import PictureFiles as PictureFiles
     from balpoe.data.registry import load_data as load_data
+    from balpoe.deployment.abstaining import Abstention as Abstention
+    from balpoe.deployment.conformal import ConformalSets as ConformalSets
+    from balpoe.deployment.decision_rule import DecisionRule as DecisionRule
+    from balpoe.deployment.decisions import decide as decide
+    from balpoe.deployment.decisions import fit_rule as fit_rule
+    from balpoe.deployment.prior_tables import PriorTable as PriorTable
+    from balpoe.deployment.prior_tracking import PriorTracker as PriorTracker
+    from balpoe.deployment.prior_tracking import track_prior as track_prior
+    from balpoe.deployment.selective_risk import risk_coverage as risk_coverage
+    from balpoe.deployment.taxonomy import Taxonomy as Taxonomy
+    from balpoe.deployment.thresholds import Thresholds as Thresholds
+    from balpoe.deployment.unknown import UnknownDetector as UnknownDetector
+    from balpoe.deployment.unknown import unknown_scores as unknown_scores
+    from balpoe.deployment.validation_split import split_validation as split_validation
     from balpoe.errors import UserError as UserError
     from balpoe.estimator import BalPoEClassifier as BalPoEClassifier
     from balpoe.evaluation.deployment_prior import read_prior as read_prior
@@ -53,6 +67,17 @@ _HOMES = {
     "data.dataset": ("Dataset", "Preprocessing"),
     "data.loading.image_files": ("PictureFiles",),
     "data.registry": ("load_data",),
+    "deployment.abstaining": ("Abstention",),
+    "deployment.conformal": ("ConformalSets",),
+    "deployment.decision_rule": ("DecisionRule",),
+    "deployment.decisions": ("decide", "fit_rule"),
+    "deployment.prior_tables": ("PriorTable",),
+    "deployment.prior_tracking": ("PriorTracker", "track_prior"),
+    "deployment.selective_risk": ("risk_coverage",),
+    "deployment.taxonomy": ("Taxonomy",),
+    "deployment.thresholds": ("Thresholds",),
+    "deployment.unknown": ("UnknownDetector", "unknown_scores"),
+    "deployment.validation_split": ("split_validation",),
     "errors": ("UserError",),
     "estimator": ("BalPoEClassifier",),
     "evaluation.deployment_prior": ("read_prior", "target_prior"),

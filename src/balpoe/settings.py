@@ -34,9 +34,10 @@ def kinds(owner: type) -> dict[str, Any]:
 
 def check_fields(values: Any) -> None:
     """Give every field of a frozen dataclass its declared type, within its limits, or say in one sentence why not."""
+    checkable = kinds(type(values))
     for item in dataclasses.fields(values):
-        if item.name in kinds(type(values)):
-            value = checked(item.name, kinds(type(values))[item.name], item.metadata, getattr(values, item.name))
+        if item.name in checkable:
+            value = checked(item.name, checkable[item.name], item.metadata, getattr(values, item.name))
             object.__setattr__(values, item.name, value)
 
 

@@ -20,7 +20,7 @@ from trainings import Stop, features, same_weights
 pytestmark = pytest.mark.filterwarnings("ignore:lambdas average to")  # SADE's do not average to zero
 
 OF_TRAINING = "cross-entropy", "mixup", "remix"
-OF_ITS_LAMBDAS = ("sade",)  # the others are made for equal shares
+OF_ITS_LAMBDAS = "sade", "sade-test-time"  # the others are made for equal shares
 
 
 @pytest.mark.parametrize("name", trained_methods())

@@ -283,3 +283,11 @@ def test_a_method_that_does_not_fit(run, monkeypatch):
     assert code == 2
     assert "sade does not fit these data: it wants two views" in sentence(err)
     assert not Path("runs").exists()
+
+
+@pytest.mark.filterwarnings("ignore:lambdas average to")  # SADE's do not average to zero
+def test_what_learns_from_the_test_images_has_no_part_in_a_choice(run):
+    code, _, err = run(*QUICK[:-1], "sade-test-time,balpoe", "--seeds", "1", "--choose")
+    assert code == 2
+    assert "sade-test-time does not fit these data: it learns from the test images, which have" in sentence(err)
+    assert not Path("runs").exists()

@@ -1,12 +1,16 @@
+import json
 import re
 import shlex
+from collections import Counter
 from pathlib import Path
 
 import numpy as np
 import torch
 
-from balpoe import Predictions, evaluate, load_predictions
+from balpoe import Predictions, PriorTable, evaluate, load_predictions
+from balpoe.deployment.site_gains import site_gains
 from commands import QUICK, sentence
+from images import picture_folder
 
 
 def test_run_files_that_were_garbled(run, tmp_path):
@@ -116,3 +120,72 @@ def test_a_template_for_priors(run):
         code, _, err = run("evaluate", "mine", "--prior-template", wrong)
         assert code == 2
         assert expected in sentence(err)
+
+
+def test_the_gain_of_each_place(run, tmp_path):
+    predictions = saved(tmp_path / "theirs")
+    names = predictions.class_names
+    sites = ["a" if target == 0 else "b" for target in predictions.targets.tolist()]
+    sites[:3] = ["c", "c", "c"]
+    (tmp_path / "keys.csv").write_text("\n".join(["site", *sites]) + "\n")
+    (tmp_path / "table.csv").write_text('site,cat,"dog, small",🦊\na,90,5,1\nb,0,40,40\n', encoding="utf-8")
+    flags = ["--prior-table", "table.csv", "--keys", "site", "--key-table", "keys.csv"]
+    code, out, err = run("evaluate", "theirs", *flags, "--out", "gains.json")
+    assert (code, err) == (0, "")
+    table = PriorTable.read("table.csv", names, ["site"])
+    expected = json.loads(json.dumps(site_gains(predictions, table, sites).to_dict()))
+    written = json.loads(Path("gains.json").read_text())
+    assert {name: written[name] for name in expected} == expected
+    assert (written["keys"], written["kind"]) == (["site"], "counts")
+    rows = {line.split("│")[1].strip(): line for line in out.splitlines() if line.startswith("│")}
+    assert list(rows) == ["b", "a", "(unknown)", "all"]
+    value, low, high = expected["all"]["gains"]["accuracy"]["as trained"]
+    assert f" {100 * value:+.1f} ({100 * low:+.1f} to {100 * high:+.1f}) " in rows["all"]
+    assert "Note: 3 of 300 samples have keys that the table lacks (c) and get the prior" in out
+
+
+def test_the_keys_of_a_run_are_in_the_table_that_it_was_trained_on(run, tmp_path, monkeypatch):
+    monkeypatch.setenv("BALPOE_CACHE", str(tmp_path / "cache"))
+    picture_folder(tmp_path / "trees", {"ash": 12, "birch": 9, "cedar": 6})
+    files = sorted((tmp_path / "trees").rglob("*.png"))
+    rows = [
+        f"trees/{file.parent.name}/{file.name},{file.parent.name},site {number % 2}"
+        for number, file in enumerate(files)
+    ]
+    (tmp_path / "images.csv").write_text("\n".join(["path,label,site", *rows]) + "\n")
+    flags = ["--network", "test_efficientnet", "--image-size", "32", "--epochs", "2", "--width", "16", "--workers", "0"]
+    more = ["--device", "cpu", "--no-baseline", "--no-choose-mixup", "--weights", ""]
+    assert run("train", "images.csv", "--name", "trees", *flags, *more)[0] == 0
+    (tmp_path / "table.csv").write_text("site,ash,birch,cedar\nsite 0,30,2,1\nsite 1,1,20,9\n")
+    table = ["--prior-table", "table.csv", "--keys", "site"]
+    code, _, err = run("evaluate", "trees", *table, "--out", "gains.json")
+    assert code == 0, err
+    found = json.loads(Path("gains.json").read_text())
+    keys = dict(row.rsplit(",", 2)[::2] for row in rows)
+    from balpoe.experiments.build import recipe_data
+    from balpoe.experiments.run_folder import Run
+
+    paths = recipe_data(Run(tmp_path / "runs" / "trees" / "seed-0").recipe())[1].paths
+    counts = Counter(keys[str(Path(path).relative_to(tmp_path))] for path in map(Path.absolute, map(Path, paths)))
+    assert {site["name"]: site["samples"] for site in found["sites"]} == counts
+    code, _, err = run("evaluate", "trees", "--prior-table", "table.csv", "--keys", "place")
+    assert "there is no column 'place'" in sentence(err)
+
+
+def test_mistakes_about_places(run, tmp_path):
+    saved(tmp_path / "theirs")
+    (tmp_path / "table.csv").write_text('site,cat,"dog, small",🦊\na,90,5,1\n', encoding="utf-8")
+    (tmp_path / "keys.csv").write_text("site\na\n")
+    table = ["--prior-table", "table.csv", "--keys", "site"]
+    for flags, text in (
+        (table, "nothing says site of the test samples; give --key-table FILE"),
+        ([*table, "--key-table", "keys.csv"], "keys.csv has 1 rows, but there are 300 test samples"),
+        ([*table, "--key-table", "keys.csv", "--out", "x.csv"], "--out x.csv is not a .json file"),
+        (["--key-table", "keys.csv"], "--key-table and --out serve --prior-table alone"),
+        ([*table, "--baseline", "theirs"], "--prior-table compares with the same run as trained"),
+        ([*table, "--prior", "train"], "--prior is one prior for all"),
+        (table[:2], "--prior-table needs the names of its key columns"),
+    ):
+        code, _, err = run("evaluate", "theirs", *flags)
+        assert code == 2
+        assert text in sentence(err)

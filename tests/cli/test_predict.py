@@ -104,6 +104,52 @@ def test_the_deployment_prior_moves_the_answers(place, run, tmp_path):
     assert {row["label"] for row in rows((tmp_path / "x.csv").read_text())} == {"birch"}
 
 
+def test_each_image_gets_the_prior_of_its_place_and_season(place, run, capsys, tmp_path):
+    files = sorted(map(str, (place / "trees").rglob("*.png")))[:6]
+    places = [("a", "1"), ("a", "2"), ("b", "1"), ("b", "9"), ("c", "1"), ("a", "1")]
+    lines = [f"{file};{site};{month}" for file, (site, month) in zip(files, places, strict=True)]
+    (tmp_path / "images.csv").write_text("\n".join(["path;site;Month", *lines]) + "\n")
+    table = "site,month,ash,birch,cedar\na,1,9,1,0\na,2,1,never,7\nb,1,0,30,1\n"
+    (tmp_path / "table.csv").write_text(table)
+    flags = ["--prior-table", str(tmp_path / "table.csv"), "--keys", "site,month", "--prior-strength", "3"]
+    assert main(["predict", run, str(tmp_path / "images.csv"), "--top", "3", *flags]) == 0
+    out, err = capsys.readouterr()
+    assert "note: 2 of 6 samples have keys that the table lacks (b/9, c/1)" in err
+    model = balpoe.load(run)
+    priors = balpoe.PriorTable.read(tmp_path / "table.csv", model.class_names, ["site", "month"], strength=3)
+    for row, file, rank in zip(rows(out), files, priors.match(places).rows.tolist(), strict=True):
+        shares = model.predict(file, target_prior=priors.priors[rank])[0]
+        best = shares.argmax()
+        assert row["label"] == model.class_names[best]
+        assert float(row["probability"]) == pytest.approx(float(shares[best]), abs=1e-5)
+    assert float(rows(out)[1]["probability 3"]) == 0  # birch, which is never there
+    assert rows(out)[1]["label 3"] == "birch"
+
+
+def test_mistakes_with_a_table_of_priors(place, run, capsys, tmp_path):
+    file = str(next((place / "trees" / "ash").iterdir()))
+    (tmp_path / "images.csv").write_text(f"path,site\n{file},a\n")
+    (tmp_path / "table.csv").write_text("site,month,ash,birch,cedar\na,1,1,1,1\n")
+    images, table = str(tmp_path / "images.csv"), ["--prior-table", str(tmp_path / "table.csv")]
+    for arguments, sentence in (
+        ([images, *table], "give --keys, such as --keys site,month"),
+        ([images, "--keys", "site"], "--keys are the keys of a table of priors; give --prior-table"),
+        ([images, *table, "--keys", "site,month", "--prior", "train"], "--prior is one prior for all"),
+        (
+            [images, *table, "--keys", "site,month"],
+            "images.csv, line 1: there is no column 'month', only 'path'",
+        ),
+        ([images, *table, "--keys", "place"], "table.csv, line 1: there is no column 'place'"),
+        ([images, *table, "--keys", "site"], "table.csv, line 1: unknown class 'month'"),
+        ([images, *table, "--keys", "site,month", "--out", table[1]], "is read, and would be lost"),
+        ([file, *table, "--keys", "site,month"], "is no table, so that nothing says site, month of an image"),
+    ):
+        assert main(["predict", run, *arguments]) == 2
+        err = capsys.readouterr().err
+        assert sentence in err
+        assert err.count("\n") == 1
+
+
 def test_an_unreadable_file_gets_a_row_with_its_error(place, run, capsys, tmp_path):
     picture(0, 5).save(tmp_path / "good.png")
     (tmp_path / "bad.png").write_text("no picture")
@@ -185,7 +231,7 @@ def test_any_number_of_files_takes_no_more_memory(run, place):
     from balpoe.cli.predict_rows import _rows
 
     file = str(next((place / "trees" / "ash").iterdir()))
-    endless = _rows(balpoe.load(run), itertools.repeat(file), None, 1, False)
+    endless = _rows(balpoe.load(run), itertools.repeat((file, ())), None, 1, False)
     assert len(list(itertools.islice(endless, 70))) == 70
     endless.close()
 

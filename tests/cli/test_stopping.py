@@ -2,8 +2,7 @@
 
 import os
 import signal
-import subprocess
-import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -15,6 +14,7 @@ from balpoe.experiments import cached_features
 from balpoe.networks import ExpertNetwork
 from commands import QUICK, sentence
 from images import picture_folder
+from processes import ready_command
 
 TINY = [
     *("--network", "test_efficientnet", "--image-size", "32", "--width", "16", "--weights", ""),
@@ -73,44 +73,27 @@ def test_in_features(run, tmp_path, monkeypatch, number):
     assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
 
 
-SLOWLY = """
-import sys, time
-from balpoe.cli.main import main
-from balpoe.data.loading.streaming import StreamedData
-from balpoe.experiments import cached_features
-from balpoe.networks import ExpertNetwork
-cached_features.FEATURES_AT_ONCE = 2
-def slow(quick):
-    def call(*arguments):
-        print("block", flush=True)
-        time.sleep(0.1)
-        return quick(*arguments)
-    return call
-ExpertNetwork.features, StreamedData._batch = slow(ExpertNetwork.features), slow(StreamedData._batch)
-sys.exit(main(sys.argv[1:]))
-"""
-
-
-def after_sigterm_to_all_processes(command, at):
+def after_sigterm_to_all_processes(command, at, tmp_path):
     """What a command prints to which, and to whose processes that decode, SIGTERM comes, as a batch queue sends it."""
-    process = subprocess.Popen(
-        [sys.executable, "-c", SLOWLY, *map(str, command)],
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
-    )  # fmt: skip
-    blocks = 0
-    for line in process.stdout:
-        blocks += line == "block\n"
-        if blocks == at:
-            break
+    cache = {"BALPOE_CACHE": os.environ["BALPOE_CACHE"]}
+    process = ready_command([*map(str, command)], tmp_path / "printed", cache, module="slowly")
+    printed, deadline = tmp_path / "printed.out", time.monotonic() + 60
+    while not printed.exists() or printed.read_text().count("block\n") < at:
+        assert process.is_alive()
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
     os.killpg(process.pid, signal.SIGTERM)
-    _, err = process.communicate(timeout=60)
-    assert process.returncode == 2, err
+    process.join(60)
+    err = (tmp_path / "printed.err").read_text()
+    assert process.exitcode == 2, err
     return sentence(err)
 
 
 def test_sigterm_to_all_processes_in_features(tmp_path):
     photos = picture_folder(tmp_path / "photos", {"ash": 80, "birch": 20})
-    said = after_sigterm_to_all_processes(["train", photos, *TINY, "--workers", "1", "--runs", tmp_path / "runs"], at=4)
+    said = after_sigterm_to_all_processes(
+        ["train", photos, *TINY, "--workers", "1", "--runs", tmp_path / "runs"], 4, tmp_path
+    )
     files = list((tmp_path / "cache" / "features").rglob("*.npz"))
     kept = sum(len(read_archive(path, ("digests", "features"))["digests"]) for path in files)
     assert kept in (6, 8)
@@ -122,7 +105,9 @@ def test_sigterm_to_all_processes_while_images_stream_into_training(run, tmp_pat
     whole = ["--network", "resnet32", "--image-size", "16", "--width", "4", "--split", "2", "--no-frozen", "--weights="]
     slow = ["--epochs", "3", "--batch-size", "8", "--workers", "1", "--device", "cpu", "--augmentation", "none"]
     command = ["train", photos, *whole, *slow, "--no-baseline", "--no-calibrate", "--runs", tmp_path / "runs"]
-    said = after_sigterm_to_all_processes(command, at=5)  # epochs have 3 batches; the next one is made in advance
+    said = after_sigterm_to_all_processes(
+        command, 5, tmp_path
+    )  # epochs have 3 batches; the next one is made in advance
     assert f"stopped in epoch 2 of 3; {GOES_ON}" in said
     checkpoint = tmp_path / "runs" / "photos" / "seed-0" / "checkpoint.pt"
     state = torch.load(checkpoint, weights_only=True)

@@ -149,6 +149,22 @@ def test_validation_data_are_in_neither_training_nor_test_set():
     assert not images[2] & (images[0] | images[1])
 
 
+@pytest.mark.parametrize("validation", [0, 6])
+def test_the_rest_is_in_neither_training_nor_what_measures_it(validation):
+    from balpoe.data.registry import load_data_and_rest, validation_data
+
+    train, test, rest = load_data_and_rest("digits-lt", imbalance_ratio=50, rest=70, validation=validation)
+    for ours, theirs in zip(
+        (train, test), load_data("digits-lt", imbalance_ratio=50, validation=validation), strict=True
+    ):
+        assert torch.equal(ours.images, theirs.images)
+    images = [{image.numpy().tobytes() for image in data.images} for data in (train, test, rest)]
+    assert not images[2] & (images[0] | images[1])
+    assert rest.class_counts.tolist() == [0 if validation else 4, *[7] * 9]
+    if not validation:
+        assert torch.equal(rest.images, validation_data("digits-lt", imbalance_ratio=50, per_class=7).images)
+
+
 @pytest.mark.slow
 @pytest.mark.data
 def test_images_that_cifar100_lt_has_twice(cifar_root):

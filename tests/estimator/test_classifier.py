@@ -9,6 +9,7 @@ import pandas as pd
 import polars as pl
 import pytest
 import torch
+from joblib.externals.loky import ProcessPoolExecutor
 from scipy.sparse import csr_matrix
 from scipy.stats import norm
 from sklearn.base import clone
@@ -153,19 +154,30 @@ def small():
     return X, y
 
 
+@pytest.fixture(scope="module")
+def fitted_once(small):
+    return quick().fit(*small)
+
+
+@pytest.fixture
+def fitted(fitted_once):
+    """The quick classifier, fitted to the small set."""
+    return copy.deepcopy(fitted_once)
+
+
 def test_pipeline_search_and_cross_validation(small):
     X, y = small
     pipeline = make_pipeline(MinMaxScaler(), quick())
-    search = GridSearchCV(pipeline, {"balpoeclassifier__lr": [0.1, 0.3]}, scoring="balanced_accuracy", cv=2, n_jobs=2)
+    search = GridSearchCV(pipeline, {"balpoeclassifier__lr": [0.1, 0.3]}, scoring="balanced_accuracy", cv=2)
     assert search.fit(X, y).best_score_ > 0.7
     scores = cross_val_score(pipeline, X, y, scoring="balanced_accuracy", cv=2)
     assert scores.shape == (2,)
     assert scores.mean() > 0.7
 
 
-def test_copies(small, tmp_path):
+def test_copies(small, fitted, tmp_path):
     X, y = small
-    classifier = quick().fit(X, y)
+    classifier = fitted
     expected = classifier.predict_proba(X)
     joblib.dump(classifier, tmp_path / "classifier.joblib")
     for copied in (
@@ -179,15 +191,22 @@ def test_copies(small, tmp_path):
     np.testing.assert_array_equal(fresh.fit(X, y).predict_proba(X), expected)
 
 
-@pytest.mark.parametrize("backend", ["loky", "threading"])
-def test_in_other_processes_and_threads(small, backend):
+def test_in_threads(small):
     X, y = small
     expected = [quick(random_state=seed).fit(X, y).predict_proba(X) for seed in range(3)]
-    together = joblib.Parallel(2, backend=backend)(
+    together = joblib.Parallel(2, backend="threading")(
         joblib.delayed(quick(random_state=seed).fit)(X, y) for seed in range(3)
     )
     for classifier, probabilities in zip(together, expected, strict=True):
         np.testing.assert_allclose(classifier.predict_proba(X), probabilities, atol=1e-4)
+
+
+def test_in_another_process(small, fitted):
+    """A fresh one, which `n_jobs` starts several of; each imports torch, so one is enough."""
+    X, y = small
+    with ProcessPoolExecutor(1) as others:
+        there = others.submit(quick().fit, X, y).result()
+    np.testing.assert_allclose(there.predict_proba(X), fitted.predict_proba(X), atol=1e-4)
 
 
 def test_chance(small):
@@ -203,9 +222,9 @@ def test_chance(small):
     assert np.abs(unset[0] - unset[1]).max() > 1e-4
 
 
-def test_labels_and_frames(small):
+def test_labels_and_frames(small, fitted):
     X, y = small
-    expected = quick().fit(X, y).predict_proba(X)
+    expected = fitted.predict_proba(X)
     frame = pd.DataFrame(X, columns=["weight", "height"])
     for table in (frame, pl.DataFrame({name: frame[name].to_numpy() for name in frame})):
         classifier = quick().fit(table, pd.Series(y).map({0: "a", 1: "b", 2: "c"}))
@@ -217,9 +236,9 @@ def test_labels_and_frames(small):
         classifier.predict(frame.rename(columns={"weight": "mass"}))
 
 
-def test_weights(small):
+def test_weights(small, fitted):
     X, y = small
-    plain = quick().fit(X, y).predict_proba(X)
+    plain = fitted.predict_proba(X)
     np.testing.assert_array_equal(quick().fit(X, y, sample_weight=np.full(len(y), 7.0)).predict_proba(X), plain)
     ignored = np.where(np.arange(len(y)) % 3 == 0, 0.0, 1.0)
     kept = quick().fit(X[ignored > 0], y[ignored > 0]).predict_proba(X)
@@ -245,9 +264,9 @@ def test_wrong_weights_get_one_sentence(small, weights, message):
         quick().fit(X, y, sample_weight=np.ones(len(y) - 1))
 
 
-def test_large_weights(small):
+def test_large_weights(small, fitted):
     X, y = small
-    plain = quick().fit(X, y).predict_proba(X)
+    plain = fitted.predict_proba(X)
     np.testing.assert_allclose(quick().fit(X, y, sample_weight=np.full(len(y), 1e308)).predict_proba(X), plain)
 
 
@@ -455,9 +474,9 @@ def test_values_that_are_not_numbers_get_scikit_learn_s_sentence(small, wrong):
     assert messages[0] == messages[1]
 
 
-def test_other_bad_input_gets_one_sentence(small):
+def test_other_bad_input_gets_one_sentence(small, fitted):
     X, y = small
-    classifier = quick().fit(X, y)
+    classifier = fitted
     for bad, message in (
         (X[:, :1], "X has 1 features, but BalPoEClassifier is expecting 2 features"),
         (X[:0], "Found array with 0 sample"),
@@ -529,8 +548,8 @@ def test_wrong_settings_get_one_sentence(small, settings, message):
         ("trian", "did you mean 'train'"),
     ],
 )
-def test_wrong_priors_get_one_sentence(small, prior, message):
-    classifier = quick().fit(*small).set_params(target_prior=prior)
+def test_wrong_priors_get_one_sentence(small, fitted, prior, message):
+    classifier = fitted.set_params(target_prior=prior)
     with pytest.raises(UserError, match=message) as caught:
         classifier.predict(small[0])
     assert "\n" not in str(caught.value)
@@ -545,13 +564,12 @@ def test_a_class_with_one_sample_and_classes_that_do_not_occur(small):
     assert classifier.predict_proba(X)[:, 3].max() == 0
 
 
-def test_far_out_is_far_out(small):
+def test_far_out_is_far_out(small, fitted):
     """The further, the more like what lies far out, and not like the mean; without a warning."""
     X, y = small
-    classifier = quick().fit(X, y)
-    there = classifier.predict_proba([[1e30, 3.0]])
+    there = fitted.predict_proba([[1e30, 3.0]])
     for value in (1e150, 1e160, 1e308):
-        np.testing.assert_allclose(classifier.predict_proba([[value, 3.0]]), there, atol=1e-6)
+        np.testing.assert_allclose(fitted.predict_proba([[value, 3.0]]), there, atol=1e-6)
     tiny = quick().fit((X - X.mean(axis=0)) * 1e-300, y)
     assert np.isfinite(tiny.predict_proba([[1e10, -1e10]])).all()
 

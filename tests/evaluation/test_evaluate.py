@@ -400,8 +400,43 @@ def test_one_test_track_is_no_evidence():
     """Thirty right frames of one track: a mean over classes cannot be as sure as over thirty images."""
     targets = torch.arange(2).repeat_interleave(30)
     right = Predictions(torch.nn.functional.one_hot(targets)[:, None] * 9.0, targets, [30, 30], [0])
-    low, _ = evaluate(right).intervals["balanced_accuracy"]
-    track_low, _ = evaluate(replace(right, groups=targets)).intervals["balanced_accuracy"]
-    assert low == 1
-    assert track_low < 0.5
+    for name in ("balanced_accuracy", "accuracy"):
+        low, high = evaluate(right).intervals[name]
+        track_low, _ = evaluate(replace(right, groups=targets)).intervals[name]
+        assert 0.9 < low < high == 1
+        assert track_low < 0.5
     assert evaluate(replace(right, groups=targets)).per_class_interval[0][0] < 0.25
+
+
+@pytest.mark.parametrize("number", [1, 2, 3, 4, 5, 8])
+def test_no_interval_of_few_groups_is_without_width(number):
+    """All right, or two that agree: that so few groups say the same does not make it sure."""
+    targets = (torch.arange(60) % number) % 3
+    classes = int(targets.max()) + 1
+    logits = torch.nn.functional.one_hot(targets, 3)[:, None] * 3.0
+    logits = logits + 0.1 * torch.randn(logits.shape, generator=torch.Generator().manual_seed(0))
+    right = Predictions(logits, targets, [30, 20, 10], [0], groups=torch.arange(60) % number)
+    evaluation = evaluate(right)
+    assert evaluation.accuracy == 1
+    for name, (low, high) in evaluation.intervals.items():
+        assert low < high, name
+    low, _ = evaluation.intervals["accuracy"]
+    assert low < 1 - 0.5 / number
+    assert ("nll" in evaluation.intervals) == (number >= 4)
+    found = compare(right, right)
+    assert found["balanced_accuracy"][0] == 0
+    assert found["balanced_accuracy"][2] > 0.4 / number
+    assert found["balanced_accuracy"][1] == -found["balanced_accuracy"][2]
+    assert ("nll" in found) == (number >= 4)
+    (sentence,) = right.about_groups
+    assert ("too few" in sentence) == (number < 4)
+    assert classes == min(3, number)
+
+
+def test_an_interval_of_all_right_answers_has_a_width_without_groups_too():
+    targets = torch.arange(45) % 3
+    right = Predictions(torch.nn.functional.one_hot(targets)[:, None] * 3.0, targets, [9, 5, 2], [0])
+    for name in ("accuracy", "balanced_accuracy", "few"):
+        low, high = evaluate(right).intervals[name]
+        assert 0.85 < low < 0.98, name
+        assert high == 1

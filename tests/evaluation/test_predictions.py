@@ -405,3 +405,34 @@ def test_predict_takes_the_groups_of_the_test_set():
     network = expert_network("mlp", num_classes=2, num_experts=2, num_features=8)
     assert predict(network, data, class_counts=[9, 1], lambdas=(1, -1)).groups.tolist() == [5, 5, 6, 7]
     assert data.subset(torch.tensor([3, 0])).groups.tolist() == [7, 5]
+
+
+def test_weights_of_the_experts(predictions, tmp_path):
+    """The weighted mean of logits is a posterior of the prior that the weighted mean of lambdas makes."""
+    weights, views = torch.tensor([0.5, 0.3, 0.2]), torch.randn(7, 2, 3, 4)
+    weighted = replace(predictions, expert_weights=weights, view_logits=views)
+    expected = sum(weight * expert for weight, expert in zip(weights, predictions.expert_logits.unbind(1), strict=True))
+    torch.testing.assert_close(weighted.logits, expected)
+    torch.testing.assert_close(weighted.source_prior, tempered_prior(predictions.train_prior, (0.3,))[0])
+    assert torch.equal(weighted.answers()[0], expected.argmax(dim=1))
+    assert evaluate(weighted, num_resamples=0).accuracy == pytest.approx(
+        float((expected.argmax(dim=1) == predictions.targets).double().mean())
+    )
+    assert "Transductive: the weights of the experts (0.50, 0.30, 0.20)" in weighted.caveats[0]
+    assert predictions.caveats == []
+    weighted.save(tmp_path)
+    back = Predictions.load(tmp_path)
+    assert torch.equal(back.expert_weights, weights)
+    rows = torch.tensor([4, 1])
+    assert torch.equal(back.subset(rows).view_logits, views[rows])
+    predictions.save(tmp_path)  # over them
+    assert Predictions.load(tmp_path).view_logits is None
+
+
+def test_weights_and_views_that_do_not_fit(predictions):
+    with pytest.raises(UserError, match="expert_weights must be a number for each of the 3 experts"):
+        replace(predictions, expert_weights=torch.ones(2))
+    with pytest.raises(UserError, match=r"view_logits must have shape \(7, 2, 3, 4\)"):
+        replace(predictions, view_logits=torch.zeros(7, 3, 4))
+    with pytest.raises(UserError, match="these predictions have no views"):
+        predictions.calibrated_views()

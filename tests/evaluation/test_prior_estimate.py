@@ -1,10 +1,12 @@
 """The estimated deployment prior, and the check whether any prior explains the predictions."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 
 from balpoe import Predictions, UserError, estimate_prior, estimate_target, evaluate, shift_prior, tempered_prior
-from balpoe.evaluation.prior_estimate import _Steps
+from balpoe.evaluation.prior_estimate import _Steps, fit_p_value, looks
 from balpoe.report.deployment import estimate_sentences
 from gaussians import Gaussians, long_tail
 
@@ -75,6 +77,24 @@ def test_a_shift_of_the_labels_is_found_used_and_explains_the_predictions(lambda
     again = shift_prior(moved.logits, target, moved.source_prior).log_softmax(dim=1)
     calibrated = estimate.shift.calibration(predictions.logits).log_softmax(dim=1)
     torch.testing.assert_close(again, calibrated, rtol=1e-5, atol=1e-5)
+
+
+def test_old_samples_that_weigh_nothing_do_not_speak():
+    """Weights of 1 are no weights; changed images do not count where they weigh nothing."""
+    problem = Gaussians(5, 4, seed=2)
+    prior = torch.full((5,), 0.2, dtype=torch.float64)
+    (first, _), (second, labels) = problem.sample(prior, 300), problem.sample(prior, 400)
+    theirs = looks(problem.log_likelihood(second))
+    good, changed = looks(problem.log_likelihood(first)), looks(4 * problem.log_likelihood(first))
+
+    def p_value(ours, weights=None):
+        return fit_p_value(ours, theirs, labels, prior, torch.Generator().manual_seed(0), weights)
+
+    ones, zeros = torch.ones(300, dtype=torch.float64), torch.zeros(300, dtype=torch.float64)
+    assert p_value(good) == p_value(good, ones) == p_value(torch.cat([changed, good], dim=1), torch.cat([zeros, ones]))
+    assert p_value(good) > 0.05
+    assert p_value(changed) < 0.01
+    assert p_value(torch.cat([changed, good], dim=1), torch.cat([ones, ones])) < 0.01
 
 
 def test_labels_of_the_predictions_are_not_looked_at():
@@ -156,3 +176,24 @@ def test_a_balanced_training_set_has_no_curve_and_any_prior_is_sought():
     assert float(found.shift.prior[0]) == pytest.approx(0.5, abs=0.1)
     assert found.changed is False
     assert "a share for each class, the largest" in estimate_sentences(found)[0]
+
+
+def test_labelled_predictions_are_those_of_the_same_weighted_experts():
+    """Weights that were learnt from the test images make another ensemble; validation is measured with it."""
+    problem = Gaussians(CLASSES, separation=0.6, seed=3)
+
+    def two(predictions):
+        """The expert, and one that is fond of frequent classes."""
+        fond = predictions.expert_logits + TRAIN.log()
+        return replace(
+            predictions, expert_logits=torch.cat([predictions.expert_logits, fond], 1), lambdas=torch.tensor([0.0, 1.0])
+        )
+
+    weights = torch.tensor([0.9, 0.1])
+    ours, validation = (two(each) for each in (data(problem, TRAIN, 400), known(problem)))
+    weighted = replace(ours, expert_weights=weights)
+    found = estimate_target(weighted, validation)
+    wanted = estimate_target(weighted, replace(validation, expert_weights=weights))
+    torch.testing.assert_close(found.shift.estimate, wanted.shift.estimate)
+    assert found.adjusted(weighted).num_experts == 1
+    assert not torch.allclose(found.shift.source_prior, estimate_target(ours, validation).shift.source_prior)

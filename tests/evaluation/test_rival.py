@@ -34,6 +34,14 @@ def test_ensembles_and_foreign_logits_become_uniform_too(lambdas):
     assert adjusted_rival(rival) is None
 
 
+def test_weighted_experts_become_uniform_too():
+    plain = replace(make(60, 6, lambdas=(1, 0)), expert_weights=torch.tensor([0.8, 0.2]))
+    rival = adjusted_rival(plain)
+    torch.testing.assert_close(rival.source_prior, torch.full((6,), 1 / 6, dtype=rival.source_prior.dtype))
+    expected = plain.adjusted(plain.logits, [1 / 6] * 6).log_softmax(1)
+    torch.testing.assert_close(rival.logits.log_softmax(1), expected, rtol=0, atol=1e-5)
+
+
 def test_a_class_without_test_samples_does_no_harm_and_no_posterior_has_no_rival():
     plain = make(600, 6, lambdas=(1,))
     cut = plain.subset(plain.targets != 5)

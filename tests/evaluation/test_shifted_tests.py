@@ -1,9 +1,12 @@
+from dataclasses import replace
+
 import pytest
 import torch
 
 from balpoe import Predictions, estimate_prior
 from balpoe.data.long_tail import long_tailed_counts, long_tailed_indices
-from balpoe.evaluation.shifted_tests import estimated_test_sets, shifted_test_sets
+from balpoe.evaluation.learnt_weights import with_learnt_weights
+from balpoe.evaluation.shifted_tests import estimated_test_sets, full_evaluation, shifted_test_sets
 from gaussians import Gaussians
 
 CLASSES = 20
@@ -83,3 +86,45 @@ def test_estimated_sets_are_calibrated_on_the_validation_samples():
     as_trained = {scores.name: scores.as_trained for scores in shifted_test_sets(whole, ratios=(25,))}
     assert backward.estimated > as_trained["backward-25"] + 0.1
     assert uniform.estimated > as_trained["uniform"]
+
+
+def with_views(predictions, noise):
+    """Two views in which the logits of each expert are off by its own noise."""
+    generator = torch.Generator().manual_seed(3)
+    shape = len(predictions), 2, predictions.num_experts, CLASSES
+    off = torch.tensor(noise)[:, None] * torch.randn(shape, generator=generator)
+    return with_learnt_weights(replace(predictions, view_logits=predictions.expert_logits[:, None] + off))
+
+
+def test_each_set_has_weights_of_its_own():
+    whole = with_views(predictions_of([1.0, 0.0, -1.0]), (1.0, 1.0, 1.0))
+    found = shifted_test_sets(whole, ratios=(50,))
+    for scores, direction in zip((found[0], found[-1]), (1, -1), strict=True):
+        counts = long_tailed_counts(CLASSES, 100, 50)[::direction]
+        subset = whole.subset(long_tailed_indices(whole.targets, counts))
+        again = with_learnt_weights(subset)
+        right = float((again.logits.argmax(dim=1) == subset.targets).double().mean())
+        assert scores.as_trained == pytest.approx(right)
+        assert scores.expert_weights == pytest.approx(again.expert_weights.tolist())
+        first, _, last = scores.expert_weights
+        assert (first > last) == (direction == 1)  # the expert whose classes are there
+    assert found[1].as_trained == pytest.approx(float((whole.logits.argmax(dim=1) == whole.targets).double().mean()))
+
+
+def test_whatever_the_weights_exact_experts_agree_once_they_are_adjusted():
+    """The prior of a weighted product is known, too."""
+    plain = predictions_of([1.0, 0.0, -1.0])
+    weighted = replace(plain, expert_weights=torch.tensor([0.7, 0.2, 0.1]))
+    for ours, theirs in zip(shifted_test_sets(weighted), shifted_test_sets(plain), strict=True):
+        assert ours.adjusted == pytest.approx(theirs.adjusted, abs=1e-9)
+
+
+def test_an_evaluation_says_what_the_weights_are_worth():
+    predictions = with_views(predictions_of([1.0, 0.0, -1.0]), (0.1, 2.0, 2.0))
+    found = full_evaluation(predictions, (20, 100))
+    assert found["test_time"]["expert_weights"] == predictions.expert_weights.tolist()
+    equal = full_evaluation(replace(predictions, expert_weights=None, view_logits=None), (20, 100))
+    assert found["test_time"]["with_equal_weights"]["accuracy"] == equal["accuracy"] != found["accuracy"]
+    assert "test_time" not in equal
+    assert all("expert_weights" in row for row in found["shifted"])
+    assert not any("expert_weights" in row for row in equal["shifted"])

@@ -70,7 +70,7 @@ def test_the_overview():
             if cell:
                 recipe = cell.recipe(1)
                 assert f"{recipe.dataset}-{recipe.imbalance_ratio:g}" == data
-    assert sum(cell is not None for cells in OVERVIEW.values() for cell in cells.values()) == 25
+    assert sum(cell is not None for cells in OVERVIEW.values() for cell in cells.values()) == 26
     row = next(line for line in TEXT.splitlines() if line.startswith("| BalPoE, long schedule | "))
     of_50, of_10 = (
         text([record["evaluation"]["accuracy"] for record in records("balpoe-long", folder)])

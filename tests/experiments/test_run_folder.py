@@ -63,6 +63,7 @@ def test_seeds_side_by_side_read_their_data_once(monkeypatch, tmp_path):
     _last_read.cache_clear()
     with ThreadPoolExecutor(3) as pool:
         parts = list(pool.map(assemble, [updated(QUICK, {"seed": seed}) for seed in range(3)]))
+    assert assemble(updated(QUICK, {"calibrate": True})).held_out is not None  # what calibrates, too
     assert reads == [("digits-lt", None, False)]
     assert all(part.train is parts[0].train and part.test is parts[0].test for part in parts)
     (tmp_path / "inside").mkdir()

@@ -38,6 +38,23 @@ def test_theorem_1_for_random_priors_and_per_class_lambdas(seed):
     torch.testing.assert_close(source_prior(prior, lambdas), target)
 
 
+@pytest.mark.parametrize("seed", range(5))
+def test_theorem_1_holds_for_weighted_experts(seed):
+    problem = Gaussians(classes=6, separation=0.7, seed=200 + seed)
+    generator = problem.generator
+    prior = random_prior(6, generator)
+    lambdas = torch.rand(3, 6, generator=generator, dtype=torch.float64) * 4 - 2
+    weights = torch.rand(3, generator=generator, dtype=torch.float64).softmax(dim=0)
+    x, _ = problem.sample(prior, 100)
+    ensemble = product_of_experts(exact_experts(problem, x, prior, lambdas, generator), weights).softmax(dim=1)
+    mean = sum(weight * each for weight, each in zip(weights, lambdas, strict=True))
+    target = prior**mean / (prior**mean).sum()
+    torch.testing.assert_close(ensemble, problem.posterior(x, target), rtol=0, atol=1e-5)
+    torch.testing.assert_close(source_prior(prior, lambdas, weights), target)
+    equal = torch.full((3,), 1 / 3, dtype=torch.float64)
+    torch.testing.assert_close(source_prior(prior, lambdas, equal), source_prior(prior, lambdas))
+
+
 @pytest.mark.parametrize("seed", range(20))
 def test_corollary_lambdas_that_average_to_zero_give_the_balanced_rule(seed):
     problem = Gaussians(classes=6, separation=0.7, seed=100 + seed)

@@ -6,7 +6,7 @@ import torch
 
 from balpoe import UserError, estimate_prior, tempered_prior
 from balpoe.method.calibration import Calibration
-from balpoe.method.label_shift import _chi_square_tail
+from balpoe.method.shift_evidence import _chi_square_tail
 from gaussians import Gaussians, long_tail
 
 

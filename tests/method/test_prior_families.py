@@ -90,6 +90,14 @@ def test_classes_that_nothing_tells_apart_and_classes_that_no_sample_is_of():
     assert float(found[6]) == 0
 
 
+def test_any_start_leads_to_the_same_maximum():
+    ratios = drawn(12, 5, 1.0, 400)
+    members = prior_family("free", None, uniform(12))
+    for seed in range(4):
+        start = 0.99 * random_prior(12, torch.Generator().manual_seed(seed), 3.0) + 0.01 / 12
+        assert_optimal(ratios, ones(400), members.fit(ratios, ones(400), start).prior)
+
+
 def test_a_weight_of_three_is_three_rows():
     ratios = drawn(6, 4, 0.7, 100)
     times = torch.arange(100) % 4

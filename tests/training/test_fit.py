@@ -11,6 +11,7 @@ import torch
 
 from balpoe import BalPoELoss, Dataset, UserError, expert_network, fit, load_data, predict
 from balpoe.data.augment.operations import AUGMENTATIONS, Rotate
+from balpoe.networks import resnet_cifar
 from balpoe.training.checkpoints import load_checkpoint, save_checkpoint
 from balpoe.training.fit import fit_and_predict
 from balpoe.training.loop import Trainer
@@ -421,7 +422,8 @@ def test_a_run_continues_with_another_number_of_processes_and_says_so(tmp_path, 
 
 
 @pytest.mark.slow
-def test_two_processes_with_batch_normalisation_and_augmentation_end_within_noise(ready_processes):
+def test_two_processes_with_batch_normalisation_and_augmentation_end_within_noise(ready_processes, monkeypatch):
+    monkeypatch.setattr(resnet_cifar, "BLOCKS_PER_STAGE", 1)  # eight layers
     train_set, test_set = load_data("digits-lt", imbalance_ratio=10)
     data = train_set.subset(torch.arange(len(train_set))[::2])
     accuracies = {}

@@ -50,6 +50,9 @@ MARGINS_AND_WEIGHTS = {"max_margin": LARGEST_MARGIN, "beta": BETA, "reweight_fro
 TEMPERATURE_FACTOR = setting(
     0.05, "how much lower the diversity's temperature is for rare classes", at_least=0, at_most=1
 )
+BACKWARD_TAU = {
+    "backward_tau": setting(2.0, "strength of the reversed prior; 2 in SADE's CIFAR runs", above=0, at_most=10)
+}
 
 METHODS = {
     "cross-entropy": Entry(
@@ -225,10 +228,17 @@ METHODS = {
         "the loss of SADE: as BalPoE, but the last expert is made for the reversed prior",
         num_experts=3,
         takes_lambdas=True,
-        settings={
-            "backward_tau": setting(2.0, "strength of the reversed prior; 2 in SADE's CIFAR runs", above=0, at_most=10)
-        },
+        settings=BACKWARD_TAU,
         title="SADE",
+        paper="Zhang et al. 2022",
+    ),
+    "sade-test-time": Entry(
+        "balpoe.baselines.sade_test_time",
+        "SADE, its experts weighted by what the unlabelled test images say (transductive)",
+        num_experts=3,
+        takes_lambdas=True,
+        settings=BACKWARD_TAU,
+        title="SADE, test-time weights (transductive)",
         paper="Zhang et al. 2022",
     ),
     "balpoe": Entry(

@@ -6,6 +6,7 @@ from typing import Protocol
 
 from torch import Tensor
 
+from balpoe.data.augment.operations import Operation
 from balpoe.data.loading.epoch_plan import Mixing
 from balpoe.networks.experts import ExpertNetwork
 
@@ -107,3 +108,6 @@ class Method:
     """stages(inputs, **settings): what is trained after the first training."""
     extend: Callable[[ExpertNetwork], None] = _nothing_added
     """extend(network): adds the parameters that this method's network has beside everybody's."""
+    test_views: Callable[[Sequence[int]], Sequence[Operation]] | None = None
+    """test_views(size): what makes views of test images of a size, (channels, height, width), by which the weights of
+    the experts are learnt at test time, as in SADE; None for equal weights."""

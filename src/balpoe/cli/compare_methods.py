@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from rich.console import Console
 from rich.table import Table
 
-from balpoe.baselines.catalogue import METHODS
+from balpoe.baselines.catalogue import METHODS, load_method
 from balpoe.cli.compare_search import searched
 from balpoe.cli.compare_trainings import Budget, Job, train_jobs
 from balpoe.cli.train_seeds import look_through, slow_here, with_weights_version
@@ -178,6 +178,9 @@ def _fitting(recipes: Mapping[str, Recipe], facts: DataFacts, asked: Asked) -> t
     if asked.choose or asked.tune:
         check_held_out(facts)
     reasons = {name: reason for name, recipe in recipes.items() if (reason := misfit(recipe, facts)) is not None}
+    if asked.choose:
+        learning = [name for name, recipe in recipes.items() if load_method(recipe.method).test_views is not None]
+        reasons |= dict.fromkeys(learning, "it learns from the test images, which have no say in a choice")
     for name, reason in reasons.items():
         if not asked.every or len(reasons) == len(recipes):
             raise UserError(f"{name} does not fit these data: {reason}")

@@ -3,6 +3,7 @@
 import argparse
 
 from balpoe.cli.flags import Commands, add_scoring, scoring_options
+from balpoe.cli.prior_table import add_prior_table, table_flags
 from balpoe.errors import UserError
 from balpoe.experiments.run_paths import run_path
 
@@ -27,6 +28,12 @@ def add_parser(commands: Commands) -> None:
         "--prior-template", metavar="FILE", help="write the classes with their training shares, .csv or .json, to edit"
     )
     add_scoring(command)
+    add_prior_table(command)
+    command.add_argument(
+        "--key-table", metavar="FILE",
+        help="keys of the test samples, by path or in their order (default: the table that the run was trained on)",
+    )  # fmt: skip
+    command.add_argument("--out", metavar="FILE", help="gains of --prior-table as .json, too")
     command.set_defaults(work=_evaluate)
 
 
@@ -34,6 +41,17 @@ def _evaluate(arguments: argparse.Namespace) -> None:
     options = scoring_options(arguments, run_path(arguments.run) if arguments.prior == "estimate" else None)
     if arguments.baseline is not None and arguments.prior is not None:
         raise UserError("--baseline compares logits as trained; leave out --prior, or evaluate each run with it")
+    table = table_flags(arguments)
+    if table is None and (arguments.key_table or arguments.out):
+        raise UserError("--key-table and --out serve --prior-table alone; give it, or leave them out")
+    if table is not None:
+        if arguments.baseline is not None or arguments.prior_template is not None:
+            raise UserError("--prior-table compares with the same run as trained; leave out the other run and template")
+        from balpoe.cli.evaluate_sites import evaluate_sites
+
+        path, root = str(run_path(arguments.run)), options["data_root"]
+        evaluate_sites(path, table, key_table=arguments.key_table, out=arguments.out, data_root=root)
+        return
     from balpoe.cli.evaluate_scores import evaluate, write_prior_template
 
     if arguments.prior_template is not None:

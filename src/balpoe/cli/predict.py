@@ -5,6 +5,7 @@ import sys
 from pathlib import Path
 
 from balpoe.cli.flags import Commands, add_fields, add_prior, changed_fields
+from balpoe.cli.prior_table import add_prior_table, table_flags
 from balpoe.experiments.recipe import Recipe, updated
 
 __all__ = ["add_parser"]
@@ -31,6 +32,7 @@ def add_parser(commands: Commands) -> None:
     )
     command.add_argument("--experts", action="store_true", help="each expert's label, too")
     add_prior(command)
+    add_prior_table(command)
     add_fields(command, ("device",))
     command.set_defaults(work=_predict)
 
@@ -39,6 +41,7 @@ def _predict(arguments: argparse.Namespace) -> int:
     ending = Path(arguments.out or "").suffix.removeprefix(".")
     kind = arguments.format or ("jsonl" if ending in ("jsonl", "json", "ndjson") else "csv")
     device = updated(Recipe(), changed_fields(arguments)).device
+    table = table_flags(arguments)
     from balpoe.cli.predict_rows import predict_files
 
     images, unreadable = predict_files(
@@ -49,6 +52,7 @@ def _predict(arguments: argparse.Namespace) -> int:
         top=arguments.top,
         experts=arguments.experts,
         prior=arguments.prior,
+        table=table,
         device=device,
     )
     if unreadable:

@@ -5,18 +5,21 @@ import io
 import itertools
 import json
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, TypeVar
 
 import torch
 from torch import Tensor
 
+from balpoe.cli.prior_table import TableFlags
 from balpoe.data.dataset import Preprocessing
 from balpoe.data.loading.decode import IMAGE_SUFFIXES
 from balpoe.data.loading.image_files import decoded, default_workers
-from balpoe.data.user.image_paths import image_paths
+from balpoe.data.user.image_paths import image_paths, keyed_image_paths
+from balpoe.deployment.prior_tables import PriorTable, unknown_keys_sentence
 from balpoe.errors import UserError
 from balpoe.evaluation.deployment_prior import parse_prior
 from balpoe.experiments.model_file import Model, load
@@ -31,6 +34,10 @@ IMAGES_AT_ONCE = 64  # decoded together, for one forward pass
 
 LabelRow = dict[str, Any]
 """An image's file, with its label, probability, further labels and experts' labels, or with an error."""
+_Value = TypeVar("_Value")
+Keys = tuple[str, ...]
+Adjust = Callable[[Tensor, Sequence[Keys]], Tensor]
+"""From logits and the keys of their images to logits under another prior."""
 
 
 def predict_files(
@@ -42,6 +49,7 @@ def predict_files(
     top: int = 1,
     experts: bool = False,
     prior: str | None = None,
+    table: TableFlags | None = None,
     device: str = "auto",
 ) -> tuple[int, int]:
     """Write a row for each image; return how many there were, and how many of them could not be read.
@@ -54,6 +62,7 @@ def predict_files(
         top: Number of labels, the likeliest first.
         experts: Whether each expert's label is wanted, too.
         prior: Deployment prior, as --prior takes it.
+        table: Table of priors, of which each image gets its own; the inputs are tables then, with its keys.
         device: Device to compute on.
     """
     model = load(run)
@@ -61,14 +70,16 @@ def predict_files(
         raise UserError(f"{run} was trained on features, not on images; use balpoe.load({run!r}).predict in Python")
     if not 1 <= top <= len(model.class_names):
         raise UserError(f"--top must be 1 to {len(model.class_names)}, the number of classes, but is {top}")
-    target = None if prior is None else parse_prior(prior, model)
+    tabled = None if table is None else _TablePrior(table.read(model.class_names, model.source_prior), model)
+    adjust = tabled if prior is None else _one_prior(parse_prior(prior, model), model)
     model.network.to(chosen_device(device))
-    if out is not None and (Path(out).suffix.lower() in IMAGE_SUFFIXES or Path(out).resolve() in _resolved(inputs)):
+    read = _resolved(inputs if table is None else [*inputs, table.path])
+    if out is not None and (Path(out).suffix.lower() in IMAGE_SUFFIXES or Path(out).resolve() in read):
         raise UserError(f"--out {out} is an image or is read, and would be lost; give a .csv or .jsonl file")
-    paths = image_paths(inputs)
-    if (first := next(paths, None)) is None:
+    images = ((path, ()) for path in image_paths(inputs)) if table is None else keyed_image_paths(inputs, table.keys)
+    if (first := next(images, None)) is None:
         raise UserError(f"there are no images in {', '.join(inputs)}; give files, or folders that hold some")
-    rows = _rows(model, itertools.chain([first], paths), target, top, experts)
+    rows = _rows(model, itertools.chain([first], images), adjust, top, experts)
     names = [f"expert {number + 1}" for number in range(model.network.num_experts)] if experts else []
     counted = _Counted(rows)
     write = _WRITERS[kind]
@@ -76,20 +87,42 @@ def predict_files(
         write(sys.stdout.write, counted, top, names)
     else:
         write_file(Path(out), lambda stream: _as_text(stream, lambda put: write(put, counted, top, names)))
+    if tabled is not None and tabled.unknown:
+        print(f"balpoe: note: {unknown_keys_sentence(tabled.unknown, tabled.samples)}", file=sys.stderr)
     return counted.rows, counted.errors
+
+
+def _one_prior(target: Tensor, model: Model) -> Adjust:
+    return lambda logits, _: shift_prior(logits, target, model.source_prior)
+
+
+class _TablePrior:
+    """Moves each image's logits to the prior of its keys, and counts the keys that the table lacks."""
+
+    def __init__(self, table: PriorTable, model: Model) -> None:
+        self.table, self.source, self.samples = table, model.source_prior, 0
+        self.unknown = Counter[Keys]()
+
+    def __call__(self, logits: Tensor, keys: Sequence[Keys]) -> Tensor:
+        matches = self.table.match(keys)
+        self.unknown += matches.unknown
+        self.samples += len(keys)
+        return self.table.adjust(logits, matches.rows, self.source)
 
 
 def _resolved(paths: Sequence[str]) -> set[Path]:
     return {Path(path).resolve() for path in paths}
 
 
-def _rows(model: Model, paths: Iterable[str], target: Tensor | None, top: int, experts: bool) -> Iterator[LabelRow]:
+def _rows(
+    model: Model, named: Iterable[tuple[str, Keys]], adjust: Adjust | None, top: int, experts: bool
+) -> Iterator[LabelRow]:
     with CountProgress("predicting", 0) as count, ThreadPoolExecutor(default_workers()) as pool:
-        for block in _blocks(paths, IMAGES_AT_ONCE):
-            images = list(pool.map(lambda path: _image_or_error(path, model.preprocessing), block))
-            whole = [image for image in images if isinstance(image, Tensor)]
-            answers = iter(_answers(model, torch.stack(whole), target, top, experts) if whole else [])
-            for path, image in zip(block, images, strict=True):
+        for block in _blocks(named, IMAGES_AT_ONCE):
+            images = list(pool.map(lambda each: _image_or_error(each[0], model.preprocessing), block))
+            whole = [(image, keys) for image, (_, keys) in zip(images, block, strict=True) if isinstance(image, Tensor)]
+            answers = iter(_answers(model, whole, adjust, top, experts) if whole else [])
+            for (path, _), image in zip(block, images, strict=True):
                 yield {"file": path, **(next(answers) if isinstance(image, Tensor) else {"error": image})}
             count(len(block))
 
@@ -101,11 +134,13 @@ def _image_or_error(path: str, preprocessing: Preprocessing) -> Tensor | str:
         return str(error)
 
 
-def _answers(model: Model, images: Tensor, target: Tensor | None, top: int, experts: bool) -> list[LabelRow]:
-    expert_logits = model.calibrated(model.expert_logits(images))
+def _answers(
+    model: Model, images: Sequence[tuple[Tensor, Keys]], adjust: Adjust | None, top: int, experts: bool
+) -> list[LabelRow]:
+    expert_logits = model.calibrated(model.expert_logits(torch.stack([image for image, _ in images])))
     logits = product_of_experts(expert_logits)
-    if target is not None:
-        logits = shift_prior(logits, target, model.source_prior)
+    if adjust is not None:
+        logits = adjust(logits, [keys for _, keys in images])
     probabilities, labels = logits.softmax(dim=1).topk(top, dim=1)
     rows: list[LabelRow] = [
         {"label": names[0], "probability": values[0], "top": list(zip(names, values, strict=True))}
@@ -170,7 +205,7 @@ def _as_text(stream: IO[bytes], write: Callable[[Callable[[str], object]], None]
     write(lambda text: stream.write(text.encode(errors="replace")))
 
 
-def _blocks(values: Iterable[str], size: int) -> Iterator[tuple[str, ...]]:
+def _blocks(values: Iterable[_Value], size: int) -> Iterator[tuple[_Value, ...]]:
     values = iter(values)
     while block := tuple(itertools.islice(values, size)):
         yield block

@@ -134,7 +134,12 @@ def _print_comparison(out: Console, plain: list[Run], runs: list[Run]) -> None:
     ours = f"{ours}, this recipe" if ours in rows else ours
     rows[ours] = [run.evaluation() for run in runs]
     _print_scores(out, rows, runs)
+    said: list[list[Any]] = []
     for name in ("balanced_accuracy", "few", "rarest_third"):
+        values = [each[name] for evaluations in rows.values() for each in evaluations]
+        if values in said:  # the rarest third may be just the few-shot classes
+            continue
+        said.append(values)
         parts = [f"{method} {_with_interval(evaluations, name)}" for method, evaluations in rows.items()]
         out.print(f"{METRICS[name].title}: {', '.join(parts)}")
     difference = paired_difference([run.predictions() for run in runs], adjusted or theirs, shot_groups=(few, many))

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from balpoe.data.dataset import Dataset, Preprocessing
     from balpoe.data.loading.image_files import PictureFiles
 
-__all__ = ["DATASETS", "DatasetEntry", "load_data", "load_files", "validation_data"]
+__all__ = ["DATASETS", "DatasetEntry", "load_data", "load_data_and_rest", "load_files", "validation_data"]
 
 
 @dataclass(frozen=True)
@@ -86,13 +86,40 @@ def load_data(
     >>> train.class_counts.tolist()
     [124, 80, 51, 33, 21, 14, 9, 5, 3, 2]
     """
-    from balpoe.data.long_tail import held_out_indices, long_tailed_indices
+    return _long_tailed(*_pool(name, root, imbalance_ratio, profile, download), validation)
+
+
+def load_data_and_rest(
+    name: str,
+    root: str | Path | None = None,
+    *,
+    rest: int,
+    imbalance_ratio: float = 100,
+    profile: str = "exponential",
+    download: bool = False,
+    validation: int = 0,
+) -> "tuple[Dataset, Dataset, Dataset]":
+    """Return what `load_data` returns, and labelled samples that are in neither; files are read once.
+
+    Args:
+        name: As for `load_data`.
+        root: As for `load_data`.
+        rest: Largest number of further samples, all classes together.
+        imbalance_ratio: As for `load_data`.
+        profile: As for `load_data`.
+        download: As for `load_data`.
+        validation: As for `load_data`.
+
+    >>> train, test, rest = load_data_and_rest("digits-lt", imbalance_ratio=50, rest=100)
+    >>> len(train), rest.class_counts.tolist()
+    (342, [4, 10, 10, 10, 10, 10, 10, 10, 10, 10])
+    """
+    from balpoe.data.long_tail import unused_indices
 
     pool, test, counts = _pool(name, root, imbalance_ratio, profile, download)
-    if validation:
-        kept, held_out = held_out_indices(pool.targets, counts, validation)
-        return pool.subset(kept), pool.subset(held_out)
-    return pool.subset(long_tailed_indices(pool.targets, counts)), test
+    used = [count + validation for count in counts]
+    further = pool.subset(unused_indices(pool.targets, used, rest // len(counts)))
+    return *_long_tailed(pool, test, counts, validation), further
 
 
 def validation_data(
@@ -125,6 +152,16 @@ def load_files(
         PictureFiles(lists.train_paths, lists.train_targets, lists.class_names, preprocessing),
         PictureFiles(lists.test_paths, lists.test_targets, lists.class_names, preprocessing),
     )
+
+
+def _long_tailed(pool: "Dataset", test: "Dataset", counts: list[int], validation: int) -> "tuple[Dataset, Dataset]":
+    """What training sees of a pool, and what it is measured by."""
+    from balpoe.data.long_tail import held_out_indices, long_tailed_indices
+
+    if validation:
+        kept, held_out = held_out_indices(pool.targets, counts, validation)
+        return pool.subset(kept), pool.subset(held_out)
+    return pool.subset(long_tailed_indices(pool.targets, counts)), test
 
 
 def _pool(

@@ -2,7 +2,7 @@
 
 import functools
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -21,9 +21,10 @@ from balpoe.evaluation.metrics import (
     expected_calibration_error,
 )
 from balpoe.evaluation.predictions import Predictions
-from balpoe.method.ensemble import product_of_experts, shift_prior
+from balpoe.method.ensemble import shift_prior
 from balpoe.method.intervals import (
     LEAST_EVIDENCE,
+    LEAST_RESAMPLED,
     bootstrap,
     effective_counts,
     mean_difference_interval,
@@ -113,7 +114,7 @@ class Evaluation(Scores):
     effective_samples: float = 0.0
     """How many equally weighted samples the weights are worth."""
     intervals: dict[str, tuple[float, float]] = field(default_factory=dict, repr=False)
-    """95 % bootstrap intervals over the test samples, or over their groups."""
+    """95 % intervals over the test samples, or over their groups; of accuracies alone where groups are very few."""
     experts: tuple[Scores, ...] = field(default=(), repr=False)
     check: PriorCheck | None = field(default=None, repr=False)
     """Check of the ensemble, for the prior P^mean(lambda)."""
@@ -198,30 +199,22 @@ def compare(
 ) -> dict[str, tuple[float, float, float]]:
     """Return, for each metric that has an interval, the difference to a baseline on the same samples, and its interval.
 
-    The bootstrap is paired: both are measured on the same resamples.
+    The bootstrap is paired: both are measured on the same resamples. Accuracies of few samples, or of groups, have an
+    interval that needs no resampling.
 
     >>> targets, counts = torch.tensor([0, 1] * 50), torch.tensor([90, 10])
     >>> right = torch.nn.functional.one_hot(targets)[:, None] * 3.0
     >>> ours = Predictions(right, targets, counts, torch.tensor([0.0]))
     >>> theirs = Predictions(right.flip(-1), targets, counts, torch.tensor([0.0]))
-    >>> compare(ours, theirs, num_resamples=100)["accuracy"]
-    (1.0, 1.0, 1.0)
+    >>> value, low, high = compare(ours, theirs, num_resamples=100)["accuracy"]
+    >>> value, round(low, 2), high
+    (1.0, 0.95, 1.0)
     """
     if not torch.equal(predictions.targets, baseline.targets):
         raise UserError("the two runs were predicted on different test samples; compare runs of the same test set")
     ours, theirs = (_summaries(p, None, num_bins, None)[0] for p in (predictions, baseline))
     measure = _Measure(predictions, shot_groups, num_bins, None)
-
-    def difference(counts: Tensor) -> Tensor:
-        return measure.resampled(ours, counts) - measure.resampled(theirs, counts)
-
-    value = difference(measure.once).squeeze(0).tolist()
-    resamples: dict[str, Any] = {"groups": predictions.groups, "num_resamples": num_resamples, "seed": seed}
-    low, high = bootstrap(difference, predictions.targets, **resamples).tolist()
-    rows = zip(value, low, high, strict=True)
-    found = {name: row for name, row in zip(_resampled_metrics(), rows, strict=True) if math.isfinite(row[0])}
-    rare = measure.differences_of_rare(ours, theirs)
-    return {name: (row[0], *rare.get(name, row[1:])) for name, row in found.items()}
+    return measure.differences(ours, theirs, num_resamples, seed)
 
 
 @dataclass(frozen=True)
@@ -283,37 +276,82 @@ class _Measure:
         return torch.stack(values, dim=1)
 
     def intervals(self, summary: _Summary, num_resamples: int, seed: int) -> dict[str, tuple[float, float]]:
-        """95 % intervals of the metrics, those left out that have no value."""
+        """95 % intervals of the metrics, those left out that have no value, or too few groups to tell."""
         statistic = functools.partial(self.resampled, summary)
+        found = {}
+        for name, (_, low, high) in self.bootstrapped(statistic, num_resamples, seed).items():
+            of_samples = summary.values.get(name)
+            most = 1.0 if METRICS[name].per_cent else math.inf
+            negative = of_samples is not None and bool((of_samples < 0).any())
+            found[name] = low if negative else max(0.0, low), min(most, high)  # what is stretched can leave the range
+        shares = self._of_groups(summary.correct.double())
+        closed = {name: self._closed(mean_interval, shares, weights) for name, weights in self._not_resampled(found)}
+        return found | closed
+
+    def differences(
+        self, ours: _Summary, theirs: _Summary, num_resamples: int, seed: int
+    ) -> dict[str, tuple[float, float, float]]:
+        """Differences of the metrics on the same samples and their 95 % intervals, those left out as above."""
+        found = self.bootstrapped(
+            lambda counts: self.resampled(ours, counts) - self.resampled(theirs, counts), num_resamples, seed
+        )
+        shares = self._of_groups(ours.correct.double() - theirs.correct.double())
+        ends = {name: (low, high) for name, (_, low, high) in found.items()}
+        for name, weights in self._not_resampled(ends):
+            value = float(self._accuracy(ours, weights) - self._accuracy(theirs, weights))
+            found[name] = value, *self._closed(mean_difference_interval, shares, weights)
+        return found
+
+    def bootstrapped(
+        self, statistic: Callable[[Tensor], Tensor], num_resamples: int, seed: int
+    ) -> dict[str, tuple[float, float, float]]:
+        """Each metric, or difference of metrics, that is finite, with the ends of its 95 % interval."""
+        if self.test_groups is not None and len(torch.unique(self.test_groups)) < LEAST_EVIDENCE:
+            return {}
         resamples: dict[str, Any] = {"groups": self.test_groups, "num_resamples": num_resamples, "seed": seed}
-        bounds = bootstrap(statistic, self.targets, **resamples).T.tolist()
-        found = {
-            name: (low, high)
-            for name, value, (low, high) in zip(_resampled_metrics(), statistic(self.once)[0], bounds, strict=True)
-            if bool(value.isfinite()) and low == low
-        }
-        return found | self._intervals_of_rare(summary)
+        low, high = bootstrap(statistic, self.targets, **resamples).tolist()
+        rows = zip(_resampled_metrics(), statistic(self.once)[0].tolist(), low, high, strict=True)
+        return {name: (value, a, b) for name, value, a, b in rows if math.isfinite(value) and a == a}
 
-    def _intervals_of_rare(self, summary: _Summary) -> dict[str, tuple[float, float]]:
-        totals = self.effective[self.present]
-        hits = self._per_class(summary.correct, self.once).squeeze(0) * totals
-        return {name: mean_interval(hits[chosen], totals[chosen]) for name, chosen in self._groups_of_rare().items()}
+    def _not_resampled(self, found: Mapping[str, tuple[float, float]]) -> Iterator[tuple[str, Tensor]]:
+        """Accuracies whose interval is not to be had by resampling, and how much each class that occurs weighs in it.
 
-    def differences_of_rare(self, ours: _Summary, theirs: _Summary) -> dict[str, tuple[float, float]]:
-        """95 % intervals of differences of means over classes of which some have too few samples to be resampled."""
-        difference, row_of = ours.correct.double() - theirs.correct.double(), self.row_of
-        if self.test_groups is not None:  # a group is one observation of a class
-            pairs, row, sizes = torch.unique(
-                torch.stack([row_of, self.test_groups]), dim=1, return_inverse=True, return_counts=True
-            )
-            difference, row_of = torch.bincount(row, difference) / sizes, pairs[0]
-        samples = {name: chosen[row_of] for name, chosen in self._groups_of_rare().items()}
-        return {name: mean_difference_interval(difference[rows], row_of[rows]) for name, rows in samples.items()}
+        Few samples of a class, or groups of any number that are right or wrong as a whole, make it too narrow; where
+        all are right, it has no width at all.
+        """
+        samples = self.once.squeeze(0) if self.weights is None else self.weights
+        all_weights = {"accuracy": torch.bincount(self.row_of, samples), **self.groups}
+        evidence = self.evidence[self.present]
+        for name, weights in all_weights.items():
+            counted = weights > 0
+            if bool(counted.any()) and (
+                self.test_groups is not None
+                or int(evidence[counted].min()) < LEAST_RESAMPLED
+                or found[name][0] == found[name][1]
+            ):
+                yield name, weights.double()
 
-    def _groups_of_rare(self) -> dict[str, Tensor]:
-        """The groups of classes of which some have too few samples, or groups of them, to be resampled."""
-        evidence, groups = self.evidence[self.present], self.groups.items()
-        return {name: rows for name, rows in groups if rows.any() and int(evidence[rows].min()) < LEAST_EVIDENCE}
+    def _of_groups(self, values: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Mean value, class and number of samples of each observation: a sample, or what a group has of a class."""
+        if self.test_groups is None:
+            return values, self.row_of, self.once.squeeze(0)
+        pairs, row, sizes = torch.unique(
+            torch.stack([self.row_of, self.test_groups]), dim=1, return_inverse=True, return_counts=True
+        )
+        return torch.bincount(row, values) / sizes, pairs[0], sizes.double()
+
+    def _closed(
+        self,
+        interval: Callable[..., tuple[float, float]],
+        observed: tuple[Tensor, Tensor, Tensor],
+        weights: Tensor,
+    ) -> tuple[float, float]:
+        values, classes, sizes = observed
+        rows = (weights > 0)[classes]
+        return interval(values[rows], classes[rows], sizes=sizes[rows], class_weights=weights[weights > 0])
+
+    def _accuracy(self, summary: _Summary, weights: Tensor) -> Tensor:
+        return self._per_class(summary.correct, self.once).squeeze(0) @ weights / weights.sum()
 
     def _per_class(self, correct: Tensor, counts: Tensor) -> Tensor:
         """Accuracy of each class with samples, (rows, classes with samples)."""
@@ -387,7 +425,7 @@ def _block_summaries(
 def _tables(predictions: Predictions, rows: slice) -> list[Tensor]:
     """Logits (rows, classes) of the ensemble, then of each expert."""
     expert_logits = predictions.calibrated(rows).double()
-    return [product_of_experts(expert_logits), *expert_logits.unbind(dim=1)]
+    return [predictions.product(expert_logits), *expert_logits.unbind(dim=1)]
 
 
 def _adjusted(predictions: Predictions, tables: list[Tensor], target_prior: Any) -> list[Tensor]:

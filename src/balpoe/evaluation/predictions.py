@@ -16,7 +16,7 @@ from balpoe.errors import UserError
 from balpoe.files import read_json, write_file, write_json
 from balpoe.method.ensemble import checked_source, product_of_experts, shift_prior, source_prior
 from balpoe.method.expert_calibration import ExpertCalibration, read_calibration, training_offsets
-from balpoe.method.intervals import evidence_counts
+from balpoe.method.intervals import LEAST_EVIDENCE, evidence_counts
 from balpoe.method.priors import Lambdas, checked_lambdas, checked_prior, class_prior, tempered_prior
 from balpoe.networks.experts import multiply_adds, num_parameters
 
@@ -63,6 +63,9 @@ class Predictions:
             `logits`, and every metric, are calibrated.
         groups: Group of each sample, whole numbers, (samples,): samples of one group, such as the frames of a track,
             are no independent evidence, and intervals resample groups. None where each stands for itself.
+        expert_weights: Weights of the experts in the ensemble, (experts,), which sum to 1; None for equal ones.
+        view_logits: Expert logits of two views of each sample, (samples, 2, experts, classes), from which the weights
+            were learnt; None where there are no such views.
 
     >>> predictions = Predictions(torch.zeros(5, 3, 2), torch.tensor([0, 0, 0, 0, 1]), [90, 10], [1, 0, -1])
     >>> len(predictions), predictions.logits.shape, predictions.source_prior
@@ -80,6 +83,8 @@ class Predictions:
     source_prior: Tensor | None = None
     calibration: ExpertCalibration | None = None
     groups: Tensor | None = None
+    expert_weights: Tensor | None = None
+    view_logits: Tensor | None = None
 
     def __post_init__(self) -> None:
         put = object.__setattr__  # frozen for users, completed here once
@@ -115,6 +120,14 @@ class Predictions:
                 f"groups must be a whole number for each of the {len(self.targets)} samples, but are "
                 f"{self.groups.dtype} of shape {tuple(self.groups.shape)}"
             )
+        if self.expert_weights is not None and self.expert_weights.shape != (self.num_experts,):
+            raise UserError(
+                f"expert_weights must be a number for each of the {self.num_experts} experts, but have the shape "
+                f"{tuple(self.expert_weights.shape)}"
+            )
+        views = (len(self), 2, *self.expert_logits.shape[1:])
+        if self.view_logits is not None and self.view_logits.shape != views:
+            raise UserError(f"view_logits must have shape {views}, but have {tuple(self.view_logits.shape)}")
         if not all(size is None or isinstance(size, int) for size in (self.parameters, self.multiply_adds)):
             raise UserError("parameters and multiply_adds must be whole numbers, or None")
 
@@ -143,7 +156,7 @@ class Predictions:
 
     def _completed_source_prior(self) -> Tensor | None:
         if self.lambdas is not None:
-            return source_prior(self.train_prior, self.lambdas)
+            return source_prior(self.train_prior, self.lambdas, self.expert_weights)
         if self.source_prior is None:
             return None
         checked_source(self.source_prior, self.num_classes)
@@ -170,11 +183,24 @@ class Predictions:
     @property
     def logits(self) -> Tensor:
         """The ensemble's logits, calibrated, (samples, classes)."""
-        return product_of_experts(self.calibrated())
+        return self.product(self.calibrated())
+
+    def product(self, expert_logits: Tensor) -> Tensor:
+        """Return the ensemble's logits, (samples, classes), of expert logits, (samples, experts, classes)."""
+        return product_of_experts(expert_logits, self.expert_weights)
 
     def calibrated(self, rows: slice = slice(None)) -> Tensor:
         """Return the expert logits of some samples as the calibration makes them; as they are without one."""
-        logits = self.expert_logits[rows]
+        return self._calibrated(self.expert_logits[rows])
+
+    def calibrated_views(self) -> tuple[Tensor, Tensor]:
+        """Return the expert logits of the first and of the second views, each (samples, experts, classes)."""
+        if self.view_logits is None:
+            raise UserError("these predictions have no views of their samples; predict with a method that takes some")
+        first, second = (self._calibrated(self.view_logits[:, view]) for view in (0, 1))
+        return first, second
+
+    def _calibrated(self, logits: Tensor) -> Tensor:
         if self.calibration is None:
             return logits
         offsets = training_offsets(self.train_prior, self.lambdas, self.source_prior)
@@ -192,7 +218,17 @@ class Predictions:
     @property
     def caveats(self) -> list[str]:
         """What every table and page says of these predictions, if anything."""
-        return [NO_POSTERIOR] if self.source_prior is None else []
+        return [*([NO_POSTERIOR] if self.source_prior is None else []), *self._about_weights]
+
+    @property
+    def _about_weights(self) -> list[str]:
+        if self.expert_weights is None:
+            return []
+        numbers = ", ".join(f"{weight:.2f}" for weight in self.expert_weights.tolist())
+        return [
+            f"Transductive: the weights of the experts ({numbers}) were learnt from these very test images, without "
+            "their labels; other methods have not seen them."
+        ]
 
     @property
     def evidence(self) -> Tensor:
@@ -204,10 +240,13 @@ class Predictions:
         """What tables and pages say of the test groups, if there are any."""
         if self.groups is None:
             return []
-        return [
-            f"The {len(self):,} test samples come in {len(torch.unique(self.groups)):,} groups: intervals are over "
-            "groups, and a class has as much evidence as it has groups."
-        ]
+        number = len(torch.unique(self.groups))
+        found = f"The {len(self):,} test samples come in {number:,} group{'s' if number > 1 else ''}: "
+        if number < LEAST_EVIDENCE:
+            return [
+                f"{found}too few to say how sure ECE and NLL are; accuracies are hardly known (their intervals say so)."
+            ]
+        return [f"{found}intervals are over groups, and a class has as much evidence as it has groups."]
 
     def adjusted(self, logits: Tensor, target_prior: Any) -> Tensor:
         """Return logits of this ensemble moved to another label prior; as they are if they are no posterior."""
@@ -226,14 +265,14 @@ class Predictions:
         moves = [nothing, *(self.adjusted(nothing, prior) for prior in priors)]
         found = []
         for rows in self.blocks():
-            logits = product_of_experts(self.calibrated(rows))
+            logits = self.product(self.calibrated(rows))
             found.append(torch.stack([(logits + move).argmax(dim=1) for move in moves]))
         return torch.cat(found, dim=1)
 
     def subset(self, indices: Tensor) -> "Predictions":
-        """Return the predictions of some samples."""
-        groups = None if self.groups is None else self.groups[indices]
-        return replace(self, expert_logits=self.expert_logits[indices], targets=self.targets[indices], groups=groups)
+        """Return the predictions of some samples; weights of the experts stay as they are."""
+        parts = {name: getattr(self, name) for name in ("expert_logits", "targets", "groups", "view_logits")}
+        return replace(self, **{name: part[indices] for name, part in parts.items() if part is not None})
 
     def blocks(self) -> Iterator[slice]:
         """Yield slices of rows that are small enough to work on at once."""
@@ -242,18 +281,17 @@ class Predictions:
             yield slice(start, start + rows)
 
     def save(self, folder: str | Path) -> None:
-        """Write expert_logits.npy, targets.npy (groups.npy) and, last, predictions.json, which says what is there.
+        """Write expert_logits.npy, targets.npy (groups.npy, view_logits.npy) and, last, predictions.json about them.
 
         The logits in the file are as the network gave them, without the calibration, whose numbers are in the .json.
         """
         folder = Path(folder)
-        logits = self.expert_logits.float()
-        if logits.numel() * 4 > HALF_PRECISION_ABOVE:
-            logits = logits.half()
-        write_file(folder / "expert_logits.npy", lambda stream: np.save(stream, logits.cpu().numpy()))
-        write_file(folder / "targets.npy", lambda stream: np.save(stream, self.targets.cpu().numpy()))
-        if (groups := self.groups) is not None:
-            write_file(folder / "groups.npy", lambda stream: np.save(stream, groups.cpu().numpy()))
+        _save_array(folder / "expert_logits.npy", _for_file(self.expert_logits))
+        _save_array(folder / "targets.npy", self.targets)
+        if self.groups is not None:
+            _save_array(folder / "groups.npy", self.groups)
+        if self.view_logits is not None:
+            _save_array(folder / "view_logits.npy", _for_file(self.view_logits))
         write_json(
             folder / "predictions.json",
             {
@@ -266,6 +304,8 @@ class Predictions:
                 "multiply_adds": self.multiply_adds,
                 "calibration": self.calibration and asdict(self.calibration),
                 "has_groups": self.groups is not None,
+                "expert_weights": _listed(self.expert_weights),
+                "has_views": self.view_logits is not None,
             },
         )
 
@@ -287,6 +327,8 @@ class Predictions:
                 _tensor(about.get("source_prior")),
                 read_calibration(about.get("calibration")),
                 groups=_load_array(folder / "groups.npy") if about.get("has_groups") else None,
+                expert_weights=_tensor(about.get("expert_weights")),
+                view_logits=_load_array(folder / "view_logits.npy", mapped=True) if about.get("has_views") else None,
             )
         except UserError:
             raise
@@ -468,6 +510,15 @@ def _listed(tensor: Tensor | None) -> Any:
 
 def _tensor(values: Any) -> Tensor | None:
     return None if values is None else torch.tensor(values)
+
+
+def _for_file(logits: Tensor) -> Tensor:
+    """Logits as they are saved: in half precision where they are very many."""
+    return logits.half() if logits.numel() * 4 > HALF_PRECISION_ABOVE else logits.float()
+
+
+def _save_array(path: Path, array: Tensor) -> None:
+    write_file(path, lambda stream: np.save(stream, array.cpu().numpy()))
 
 
 def _device(network: nn.Module) -> torch.device:

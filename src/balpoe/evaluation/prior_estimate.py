@@ -18,7 +18,15 @@ from balpoe.method.intervals import stratified_resample
 from balpoe.method.label_shift import PriorEstimate, estimate_prior, on_curve
 from balpoe.method.priors import tempered_prior
 
-__all__ = ["TargetEstimate", "estimate_target", "posterior_source"]
+__all__ = [
+    "CHANGE_LEVEL",
+    "MOST_UNSEEN",
+    "TargetEstimate",
+    "estimate_target",
+    "fit_p_value",
+    "looks",
+    "posterior_source",
+]
 
 CHANGE_LEVEL = 0.01
 MOST_UNSEEN = 0.03
@@ -55,8 +63,9 @@ class TargetEstimate:
         """Return the ensemble, calibrated and moved to the estimate where that is significant, as one expert."""
         logits, prior = self.shift.adjust(predictions.logits), self.shift.prior
         return replace(
-            predictions, expert_logits=logits[:, None], lambdas=torch.ones(1), train_prior=prior, calibration=None
-        )
+            predictions, expert_logits=logits[:, None], lambdas=torch.ones(1), train_prior=prior, calibration=None,
+            expert_weights=None, view_logits=None,
+        )  # fmt: skip
 
 
 def estimate_target(predictions: Predictions, validation: Predictions, *, seed: int = 0) -> TargetEstimate:
@@ -73,6 +82,7 @@ def estimate_target(predictions: Predictions, validation: Predictions, *, seed: 
         ...
     balpoe.errors.UserError: validation are the predictions themselves; predict other labelled samples for it
     """
+    validation = replace(validation, expert_weights=predictions.expert_weights)  # the same ensemble
     _check_validation(predictions, validation)
     logits, source = predictions.logits, posterior_source(predictions)
     family = "tempered" if on_curve(predictions.train_prior, source) else "free"
@@ -84,11 +94,11 @@ def estimate_target(predictions: Predictions, validation: Predictions, *, seed: 
     unseen = float(found.estimate[counts == 0].sum())
     if unseen > MOST_UNSEEN:
         return TargetEstimate(found, None, unseen)
-    ours, theirs = _looks(logits), _looks(validation.logits)
+    ours, theirs = looks(logits), looks(validation.logits)
     generator = torch.Generator().manual_seed(seed)
     best = 0.0
     for prior in _candidates(found, logits, predictions.train_prior.double()):
-        best = max(best, _fit_p_value(ours, theirs, validation.targets, prior, generator))
+        best = max(best, fit_p_value(ours, theirs, validation.targets, prior, generator))
         if best >= CHANGE_LEVEL:
             break
     return TargetEstimate(found, best, unseen)
@@ -128,15 +138,22 @@ def _check_validation(predictions: Predictions, validation: Predictions) -> None
         raise UserError("validation are the predictions themselves; predict other labelled samples for it")
 
 
-def _looks(logits: Tensor) -> Tensor:
-    """What other images would change: confidence, spread of the logits, and answer of each sample, (3, samples)."""
+def looks(logits: Tensor) -> Tensor:
+    """Return what other images would change: confidence, spread of the logits, and answer, (3, samples)."""
     logits = logits.double()
     confidence, answer = logits.softmax(dim=1).max(dim=1)
     return torch.stack([confidence, logits.std(dim=1), answer.double()])
 
 
-def _fit_p_value(ours: Tensor, theirs: Tensor, targets: Tensor, prior: Tensor, generator: torch.Generator) -> float:
-    """How often two such random samples lie further apart, if the labels alone shifted, to `prior`.
+def fit_p_value(
+    ours: Tensor,
+    theirs: Tensor,
+    targets: Tensor,
+    prior: Tensor,
+    generator: torch.Generator,
+    our_weights: Tensor | None = None,
+) -> float:
+    """Return how often two such random samples lie further apart, if the labels alone shifted, to `prior`.
 
     Args:
         ours: Looks of the samples in question, (looks, samples).
@@ -144,14 +161,16 @@ def _fit_p_value(ours: Tensor, theirs: Tensor, targets: Tensor, prior: Tensor, g
         targets: Labels of the validation samples.
         prior: Prior of the samples in question, (classes,).
         generator: Source of the resamples.
+        our_weights: Weight of each sample in question, in sum what they are worth; by default 1.
     """
+    plain = torch.ones(ours.shape[1], dtype=torch.float64) if our_weights is None else our_weights
+    samples = max(1, round(float(plain.sum())))
     counts = torch.bincount(targets, minlength=len(prior))
     weights = (prior / counts.clamp(min=1))[targets]
     weights = weights / weights.sum()
-    plain = torch.full((ours.shape[1],), 1 / ours.shape[1], dtype=torch.float64)
     both = _Steps(torch.cat([ours, theirs], dim=1))
-    distance = both.distance(torch.cat([plain, -weights]))
-    null = _Steps(theirs).distance(_null_differences(weights, targets, ours.shape[1], generator))
+    distance = both.distance(torch.cat([plain / plain.sum(), -weights]))
+    null = _Steps(theirs).distance(_null_differences(weights, targets, samples, generator))
     return (1 + int((null >= distance).sum())) / (1 + NULL_DRAWS)
 
 

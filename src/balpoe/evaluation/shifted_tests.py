@@ -1,7 +1,7 @@
 """The field's shifted test sets: the same predictions under eleven label distributions."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import torch
@@ -10,6 +10,7 @@ from torch import Tensor
 from balpoe.data.long_tail import long_tailed_indices, shifted_test_counts
 from balpoe.evaluation.catalogue import METRICS
 from balpoe.evaluation.evaluate import evaluate
+from balpoe.evaluation.learnt_weights import with_learnt_weights
 from balpoe.evaluation.predictions import Predictions
 from balpoe.evaluation.prior_estimate import posterior_source
 from balpoe.method.label_shift import estimate_prior
@@ -18,6 +19,9 @@ from balpoe.method.priors import class_counts, class_prior
 __all__ = ["EstimatedScores", "ShiftedScores", "estimated_test_sets", "full_evaluation", "shifted_test_sets"]
 
 SHIFT_RATIOS = (50, 25, 10, 5, 2)
+
+ShiftedSet = tuple[str, float, Tensor]
+"""Name, ratio and samples of a test set."""
 
 
 @dataclass(frozen=True)
@@ -30,6 +34,12 @@ class ShiftedScores:
     as_trained: float
     adjusted: float | None
     """None for logits that are no posterior, which cannot be moved."""
+    expert_weights: tuple[float, ...] | None = None
+    """Weights of the experts, where they were learnt from the images of this set; None for equal ones."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return what is known, for JSON."""
+        return {name: value for name, value in asdict(self).items() if name != "expert_weights" or value is not None}
 
 
 @dataclass(frozen=True)
@@ -47,12 +57,19 @@ class EstimatedScores:
 def full_evaluation(predictions: Predictions, shot_groups: tuple[int, int]) -> dict[str, Any]:
     """Return what a run saves as its evaluation: all metrics, the shifted test sets, and what calibration changed."""
     evaluation = evaluate(predictions, shot_groups=shot_groups).to_dict()
-    evaluation["shifted"] = [asdict(scores) for scores in shifted_test_sets(predictions)]
+    evaluation["shifted"] = [scores.to_dict() for scores in shifted_test_sets(predictions)]
     if predictions.calibration is not None:
-        before = evaluate(predictions.uncalibrated(), shot_groups=shot_groups, num_resamples=0).to_dict()
-        scores = {name: before[name] for name in METRICS if name in before}
-        evaluation["calibration"] = {**asdict(predictions.calibration), "before": scores}
+        before = _scores(predictions.uncalibrated(), shot_groups)
+        evaluation["calibration"] = {**asdict(predictions.calibration), "before": before}
+    if predictions.expert_weights is not None:
+        before = _scores(replace(predictions, expert_weights=None), shot_groups)
+        evaluation["test_time"] = {"expert_weights": predictions.expert_weights.tolist(), "with_equal_weights": before}
     return evaluation
+
+
+def _scores(predictions: Predictions, shot_groups: tuple[int, int]) -> dict[str, Any]:
+    scores = evaluate(predictions, shot_groups=shot_groups, num_resamples=0).to_dict()
+    return {name: scores[name] for name in METRICS if name in scores}
 
 
 def shifted_test_sets(
@@ -62,18 +79,33 @@ def shifted_test_sets(
 
     Forward sets keep most samples of the classes that are frequent in training, backward sets of the
     rare ones; the samples are those that the reference's rule keeps. Ratios for which a class would
-    keep no sample are left out.
+    keep no sample are left out. Weights of the experts that were learnt from test images are learnt from
+    those of each set alone.
     """
     sets = list(_test_sets(predictions, ratios, seed))
     counts = (class_counts(predictions.targets[rows], predictions.num_classes) for _, _, rows in sets)
     priors = [count / count.sum() for count in counts]
-    answers = predictions.answers(priors)
     results = []
-    for (name, ratio, rows), answer in zip(sets, answers[1:], strict=True):
-        right = [float((each[rows] == predictions.targets[rows]).double().mean()) for each in (answers[0], answer)]
+    for (name, ratio, rows), (answers, weights) in zip(sets, _answers(predictions, sets, priors), strict=True):
+        right = [float((each == predictions.targets[rows]).double().mean()) for each in answers]
         adjusted = None if predictions.source_prior is None else right[1]
-        results.append(ShiftedScores(name, ratio, len(rows), right[0], adjusted))
+        results.append(ShiftedScores(name, ratio, len(rows), right[0], adjusted, weights))
     return results
+
+
+def _answers(
+    predictions: Predictions, sets: Sequence[ShiftedSet], priors: Sequence[Tensor]
+) -> Iterator[tuple[Tensor, tuple[float, ...] | None]]:
+    """The answers to each set's samples, (2, samples), as trained and adjusted to its prior; its experts' weights."""
+    if predictions.view_logits is not None and predictions.expert_weights is not None:
+        for (_, ratio, rows), prior in zip(sets, priors, strict=True):
+            of_set = predictions if ratio == 1 else with_learnt_weights(predictions.subset(rows))
+            assert of_set.expert_weights is not None
+            yield of_set.answers([prior]), tuple(of_set.expert_weights.tolist())
+        return
+    as_trained, *adjusted = predictions.answers(priors)
+    for (_, _, rows), answers in zip(sets, adjusted, strict=True):
+        yield torch.stack([as_trained, answers])[:, rows], None
 
 
 def estimated_test_sets(
@@ -99,8 +131,8 @@ def estimated_test_sets(
     return results
 
 
-def _test_sets(predictions: Predictions, ratios: Sequence[float], seed: int) -> Iterator[tuple[str, float, Tensor]]:
-    """Name, ratio and samples of each test set."""
+def _test_sets(predictions: Predictions, ratios: Sequence[float], seed: int) -> Iterator[ShiftedSet]:
+    """Return the test sets."""
     counts = class_counts(predictions.targets, predictions.num_classes)
     fewest = int(counts.min())
     # iNaturalist has three test images a class: there the paper takes ratio 3, which no larger test set has.

@@ -18,7 +18,7 @@ from balpoe.data.cifar import CIFAR_PREPROCESSING
 from balpoe.data.dataset import Dataset, Preprocessing
 from balpoe.data.loading.decode import ResizedCrop
 from balpoe.data.loading.image_files import PictureFiles, Samples
-from balpoe.data.registry import DATASETS, DatasetEntry, load_data, load_files, validation_data
+from balpoe.data.registry import DATASETS, DatasetEntry, load_data_and_rest, load_files
 from balpoe.data.user.groups import group_numbers
 from balpoe.data.user.load import UserData, load_user_data
 from balpoe.data.user.split import split_rows
@@ -139,7 +139,7 @@ def check_fits(recipe: Recipe, images: bool) -> None:
     method = load_method(recipe.method)
     mixing = method.mixing(**checked_settings(recipe.method, recipe.method_settings))
     needs = {
-        "compares two views of an image": bool(method.second_view),
+        "compares two views of an image": bool(method.second_view) or method.test_views is not None,
         "pastes parts of images": mixing is not None and mixing.cuts,
     }
     for what, needed in needs.items():
@@ -194,8 +194,8 @@ def data_parts(recipe: Recipe, progress: bool = False) -> DataParts:
     """Return a recipe's training and test data, and what it calibrates by."""
     entry = DATASETS.get(recipe.dataset)
     if entry and entry.in_memory:
-        outside = _outside_of_training(recipe) if recipe.calibrate else None
-        return DataParts(*benchmark_data(recipe), outside)
+        train, test, outside = _benchmark_parts(recipe)
+        return DataParts(train, test, outside if recipe.calibrate else None)
     if recipe.validation:
         names = ", ".join(name for name, entry in DATASETS.items() if entry.in_memory)
         raise UserError(f"--validation is for {names}; give other data a test part of their own")
@@ -204,14 +204,6 @@ def data_parts(recipe: Recipe, progress: bool = False) -> DataParts:
     if recipe.calibrate:
         raise UserError(f"--calibrate does not know labelled images outside of {recipe.dataset}; leave it out")
     return DataParts(*load_files(recipe.dataset, recipe.data_root or None, _image_preprocessing(recipe, entry)))
-
-
-def _outside_of_training(recipe: Recipe) -> Dataset:
-    """Images of a benchmark's pool that its long-tailed subset leaves out: further labelled data."""
-    settings = {name: getattr(recipe, name) for name in ("imbalance_ratio", "profile")}
-    classes = len(benchmark_data(recipe)[0].class_names)
-    with READING:
-        return validation_data(recipe.dataset, recipe.data_root or None, **settings, per_class=OUTSIDE // classes)
 
 
 def _own_parts(recipe: Recipe, found: UserData) -> DataParts:
@@ -233,6 +225,11 @@ def _copies(train: Samples) -> Tensor | None:
 
 def benchmark_data(recipe: Recipe) -> tuple[Dataset, Dataset]:
     """Return a recipe's data set in memory: read once for trainings that share it, not to be changed."""
+    return _benchmark_parts(recipe)[:2]
+
+
+def _benchmark_parts(recipe: Recipe) -> tuple[Dataset, Dataset, Dataset]:
+    """The same, and images of the pool that its long-tailed subset leaves out: further labelled data."""
     settings = ("imbalance_ratio", "profile", "download", "validation")
     place = os.getcwd(), os.environ.get("BALPOE_DATA")  # what it depends on where the same root is
     with READING:
@@ -242,8 +239,8 @@ def benchmark_data(recipe: Recipe) -> tuple[Dataset, Dataset]:
 
 
 @functools.lru_cache(maxsize=1)
-def _last_read(place: object, name: str, root: str | None, **settings: Any) -> tuple[Dataset, Dataset]:
-    return load_data(name, root, **settings)
+def _last_read(place: object, name: str, root: str | None, **settings: Any) -> tuple[Dataset, Dataset, Dataset]:
+    return load_data_and_rest(name, root, **settings, rest=OUTSIDE)
 
 
 def own_data(recipe: Recipe, progress: bool = False, look_for_series: bool = False) -> UserData:

@@ -48,8 +48,7 @@ ALPHAS = 0.0, 0.1, 0.2, 0.4
 RATES = 1.0, 3.0, 10.0, 30.0  # times the recipe's learning rate
 NETWORKS = ((1_000, 5), (5_000, 2))  # up to so many samples, so many networks side by side; beyond, one
 FOLDS = 5
-WORTH_DOUBLING = 0.01  # part of the held-out NLL that twice the epochs must save
-STILL_RISING = 0.05  # part of it that the second half of the epochs saved, from which on more are advised
+WORTH_DOUBLING = 0.03  # part of the held-out NLL that twice the epochs must save, or must have saved to be advised
 MOST_DOUBLINGS = 4
 
 Fit = Callable[[nn.Module, Any, Samples, Samples | None, FitSettings], Generator[Any, None, Tensor | None]]
@@ -201,7 +200,7 @@ def _long_enough(search: _Search, choice: Choice, may_grow: bool) -> Generator[A
         longest = yield from search.climb(choice, ({"epochs": number} for number in numbers), WORTH_DOUBLING)
         return replace(longest, rising=longest.epochs == numbers[-1])
     half = yield from search.trial(choice.mixup_alpha, choice.lr, max(1, choice.epochs // 2))
-    return replace(choice, rising=_gains(half.held_out, choice.held_out, STILL_RISING))
+    return replace(choice, rising=_gains(half.held_out, choice.held_out, WORTH_DOUBLING))
 
 
 def _gains(before: Predictions, after: Predictions, share: float) -> bool:

@@ -261,14 +261,22 @@ def evaluate_model(file: str | Path, folder: Path, data_root: str = "") -> Run:
 
 def _measure(model: Any, test: Any, folder: Path, logits: Any = None) -> None:
     """Write what is known when training has ended: the model, its predictions, and last their evaluation."""
+    from balpoe.baselines.catalogue import load_method
+    from balpoe.evaluation.learnt_weights import two_views, with_learnt_weights
     from balpoe.evaluation.shifted_tests import full_evaluation
     from balpoe.experiments.model_file import save_model
     from balpoe.training.cuda_graphs import outside_no_capture
 
     save_model(folder / "model.safetensors", model)
-    predictions = model.predictions(test, logits)
-    few, many = model.recipe.shot_groups
+    predictions, recipe = model.predictions(test, logits), model.recipe
+    views = load_method(recipe.method).test_views
+    if views is not None:
+        made = two_views(model.network, test, views(test.preprocessing.size), seed=recipe.seed, workers=recipe.workers)
+        predictions = replace(predictions, view_logits=made)
+    few, many = recipe.shot_groups
     with outside_no_capture():  # seconds on the CPU alone
+        if views is not None:
+            predictions = with_learnt_weights(predictions)
         predictions.save(folder / "predictions")
         write_json(folder / "evaluation.json", full_evaluation(predictions, (few, many)))
 
@@ -280,7 +288,7 @@ def environment() -> dict[str, Any]:
     names = ("torch", "torchvision", "lightning_fabric", "numpy", "sklearn", "triton")
     return {
         "balpoe": balpoe.__version__,
-        "source": source_digest(Path(balpoe.__file__).parent),
+        "source": _own_digest(),
         "python": platform.python_version(),
         "system": f"{platform.system()} {platform.machine()}",
         "processors": os.cpu_count(),
@@ -297,6 +305,12 @@ def source_digest(folder: Path) -> str:
         content = path.read_bytes()
         digest.update(f"{path.relative_to(folder).as_posix()} {len(content)}\n".encode() + content)
     return digest.hexdigest()[:12]
+
+
+@functools.cache
+def _own_digest() -> str:
+    """That of our code, read once: what is changed later does not run in this process."""
+    return source_digest(Path(balpoe.__file__).parent)
 
 
 def _version(name: str) -> str | None:

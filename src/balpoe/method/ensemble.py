@@ -8,24 +8,39 @@ from torch import Tensor
 from balpoe.errors import UserError
 from balpoe.method.priors import Lambdas, checked_lambdas, checked_prior, logit_offsets, tempered_prior
 
-__all__ = ["at_least_float32", "at_temperature", "checked_source", "product_of_experts", "shift_prior", "source_prior"]
+__all__ = [
+    "at_least_float32",
+    "at_temperature",
+    "checked_source",
+    "mean_lambda",
+    "product_of_experts",
+    "shift_prior",
+    "source_prior",
+]
 
 
-def product_of_experts(expert_logits: Tensor) -> Tensor:
+def product_of_experts(expert_logits: Tensor, weights: Tensor | None = None) -> Tensor:
     """Return the ensemble's logits, the mean over the experts: (batch, experts, classes) to (batch, classes).
 
     The average in log space is the paper's definition of the ensemble; by its Theorem 1 the result
     describes the joint distribution P(x | y) P^mean(lambda)(y).
 
+    Args:
+        expert_logits: Expert logits, (batch, experts, classes).
+        weights: Weights of the experts, (experts,), which sum to 1; None: equal ones, as in the paper.
+
     >>> product_of_experts(torch.tensor([[[1.0, 0.0], [3.0, 2.0]]]))
     tensor([[2., 1.]])
+    >>> product_of_experts(torch.tensor([[[1.0, 0.0], [3.0, 2.0]]]), torch.tensor([0.25, 0.75]))
+    tensor([[2.5000, 1.5000]])
     """
     if expert_logits.ndim != 3:
         raise UserError(
             f"expert_logits must have shape (batch, experts, classes), but have {tuple(expert_logits.shape)}; "
             "logits[:, None] makes one expert of (batch, classes)"
         )
-    return at_least_float32(expert_logits).mean(dim=1)
+    logits = at_least_float32(expert_logits)
+    return logits.mean(dim=1) if weights is None else torch.einsum("e,bec->bc", weights.to(logits), logits)
 
 
 def at_temperature(expert_logits: Tensor, temperature: float, train_prior: Any, lambdas: Lambdas) -> Tensor:
@@ -51,16 +66,31 @@ def at_temperature(expert_logits: Tensor, temperature: float, train_prior: Any, 
     return (logits / temperature).add_((1 / temperature - 1) * logit_offsets(train_prior, lambdas).to(logits))
 
 
-def source_prior(train_prior: Any, lambdas: Lambdas) -> Tensor:
+def source_prior(train_prior: Any, lambdas: Lambdas, weights: Tensor | None = None) -> Tensor:
     """Return the prior under which the ensemble's logits are posteriors: P^mean(lambda), shape (classes,).
 
     Uniform for lambdas that average to zero, the training prior for cross-entropy (Theorem 1).
 
+    Args:
+        train_prior: Prior that the loss was given, or class counts.
+        lambdas: Lambdas of the loss, (experts,) or (experts, classes).
+        weights: Weights of the experts, as for `product_of_experts`.
+
     >>> source_prior([0.9, 0.1], (1, 0, -1))
     tensor([0.5000, 0.5000])
     """
-    mean = torch.atleast_1d(checked_lambdas(lambdas)).mean(dim=0, keepdim=True)
-    return tempered_prior(train_prior, mean)[0]
+    return tempered_prior(train_prior, mean_lambda(lambdas, weights)[None])[0]
+
+
+def mean_lambda(lambdas: Lambdas, weights: Tensor | None = None) -> Tensor:
+    """Return the lambda of the ensemble, a number or one for each class: the weighted mean over the experts.
+
+    >>> float(mean_lambda((1, 0, -1))), float(mean_lambda((1, 0, -1), torch.tensor([0.5, 0.5, 0.0])))
+    (0.0, 0.5)
+    """
+    checked = torch.atleast_1d(checked_lambdas(lambdas))
+    mean: Tensor = checked.mean(dim=0) if weights is None else weights.to(checked) @ checked
+    return mean
 
 
 def shift_prior(logits: Tensor, target_prior: Any, source_prior: Any = None) -> Tensor:

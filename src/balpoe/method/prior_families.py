@@ -35,8 +35,11 @@ class PriorFamily(Protocol):
     freedom: int
     """The number of free parameters."""
 
-    def fit(self, ratios: Tensor, weights: Tensor) -> PriorFit:
-        """Return the most likely member, from ratios (samples, classes) and weights (samples,)."""
+    def fit(self, ratios: Tensor, weights: Tensor, start: Tensor | None = None) -> PriorFit:
+        """Return the most likely member, from ratios (samples, classes) and weights (samples,).
+
+        A prior to start from, positive, saves time where it is close.
+        """
         ...
 
     def refit(self, fit: PriorFit, ratios: Tensor, weights: Tensor, redrawn: Tensor) -> Tensor:
@@ -101,13 +104,13 @@ class _Free:
     def __init__(self, source: Tensor) -> None:
         self.source, self.freedom = source, len(source) - 1
 
-    def fit(self, ratios: Tensor, weights: Tensor) -> PriorFit:
+    def fit(self, ratios: Tensor, weights: Tensor, start: Tensor | None = None) -> PriorFit:
         """A step of EM and one of Newton in turn: the first is never far off, the second ends the search.
 
         EM alone would need thousands of steps for classes that overlap.
         """
         weights = weights / weights.sum()
-        prior = self.source
+        prior = self.source if start is None else start
         for _ in range(100):
             prior = prior * slopes(ratios, weights, prior)
             slope = slopes(ratios, weights, prior)
@@ -134,7 +137,7 @@ class _Tempered:
     def __init__(self, train: Tensor) -> None:
         self.train = train
 
-    def fit(self, ratios: Tensor, weights: Tensor) -> PriorFit:
+    def fit(self, ratios: Tensor, weights: Tensor, start: Tensor | None = None) -> PriorFit:
         """The best lambda of a grid, for there may be several peaks, then a search between its neighbours."""
         from scipy.optimize import minimize_scalar
 

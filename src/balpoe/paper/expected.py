@@ -143,41 +143,88 @@ STANDARD_100 = (
 )  # fmt: skip
 
 
-def _methods_100() -> PaperTable:
-    """The methods that the paper compares with, in the recipe of `cifar100-lt`: mixup as each prescribes, or both.
+RIVALS = {  # methods that the paper compares with, and MDCS; with mixup as well where their papers prescribe none
+    "cb-focal": ("CB-Focal", True),
+    "ldam-drw": ("LDAM-DRW", True),
+    "lade": ("LADE", True),
+    "remix": ("Remix", False),
+    "unimix": ("UniMix + Bayias", False),
+    "cmo": ("CMO + balanced softmax", False),
+    "mislas": ("MiSLAS", False),
+    "ride": ("RIDE", True),
+    "tlc": ("TLC", True),
+    "mdcs": ("MDCS", False),
+}
 
-    With the paper's numbers of them, which it quotes from papers with other recipes.
+
+def _rivals(
+    name: str, base: str, quoted: Mapping[str, dict[str, Number]], *, ratio: float = 100.0, both: bool = True
+) -> Iterator[PaperResult]:
+    """The methods that the paper compares with, in the recipe of a preset.
+
+    Args:
+        name: Folder of the records.
+        base: Preset that gives the recipe.
+        quoted: What the paper quotes of them, from papers with other recipes.
+        ratio: Imbalance ratio of the training set.
+        both: Whether those whose papers prescribe no mixup are trained with the preset's, too.
     """
-    rows: dict[str, tuple[str, dict[str, Any], dict[str, Number]]] = {
-        "cb-focal": ("CB-Focal", {}, _scores((39.6, None))),
-        "cb-focal-mixup": ("CB-Focal with mixup", {"mixup_alpha": 0.4}, {}),
-        "ldam-drw": ("LDAM-DRW", {}, _scores((42.0, None))),
-        "ldam-drw-mixup": ("LDAM-DRW with mixup", {"mixup_alpha": 0.4}, {}),
-        "lade": ("LADE", {}, _scores((45.4, None), many=(58.7, None), medium=(45.8, None), few=(29.8, None))),
-        "lade-mixup": ("LADE with mixup", {"mixup_alpha": 0.4}, {}),
-        "remix": ("Remix", {}, _scores((41.9, None), ece=(33.6, None), mce=(51.0, None))),
-        "unimix": ("UniMix + Bayias", {}, _scores((45.5, None), ece=(23.0, None), mce=(37.4, None))),
-        "cmo": ("CMO + balanced softmax", {}, _scores((46.6, None))),
-        "mislas": (
-            "MiSLAS", {},
-            _scores((47.0, None), many=(60.4, None), medium=(49.6, None), few=(26.6, None), ece=(4.8, None)),
-        ),
-        "ride": ("RIDE", {}, _scores((48.0, None), many=(68.1, None), medium=(49.2, None), few=(23.9, None))),
-        "ride-mixup": ("RIDE with mixup", {"mixup_alpha": 0.4}, {}),
-        "tlc": (
-            "TLC", {},
-            _scores((49.0, None), many=(70.9, None), medium=(47.9, None), few=(28.1, None), ece=(22.8, None)),
-        ),
-        "tlc-mixup": ("TLC with mixup", {"mixup_alpha": 0.4}, {}),
-        "mdcs": ("MDCS", {}, {}),
-    }  # fmt: skip
-    return tuple(
-        PaperResult(
-            f"cifar100-lt/{name}", title, "cifar100-lt", {"method": name.removesuffix("-mixup"), **changes},
-            quoted=quoted,
-        )
-        for name, (title, changes, quoted) in rows.items()
-    )  # fmt: skip
+    data = {} if ratio == 100 else {"imbalance_ratio": ratio}
+    for method, (title, without) in RIVALS.items():
+        changes = {**data, "method": method}
+        yield PaperResult(f"{name}/{method}", title, base, changes, quoted=quoted.get(method, {}))
+        if without and both:
+            mixed = {**changes, "mixup_alpha": preset(base).mixup_alpha}
+            yield PaperResult(f"{name}/{method}-mixup", f"{title} with mixup", base, mixed)
+
+
+def _sade(name: str, base: str, quoted: dict[str, Number]) -> PaperTable:
+    """SADE with its test-time part: published without mixup, and with the preset's."""
+    title, method = "SADE, test-time weights (transductive)", {"method": "sade-test-time"}
+    without = PaperResult(
+        f"{name}/sade-test-time", f"{title}, without mixup", base, {**method, "mixup_alpha": 0.0}, quoted=quoted
+    )
+    return without, PaperResult(f"{name}/sade-test-time-mixup", f"{title}, with mixup", base, method)
+
+
+METHODS_100 = (*_rivals("cifar100-lt", "cifar100-lt", {
+    "cb-focal": _scores((39.6, None)),
+    "ldam-drw": _scores((42.0, None)),
+    "lade": _scores((45.4, None), many=(58.7, None), medium=(45.8, None), few=(29.8, None)),
+    "remix": _scores((41.9, None), ece=(33.6, None), mce=(51.0, None)),
+    "unimix": _scores((45.5, None), ece=(23.0, None), mce=(37.4, None)),
+    "cmo": _scores((46.6, None)),
+    "mislas": _scores((47.0, None), many=(60.4, None), medium=(49.6, None), few=(26.6, None), ece=(4.8, None)),
+    "ride": _scores((48.0, None), many=(68.1, None), medium=(49.2, None), few=(23.9, None)),
+    "tlc": _scores((49.0, None), many=(70.9, None), medium=(47.9, None), few=(28.1, None), ece=(22.8, None)),
+}), *_sade("cifar100-lt", "cifar100-lt",
+           _scores((49.8, None), many=(65.4, None), medium=(49.3, None), few=(29.3, None))), PaperResult(
+    # With 0.9999 and at most 500 images a class the weights are nearly those of inverse frequencies.
+    "cifar100-lt/cb-focal-beta-0.99", "CB-Focal, beta 0.99", "cifar100-lt",
+    {"method": "cb-focal", "method_settings": {"beta": 0.99}},
+))  # fmt: skip
+
+METHODS_10 = (
+    PaperResult(
+        "cifar10-lt-100/logit-adjusted", "one logit-adjusted expert with mixup", "cifar10-lt", {"lambdas": (0,)},
+    ),
+    PaperResult("cifar10-lt-100/uniform", "uniform ensemble", "cifar10-lt", {"lambdas": (0, 0, 0)}),
+    *_sade("cifar10-lt-100", "cifar10-lt", _scores((83.8, None))),
+    *_rivals("cifar10-lt-100", "cifar10-lt", {
+        "ldam-drw": _scores((77.1, None)),
+        "remix": _scores((75.4, None), ece=(15.4, None), mce=(28.0, None)),
+        "unimix": _scores((82.7, None), ece=(10.2, None), mce=(25.5, None)),
+        "mislas": _scores((82.1, None), ece=(3.7, None)),
+        "ride": _scores((81.6, None)),
+        "tlc": _scores((80.3, None), ece=(13.1, None)),
+    }),
+)  # fmt: skip
+
+
+def _rivals_at(ratio: int, **accuracies: float) -> PaperTable:
+    """The same methods on another ratio of CIFAR-100-LT, each as its paper prescribes."""
+    quoted = {method.replace("_", "-"): _scores((accuracy, None)) for method, accuracy in accuracies.items()}
+    return tuple(_rivals(f"cifar100-lt-{ratio}", "cifar100-lt", quoted, ratio=ratio, both=False))
 
 
 def _methods_long() -> PaperTable:
@@ -390,7 +437,7 @@ def _ablations() -> Iterator[tuple[str, PaperTable]]:
 # fmt: off
 PAPER_TABLES: dict[str, PaperTable] = {
     "cifar100-lt": STANDARD_100,
-    "methods": _methods_100(),
+    "methods": METHODS_100,
     "crop-flip": _without_rotation(),
     "methods-long": _methods_long(),
     "rounding": ROUNDING,
@@ -417,6 +464,13 @@ PAPER_TABLES: dict[str, PaperTable] = {
     "cifar10-lt-50": _cifar10(50, _scores((77.3, 0.4)), _scores((86.2, 0.2)), _scores((88.5, 0.2))),
     "cifar10-lt-10": _cifar10(10, _scores((87.2, 0.3)), _scores((90.2, 0.2)), _scores((91.9, 0.1))),
     "cifar10-lt-alpha": _alphas_of_cifar10(),
+    "methods-cifar10": METHODS_10,
+    "methods-50": _rivals_at(
+        50, cb_focal=45.3, ldam_drw=48.0, lade=50.5, mislas=52.3, ride=51.7, unimix=51.1, cmo=51.4,
+    ),
+    "methods-10": _rivals_at(
+        10, cb_focal=58.0, ldam_drw=58.7, lade=61.7, mislas=63.2, ride=61.8, unimix=61.3, cmo=62.3,
+    ),
     **dict(_ablations()),
 }
 # fmt: on
@@ -443,13 +497,22 @@ OVERVIEW: dict[str, dict[str, PaperResult | None]] = {
 }
 """As the paper's Table 1 has it: methods, data sets, and the result of both, where there is one."""
 
-ALL_METHODS = (
-    *(result for result in STANDARD_100 if not result.as_released and "width" not in result.changes),
-    *PAPER_TABLES["methods"],
-)
-"""Every method on CIFAR-100-LT of ratio 100, in one recipe: a table of its own, sorted."""
+ALL_METHODS: dict[str, PaperTable] = {
+    "methods": (
+        *(result for result in STANDARD_100 if not result.as_released and "width" not in result.changes),
+        *METHODS_100,
+    ),
+    "methods-long": (*LONG_100, *PAPER_TABLES["methods-long"]),
+    "methods-cifar10": (*CALIBRATION_10, *METHODS_10),
+    "methods-50": (*PAPER_TABLES["cifar100-lt-50"][:3], *PAPER_TABLES["methods-50"]),
+    "methods-10": (*PAPER_TABLES["cifar100-lt-10"][:3], *PAPER_TABLES["methods-10"]),
+}
+"""Tables that are shown sorted, with every method in one recipe: CIFAR-100-LT of ratio 100, the same with the long
+schedule, CIFAR-10-LT of ratio 100, and CIFAR-100-LT of the other ratios."""
 
 ALSO_SHIFTED = {
+    "ratio 100, SADE, test-time weights (transductive), without mixup": PAPER_RESULTS["cifar100-lt/sade-test-time"],
+    "ratio 100, SADE, test-time weights (transductive), with mixup": PAPER_RESULTS["cifar100-lt/sade-test-time-mixup"],
     "ratio 100, stronger augmentation": PAPER_RESULTS["cifar100-lt-strong/balpoe"],
     "ratio 100, long schedule": PAPER_RESULTS["cifar100-lt-long/balpoe"],
     "ratio 100, cifar100-lt-best": PAPER_RESULTS["cifar100-lt-best/balpoe"],
@@ -458,7 +521,7 @@ ALSO_SHIFTED = {
     "ratio 10, stronger augmentation": PAPER_RESULTS["cifar100-lt-10/balpoe-strong"],
     "ratio 10, long schedule": PAPER_RESULTS["cifar100-lt-10/balpoe-long"],
 }
-"""Results whose accuracies under the eleven test distributions the paper does not print; they share a table."""
+"""Further results under the eleven test distributions, in one table: the paper prints none of BalPoE's among them."""
 
 TABLES_AND_FIGURES: dict[str, tuple[str, ...]] = {
     "table1": (

@@ -102,7 +102,7 @@ def methods_table(methods: PaperTable, results: Path) -> str:
         under_shift = ["-" if None in each else mean_and_deviation(each, per_cent=True) for each in shifted]
         seeds, size = _seeds(result, len(records)), f"{records[0]['evaluation']['parameters']:,}"
         measured = [mean_and_deviation(_values(records, name), METRICS[name].per_cent) for name in scores]
-        row = [result.title, seeds, *measured, *under_shift, _printed(printed), size]
+        row = [f"{result.title} (`{result.command()}`)", seeds, *measured, *under_shift, _printed(printed), size]
         ranked.append((fmean(_values(records, "accuracy")), row))
         if result.changes.get("lambdas") == (1,):  # the same runs, with logit adjustment after training
             after = [_adjusted_to_uniform(record) for record in records]

@@ -29,8 +29,8 @@ def reliability_section(subject: Subject) -> Section:
     direction = "more confident than it is right" if gap > 0 else "less confident than it is right"
     text = (
         "When it says 80 %, is it right in 80 % of the cases? On average confidence and accuracy differ by "
-        f"{seeds_score(subject, 'ece')} points (ECE), at worst by {seeds_score(subject, 'mce')} (MCE, in one of 15 "
-        "bins)" + (f"; on the whole it is {direction}." if abs(gap) >= max(0.005, noise) else ".")
+        f"{seeds_score(subject, 'ece')} points (ECE), at worst by {seeds_score(subject, 'mce')} (MCE, "
+        f"{_worst(subject)})" + (f"; on the whole it is {direction}." if abs(gap) >= max(0.005, noise) else ".")
     )
 
     def draw(figure: Any) -> None:
@@ -55,6 +55,14 @@ def reliability_section(subject: Subject) -> Section:
     below = f"Drawn{seed_name(subject)}: bars are accuracy, in orange what lies between it and the confidence."
     texts = [text, *_before(subject), below]
     return Section("Can its confidence be trusted?", texts, [figure, Table(["", "ECE %", "MCE %"], rows)])
+
+
+def _worst(subject: Subject) -> str:
+    """Where the largest gap is, and how little may be behind it."""
+    bins, samples = subject.evaluations[0]["reliability"], len(subject.predictions[0])
+    gaps = [abs(a - b) * (share > 0) for share, a, b in zip(*bins.values(), strict=True)]
+    share = bins["share"][gaps.index(max(gaps))]
+    return f"in a bin of {round(share * samples):,} of the {samples:,} test samples{seed_name(subject)}"
 
 
 def _before(subject: Subject) -> list[str]:
@@ -94,8 +102,9 @@ def experts_section(subject: Subject) -> Section:
     first = _first_sentence(len(names), verdicts, _hint(subject))
     second = (
         f"Calibrated means an ECE up to {100 * WELL:g} %, roughly up to {100 * ROUGHLY:g} %, on test samples weighted "
-        "to the prior; the random error is what a calibrated expert would show on so few. The average prediction over "
-        "the unweighted test set, drawn here, follows the prior only as far as classes overlap."
+        "to the prior; the random error is the ECE that a calibrated expert has on average on so few, and up to "
+        f"{RANDOM_FACTOR:g} times as much proves nothing. The average prediction over the unweighted test set, drawn "
+        "here, follows the prior only as far as classes overlap."
     )
     title = (
         "Are the experts what the theory needs?"

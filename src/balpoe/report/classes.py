@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from balpoe.data.user.split import evidence_lack, without_evidence
-from balpoe.method.intervals import wilson_interval
+from balpoe.method.intervals import effective_counts, wilson_interval
 from balpoe.report.console import mean_and_deviation, prior_uses
 from balpoe.report.inputs import Subject
 from balpoe.report.plots import WIDTH, Estimate, plot_accuracy_by_count, plot_shifted
@@ -49,7 +49,7 @@ def classes_section(subject: Subject, rivals: Sequence[Subject] = ()) -> Section
         lambda figure: plot_accuracy_by_count(counts, drawn, figure.subplots()),
         (WIDTH, 3.6),
         text,
-        Table([*headings, f"95 % interval (Wilson){seed_name(subject)}"], rows, search="class"),
+        Table([*headings, f"{subject.name}: 95 % interval{seed_name(subject)}"], rows, search="class"),
         _point_texts(subject, drawn, ranges),
     )
     texts = [text, *_without_evidence(subject)]
@@ -120,11 +120,15 @@ def _gains_and_losses(subject: Subject, baseline: Subject) -> tuple[str, list[Ta
         for chosen, caption in ((up, "The classes that gained most"), (down, "The classes that lost most"))
         if chosen
     ]  # fmt: skip
-    random = len(change) / 40
+    if not up and not down:
+        found = f"No class differs from {baseline.name} by more than its test samples may at random (95 % interval)."
+        return found, tables
+    random = round(len(change) / 40)
+    even = f"up to {random:,} of each" if random else "hardly any"
     return (
         f"Against {baseline.name}, {len(up):,} of {len(change):,} classes gained and {len(down):,} lost more than the "
-        f"95 % interval of their test samples tells apart; up to {random:.0f} of each would even if the two were the "
-        "same. The other differences may be random.",
+        f"95 % interval of their test samples tells apart; {even} would even if the two were the same. The other "
+        "differences may be random.",
         tables,
     )
 
@@ -146,7 +150,8 @@ def shifted_section(subject: Subject) -> Section:
         text = "Some class has too few test samples to cut test sets of other label distributions from them."
         return Section("Where other classes are common", [text])
     sets = list(zip(*every, strict=True))  # of each test set, a row of each seed
-    curves = {label: [_with_wilson(rows, key) for rows in sets] for key, label in uses.items()}
+    worth = _worth(subject)
+    curves = {label: [_with_wilson(rows, key, worth) for rows in sets] for key, label in uses.items()}
     rows = [
         [seeds[0]["name"], f"{seeds[0]['samples']:,}",
          *(f"{mean_and_deviation([row[key] for row in seeds], per_cent=True)} ({range_text(*curves[label][n][1:])})"
@@ -166,9 +171,16 @@ def shifted_section(subject: Subject) -> Section:
     return Section("Where other classes are common", [text, *subject.predictions[0].caveats], [figure])
 
 
-def _with_wilson(seeds: Sequence[Mapping[str, Any]], key: str) -> tuple[float, float, float]:
+def _worth(subject: Subject) -> float:
+    """How many observations a test sample is worth: less than one where they come in groups."""
+    predictions = subject.predictions[0]
+    counts = effective_counts(predictions.targets, predictions.num_classes, predictions.groups)
+    return float(counts.sum()) / len(predictions)
+
+
+def _with_wilson(seeds: Sequence[Mapping[str, Any]], key: str, worth: float) -> tuple[float, float, float]:
     """Mean over the seeds of an accuracy, and Wilson's interval of such a share of one test set."""
-    share, samples = fmean(row[key] for row in seeds), torch.tensor(float(seeds[0]["samples"]))
+    share, samples = fmean(row[key] for row in seeds), torch.tensor(worth * seeds[0]["samples"])
     low, high = wilson_interval(share * samples, samples).tolist()
     return share, low, high
 
@@ -180,5 +192,5 @@ def _gains_of_adjusting(curves: Mapping[str, Sequence[Estimate]]) -> str:
     text = (
         f"Adjusting it to the label prior of each set changes accuracy by {min(gains):+.1f} to {max(gains):+.1f} points"
     )
-    apart = any(abs(new[0] - old[0]) > (old[2] or 1) - old[0] for old, new in zip(before, after, strict=True))
+    apart = any(not (old[1] or 0) <= new[0] <= (old[2] or 1) for old, new in zip(before, after, strict=True))
     return f"{text}, without retraining." if apart else f"{text}: on so few test samples, that may be random."

@@ -5,7 +5,6 @@ from torch import Tensor
 
 from balpoe.evaluation.metrics import rarest_third
 from balpoe.evaluation.predictions import Predictions
-from balpoe.method.ensemble import product_of_experts
 from balpoe.report.images import SampleImages, Shown, gallery
 from balpoe.report.inputs import Subject
 from balpoe.report.render import Section, Table
@@ -76,7 +75,7 @@ def confident_errors(predictions: Predictions, most: int = ERRORS) -> list[tuple
     """
     parts = []
     for rows in predictions.blocks():
-        probabilities = product_of_experts(predictions.expert_logits[rows].double()).softmax(dim=1)
+        probabilities = predictions.product(predictions.expert_logits[rows].double()).softmax(dim=1)
         parts.append(torch.stack(probabilities.max(dim=1)))
     confidence, answers = torch.cat(parts, dim=1)
     wrong = (answers.long() != predictions.targets).nonzero().flatten()

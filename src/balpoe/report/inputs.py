@@ -25,6 +25,11 @@ class Subject:
     runs: tuple[Run, ...] = ()
     """Empty for predictions from elsewhere."""
 
+    @property
+    def place(self) -> str:
+        """Name of the run, of all its seeds; empty for predictions from elsewhere."""
+        return self.runs[0].folder.parent.name if self.runs else ""
+
 
 def read_subject(path: str, shot_groups: tuple[int, int] | None = None) -> Subject:
     """Read a run, all seeds of one, a folder of predictions, or a file of them (.npz)."""
@@ -56,8 +61,8 @@ def read_subjects(paths: Sequence[str], shot_groups: tuple[int, int] | None = No
     subjects = [first, *(read_subject(path, first.shot_groups) for path in paths[1:])]
     names = _distinct([each.name for each in subjects], paths)
     methods = [each.runs[0].recipe().title for each in subjects if each.runs]
-    if 1 < len(set(methods)) == len(subjects):  # what tells them apart, before where they lie
-        names = [f"{method} ({name.partition('/')[0]})" for method, name in zip(methods, names, strict=True)]
+    if 1 < len(set(methods)) == len(subjects):  # what tells them apart, instead of where they lie
+        names = methods
     subjects = [replace(each, name=name) for each, name in zip(subjects, names, strict=True)]
     for other in subjects:
         for predictions in other.predictions:

@@ -1,5 +1,6 @@
 """The sections of a report that say what there is: data, deployment prior, explorer, seeds, recipe."""
 
+from collections.abc import Sequence
 from pathlib import PurePath
 from statistics import fmean
 
@@ -22,8 +23,8 @@ __all__ = [
 ]
 
 
-def what_section(subject: Subject) -> Section:
-    """What was trained on what."""
+def what_section(subject: Subject, beside: Sequence[Subject] = ()) -> Section:
+    """What was trained on what, and which runs it is."""
     predictions, evaluation = subject.predictions[0], subject.evaluations[0]
     counts = predictions.class_counts
     largest, smallest = int(counts.max()), int(counts.min())
@@ -53,6 +54,7 @@ def what_section(subject: Subject) -> Section:
             ["training time", f"{fmean(run.seconds() for run in subject.runs):,.0f} s"],
             ["machine", f"{environment.get('gpu') or environment.get('system', '')}"],
         ]
+    rows += [[f"run of {each.name}", each.place] for each in (subject, *beside) if each.place not in each.name]
     sentence = (
         f"Trained on {int(counts.sum()):,} {where} in {predictions.num_classes:,} classes{ratio}; "
         f"measured on {evaluation['samples']:,} test samples."

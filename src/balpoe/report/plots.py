@@ -14,7 +14,7 @@ from matplotlib.axes import Axes
 from matplotlib.axis import Axis
 from matplotlib.collections import PathCollection
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
 
 __all__ = [
     "figure_bytes",
@@ -146,6 +146,7 @@ def plot_class_counts(class_counts: Sequence[int], groups: Mapping[str, Sequence
                 color=GROUP_COLOURS[name], label=f"{name}: {len(places):,} classes",
             )  # fmt: skip
     axes.set(xlabel="classes, most frequent first", ylabel="training samples", xlim=(0, len(order)))
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))  # a class is never between two others
     if min(class_counts) > 0 and max(class_counts) > 20 * min(class_counts):
         axes.set_yscale("log")
         _plain_log(axes.yaxis)
@@ -209,6 +210,7 @@ def plot_marginal(prior: Sequence[float], marginal: Sequence[float], axes: Axes)
     axes.plot(places, marginal, color=COLOURS[1], linewidth=1, label="average prediction")
     axes.plot(places, prior, color=COLOURS[3], linewidth=1.8, linestyle="--", label="its prior")
     axes.set(xlabel="class, most frequent first", ylabel="share, %", yscale="log")
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))  # a class is never between two others
     _plain_log(axes.yaxis, scale=100)
     axes.grid(alpha=0.3)
     axes.legend(frameon=False, fontsize=8)
@@ -319,6 +321,7 @@ def plot_priors(priors: Mapping[str, Sequence[float]], axes: Axes) -> None:
         colour, line = COLOURS[3 + number], ("-", "--", ":")[number % 3]
         axes.plot(range(1, len(prior) + 1), prior, label=name, color=colour, linestyle=line)
     axes.set(xlabel="class, most frequent first", ylabel="probability", yscale="log")
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))  # a class is never between two others
     axes.grid(alpha=0.3)
     axes.legend(frameon=False)
 

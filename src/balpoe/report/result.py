@@ -8,6 +8,7 @@ import torch
 
 from balpoe.evaluation.catalogue import METRICS
 from balpoe.evaluation.evaluate import compare, evaluate
+from balpoe.evaluation.metrics import rarest_third
 from balpoe.evaluation.rival import adjusted_rival, paired_difference, rival_name, verdict
 from balpoe.report.console import mean_and_deviation, score_table
 from balpoe.report.inputs import Subject
@@ -91,7 +92,7 @@ def _differences(subject: Subject, rivals: Sequence[Subject]) -> Table:
     rows = [
         [METRICS[name].title, *(texts.get(name, "-") for texts in columns.values())]
         for name in COMPARED
-        if any(name in texts for texts in columns.values())
+        if name not in _repeated(subject) and any(name in texts for texts in columns.values())
     ]
     pairs = min(len(subject.predictions), *(len(rival.predictions) for rival in rivals))
     how = "with its 95 % interval (paired)" if pairs == 1 else f"mean and deviation of {pairs} seeds"
@@ -135,8 +136,14 @@ def _groups_figure(subject: Subject, rows: Sequence[Subject]) -> Figure:
 def _groups(subject: Subject) -> list[str]:
     """The balanced accuracy, and the groups of classes that are there and not all of them."""
     masks = group_masks(subject)
-    empty = {name for name, mask in masks.items() if not mask.any() or mask.all()}
-    return [name for name in DRAWN if name not in empty and subject.evaluations[0].get(name) is not None]
+    left_out = {name for name, mask in masks.items() if not mask.any() or mask.all()} | _repeated(subject)
+    return [name for name in DRAWN if name not in left_out and subject.evaluations[0].get(name) is not None]
+
+
+def _repeated(subject: Subject) -> set[str]:
+    """The rarest third of the classes, where these are just the few-shot ones."""
+    same = torch.equal(rarest_third(subject.predictions[0].class_counts), group_masks(subject)["few"])
+    return {"rarest_third"} if same else set()
 
 
 def _estimate(evaluations: Sequence[Mapping[str, Any]], name: str) -> Estimate | None:

@@ -55,7 +55,7 @@ def write_report(
     against = None if baseline is None else others.pop()
     deployment = [] if prior is None else [deployment_section(subject, prior, validation)]
     sections = report_sections(subject, others, against, data_root=data_root, deployment=deployment)
-    title = f"Report on {subject.name}"
+    title = f"Report on {subject.name}" + ("" if subject.place in subject.name else f" ({subject.place})")
     if markdown:
         write_text(out, markdown_page(title, sections))
         return [out]
@@ -123,7 +123,7 @@ def report_sections(
         shifted_section(subject),
         explorer_section(subject),
         counts_section(subject),
-        what_section(subject),
+        what_section(subject, beside),
         *([seeds_section(subject)] if len(subject.evaluations) > 1 else []),
         recipe_section(subject),
     ]

@@ -288,30 +288,43 @@ def test_kernels_are_compiled_in_threads(small, monkeypatch, tmp_path):
     assert len(set(threads)) > 1
 
 
+def programs(num_experts):
+    """Each kernel of a network of full width, with its settings for batches of 128, and the types of its arguments."""
+    half = dict.fromkeys(["x", "weight", "y", "dy", "residual", "activation", "dz"], "*bf16")
+    whole = dict.fromkeys(["sums", "stats", "partial"], "*fp32")
+    layers, found = list(launches.layers_of(resnet(num_experts))), {}
+    for layer, size in zip(layers, launches.LaunchPlan(layers, torch.empty(128, 3, 32, 32)).sizes, strict=True):
+        types = {**half, **whole, "x": "*fp32" if layer.in_channels == 3 else "*bf16"}
+        kernels = {"conv_forward": size.forward.settings, "weight_gradient": size.weights.settings}
+        if layer.in_channels > 3:
+            kernels["input_gradient"] = {**size.backward.settings, "RESIDUAL": False, "BEFORE": 0}
+        for name, settings in kernels.items():
+            found[name, *settings.items()] = name, settings, types
+    return list(found.values())
+
+
 @pytest.mark.slow
 @pytest.mark.skipif("TRITON_INTERPRET" in os.environ, reason="nothing is compiled then")
-@pytest.mark.parametrize("num_experts", [1, 3])
-def test_what_a_copy_writes_is_fenced_before_tensor_cores_read_it(num_experts):
+def test_what_a_copy_writes_is_fenced_before_tensor_cores_read_it():
     """`wgmma` reads shared memory through another proxy than `cp.async` writes it: PTX wants a fence between them."""
     from balpoe.networks.fused import kernels
 
-    half = dict.fromkeys(["x", "weight", "y", "dy", "residual", "activation", "dz"], "*bf16")
-    whole = dict.fromkeys(["sums", "stats", "partial"], "*fp32")
-    layers, made = list(launches.layers_of(resnet(num_experts))), {}
-    for layer, size in zip(layers, launches.LaunchPlan(layers, torch.empty(128, 3, 32, 32)).sizes, strict=True):
-        types = {**half, **whole, "x": "*fp32" if layer.in_channels == 3 else "*bf16"}
-        programs = {"conv_forward": size.forward.settings, "weight_gradient": size.weights.settings}
-        if layer.in_channels > 3:
-            programs["input_gradient"] = {**size.backward.settings, "RESIDUAL": False, "BEFORE": 0}
-        for name, settings in programs.items():
-            key = name, *settings.items()
-            made[key] = made.get(key) or compiled(getattr(kernels, name), settings, **types)
+    made = [compiled(getattr(kernels, name), settings, **types) for name, settings, types in programs(3)]
     assert len(made) == 17
-    assert any("wgmma" in kernel.asm["ptx"] for kernel in made.values())
-    for key, kernel in made.items():
+    assert any("wgmma" in kernel.asm["ptx"] for kernel in made)
+    for kernel in made:
         ptx = kernel.asm["ptx"]
-        assert "wgmma" not in ptx or ("fence.proxy.async" in ptx and "cp.async" not in ptx), key
-        assert kernel.metadata.shared <= 99 * 1024, key  # what GPUs of desktops have
+        assert "wgmma" not in ptx or ("fence.proxy.async" in ptx and "cp.async" not in ptx), kernel.metadata.name
+        assert kernel.metadata.shared <= 99 * 1024, kernel.metadata.name  # what GPUs of desktops have
+
+
+def test_one_expert_has_the_kernels_of_three_but_for_turns():
+    """So that those of three say it of all: only four warps give `wgmma`, and their loops are loops in both."""
+    for (name, one, types), (other, three, others) in zip(programs(1), programs(3), strict=True):
+        assert (name, types) == (other, others)
+        apart = {key for key in one if one[key] != three[key]}
+        assert apart <= {"EXPERTS", "TURNS"}
+        assert one["num_warps"] < 4 or (one["TURNS"] > 1) == (three["TURNS"] > 1), name
 
 
 @pytest.mark.gpu

@@ -11,15 +11,17 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
+from scipy.special import stdtrit
 
 from balpoe.errors import UserError
 from balpoe.evaluation.deployment_prior import target_prior
 from balpoe.evaluation.evaluate import evaluate
 from balpoe.evaluation.predictions import Predictions
-from balpoe.method.intervals import mean_difference_interval, mean_interval
+from balpoe.method.intervals import effective_counts, mean_difference_interval, mean_interval
 from balpoe.report.explorer.pack import MEASURED, explorer, explorer_assets
 from made_predictions import HOSTILE, make
 
+RATIOS = (1, 1.25, 1.6, 2, 2.5, 3.2, 4, 5, 6.5, 8, 10, 13, 16, 20, 25, 32, 40, 50, 65, 80, 100)  # from the middle on
 METRICS = ("accuracy", "balanced_accuracy", "many", "medium", "few", "ece", "mce")
 
 
@@ -74,15 +76,13 @@ class Opened:
         return self.page.locator(selector).first.inner_text()
 
     def slide_to(self, name):
-        slider = self.page.locator("input[type=range]")
-        slider.focus()
-        self.page.keyboard.press("Home")
-        for _ in range(41):
-            self.wait(lambda: self.text(".explorer-prior") == self.slider_words())
-            if self.state("result.prior") == name:
-                return self
-            self.move(lambda: self.page.keyboard.press("ArrowRight"))
-        raise AssertionError(f"{name} cannot be reached")
+        """Pull the slider to a prior; that its keys reach each step is shown below, once."""
+        side, _, ratio = name.partition("-")
+        step = RATIOS.index(float(ratio or 1)) * (-1 if side == "forward" else 1)
+        self.move(lambda: self.page.locator("input[type=range]").fill(str(step)))
+        assert self.state("result.prior") == name
+        assert self.text(".explorer-prior") == self.slider_words()
+        return self
 
     def slider_words(self):
         words = self.page.locator("input[type=range]").get_attribute("aria-valuetext")
@@ -181,8 +181,13 @@ def test_the_stated_error_is_that_of_the_pages_arithmetic(monkeypatch, lambdas, 
     assert made.error <= 0.3
 
 
-def test_the_size_of_a_cifar_page():
-    made = explorer(make(10_000, 100))
+@pytest.fixture(scope="module")
+def of_cifar():
+    return explorer(make(10_000, 100))
+
+
+def test_the_size_of_a_cifar_page(of_cifar):
+    made = of_cifar
     assert not made.approximate
     assert len(made.html.encode()) < 1_600_000
     assert len("".join(explorer_assets())) < 40_000
@@ -274,13 +279,25 @@ def test_no_verdict_inside_the_noise(opened):
         right = predictions.answers([target_prior("uniform", predictions)]) == predictions.targets
         low, high = mean_difference_interval(right[1].double() - right[0].double(), predictions.targets)
         assert page.state("result.gainError") == pytest.approx((high - low) / 2, rel=1e-4)
-        hits, totals = (
-            torch.bincount(predictions.targets, each.double()) for each in (right[1], torch.ones(len(right[1])))
-        )
-        low, high = mean_interval(hits, totals)
+        low, high = mean_interval(right[1].double(), predictions.targets)
         assert page.state("result.error") == pytest.approx((high - low) / 2, rel=1e-4)
         assert f"± {50 * (high - low):.1f} points" in page.text(".explorer-effective")
         assert words in page.text(".explorer-summary")
+
+
+def test_groups_of_samples_are_worth_less_than_so_many_samples(opened):
+    predictions = make(600, 6, lambdas=(1,))
+    tracks = replace(predictions, groups=torch.arange(600) // 60 * 6 + predictions.targets)  # each of one class
+    assert len(tracks.groups.unique()) == 60
+    page = opened(page_of(explorer(tracks)))
+    page.slide_to("uniform")
+    right = tracks.answers([target_prior("uniform", tracks)])[1] == tracks.targets
+    shares = torch.bincount(tracks.targets, right.double()) / torch.bincount(tracks.targets)
+    worth = effective_counts(tracks.targets, 6, tracks.groups)
+    smooth = (worth * shares + 1) / (worth + 2)
+    spread = smooth * (1 - smooth) / worth / 36
+    freedom = float(spread.sum() ** 2 / (spread**2 / (worth + 1)).sum())
+    assert page.state("result.error") == pytest.approx(stdtrit(freedom, 0.975) * float(spread.sum()) ** 0.5, rel=1e-3)
 
 
 def test_logits_that_are_no_posterior_are_shown_as_trained_only(opened):
@@ -306,7 +323,8 @@ def test_logits_that_are_no_posterior_are_shown_as_trained_only(opened):
 
 def test_every_ratio_of_the_field_is_on_the_slider(opened):
     page = opened(page_of(explorer(make(200, 5))))
-    page.slide_to("forward-100")
+    page.page.locator("input[type=range]").focus()
+    page.move(lambda: page.page.keyboard.press("Home"))
     steps = (page.move(lambda: page.page.keyboard.press("ArrowRight")) for _ in range(40))
     reached = [page.state("result.prior"), *(step.state("result.prior") for step in steps)]
     assert {f"{side}-{ratio}" for side in ("forward", "backward") for ratio in (2, 5, 10, 25, 50, 100)} < set(reached)
@@ -458,8 +476,8 @@ def test_without_javascript_a_sentence(browser, tmp_path):
     context.close()
 
 
-def test_a_move_takes_less_than_a_tenth_of_a_second(opened):
-    page = opened(page_of(explorer(make(10_000, 100))))
+def test_a_move_takes_less_than_a_tenth_of_a_second(opened, of_cifar):
+    page = opened(page_of(of_cifar))
     page.page.locator("input[type=range]").focus()
     times = [page.move(lambda: page.page.keyboard.press("ArrowLeft")).state("lastMilliseconds") for _ in range(8)]
     assert sorted(times)[4] < 100

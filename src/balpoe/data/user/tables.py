@@ -1,7 +1,5 @@
 """Tables of paths and labels: .csv, .tsv and .parquet."""
 
-import csv
-import io
 import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -9,8 +7,8 @@ from typing import NamedTuple
 
 from balpoe.data.user.class_names import class_name, some_of
 from balpoe.data.user.scan import PARTS, LabelledImage, ScanResult
+from balpoe.data.user.table_cells import open_table
 from balpoe.errors import UserError
-from balpoe.files import csv_delimiter
 
 __all__ = ["table_rows"]
 
@@ -38,8 +36,7 @@ def table_rows(path: Path, group_column: str = "") -> ScanResult:
             wanted, one of groups and one of parts ("train", "test", "val").
         group_column: Name of the column of groups; by default "group".
     """
-    read = _parquet if path.suffix.lower() == ".parquet" else _delimited
-    records = list(read(path, group_column))
+    records = list(_records(path, group_column))
     rows, root = [_row(record) for record in records], str(path.parent)
     _check_repeats(rows)
     _check_files(rows, root)
@@ -81,35 +78,13 @@ def _check_files(rows: Sequence[LabelledImage], root: str) -> None:
         )
 
 
-def _delimited(path: Path, group_column: str) -> Iterator[_Record]:
-    text = _text(path)
-    delimiter = csv_delimiter(text) if path.suffix.lower() == ".csv" else "\t"
-    lines = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
-    header: list[str] = []
-    try:
-        for fields in filter(None, lines):  # an empty line says nothing
-            place = f"{path}, line {lines.line_num}"
-            if not header:
-                header, columns = fields, _columns(place, fields, group_column)
-                continue
-            if len(fields) != len(header):
-                raise UserError(
-                    f"{place}: {len(fields)} fields where the first line has {len(header)}; put text that holds the "
-                    "separator in double quotes"
-                )
-            yield _Record(place, {kind: fields[at] for kind, at in columns.items()})
-    except csv.Error as error:
-        raise UserError(f"{path}, line {lines.line_num}: {error}; check the double quotes") from error
-
-
-def _text(path: Path) -> str:
-    try:
-        return path.read_bytes().decode("utf-8-sig")  # with the mark that some editors put in front
-    except OSError as error:
-        raise UserError(f"cannot read {path}: {(error.strerror or str(error)).lower()}; check the path") from error
-    except UnicodeDecodeError as error:
-        line = error.object[: error.start].count(b"\n") + 1
-        raise UserError(f"{path}, line {line}: this is not UTF-8 text; save the table as UTF-8") from error
+def _records(path: Path, group_column: str) -> Iterator[_Record]:
+    table = open_table(path)
+    if not table.header:
+        return
+    columns = _columns(table.place, table.header, group_column)
+    for place, cells in table.rows(list(columns.values())):
+        yield _Record(place, {kind: _cell(place, kind, cell) for kind, cell in zip(columns, cells, strict=True)})
 
 
 def _columns(place: str, header: Sequence[str], group_column: str) -> dict[str, int]:
@@ -130,28 +105,6 @@ def _columns(place: str, header: Sequence[str], group_column: str) -> dict[str, 
                 f"name it {', '.join(COLUMN_NAMES[kind][:-1])} or {COLUMN_NAMES[kind][-1]}"
             )
     return found
-
-
-def _parquet(path: Path, group_column: str) -> Iterator[_Record]:
-    try:
-        from pyarrow import ArrowException
-        from pyarrow.parquet import ParquetFile
-    except ImportError as error:
-        raise UserError(f"to read {path}, install pyarrow (pip install pyarrow), or save the table as .csv") from error
-    try:
-        with ParquetFile(path) as file:
-            header = file.schema_arrow.names
-            columns = _columns(str(path), header, group_column)
-            table = file.read(columns=[header[at] for at in columns.values()])
-            values = [table.column(header[at]).to_pylist() for at in columns.values()]
-    except UserError:
-        raise
-    except (ArrowException, OSError, ValueError) as error:
-        reason = " ".join(str(error).split())  # on one line
-        raise UserError(f"{path} is not a whole parquet file ({reason}); write it again") from error
-    for number, cells in enumerate(zip(*values, strict=True), start=1):
-        place = f"{path}, row {number}"
-        yield _Record(place, {kind: _cell(place, kind, cell) for kind, cell in zip(columns, cells, strict=True)})
 
 
 def _cell(place: str, kind: str, value: object) -> str:

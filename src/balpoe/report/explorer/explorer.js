@@ -27,7 +27,8 @@
     const levels = new Float64Array(raw.levels + 1); // probability of each code, in units of the row's largest
     for (let code = 0; code <= raw.levels; code++) levels[code] = Math.exp(-raw.deepest * (code / raw.levels) ** 2);
     const data = {
-      classes, levels, names: raw.names, counts: raw.counts, tested: raw.tested, bins: raw.bins, kept: raw.kept,
+      classes, levels, names: raw.names, counts: raw.counts, tested: raw.tested, worth: raw.worth || raw.tested,
+      bins: raw.bins, kept: raw.kept,
       train: unpack(raw.train, Float64Array), source: raw.source === null ? null : unpack(raw.source, Float64Array),
       targets: unpack(raw.targets, Wide), codes: unpack(raw.codes, raw.levels > 255 ? Uint16Array : Uint8Array),
       labels: raw.labels === undefined ? null : unpack(raw.labels, Wide),
@@ -225,27 +226,51 @@
   }
 
   // How far an accuracy under a prior may lie from the true one (95 %); each class with a hit and a miss added (Laplace).
+  // A class is worth as many observations as it has samples or, where samples come in groups, as these are worth.
   function accuracyError(data, { correct }, prior) {
     const hits = new Float64Array(data.classes);
     data.targets.forEach((label, row) => { hits[label] += correct[row]; });
-    return errorOf(data, prior, (label) => {
-      const share = (hits[label] + 1) / (data.held[label] + 2);
+    return errorOf(data, prior, (label, worth) => {
+      const share = ((hits[label] / data.held[label]) * worth + 1) / (worth + 2);
       return share * (1 - share);
     });
   }
 
-  // The same for a difference on the same samples, as method/intervals.py has it: how often the two differ in a class,
-  // shrunk to how often they differ anywhere.
+  // The same for a difference on the same samples, as method/intervals.py has it: to each class two differences are added
+  // that sum to nothing, as large as differences are anywhere.
   function differenceError(data, first, second, prior) {
     const differing = new Float64Array(data.classes);
-    data.targets.forEach((label, row) => { differing[label] += first.correct[row] === second.correct[row] ? 0 : 1; });
-    const anywhere = (differing.reduce((a, b) => a + b, 0) + 1) / (data.targets.length + 2);
-    return errorOf(data, prior, (label) => (differing[label] + 2 * anywhere) / (data.held[label] + 2));
+    const means = new Float64Array(data.classes);
+    data.targets.forEach((label, row) => {
+      const difference = first.correct[row] - second.correct[row];
+      differing[label] += Math.abs(difference) / data.held[label];
+      means[label] += difference / data.held[label];
+    });
+    const worths = differing.map((_, label) => Math.min(data.worth[label], data.held[label]));
+    const often = differing.reduce((sum, share, label) => sum + share * worths[label], 0);
+    const anywhere = (often + 1) / (worths.reduce((a, b) => a + b, 0) + 2);
+    return errorOf(data, prior, (label, worth) =>
+      (differing[label] * worth + 2 * anywhere) / (worth + 2) - ((means[label] * worth) / (worth + 2)) ** 2);
   }
 
   function errorOf(data, prior, variance) {
-    const term = (sum, share, label) => (share > 0 ? sum + (share * share * variance(label)) / data.tested[label] : sum);
-    return NORMAL * Math.sqrt(prior.reduce(term, 0));
+    let total = 0;
+    let squares = 0;
+    prior.forEach((share, label) => {
+      if (!(share > 0)) return;
+      const worth = data.worth[label];
+      const spread = (share * share * variance(label, Math.min(worth, data.held[label]))) / worth;
+      total += spread;
+      squares += (spread * spread) / (worth + 1);
+    });
+    return student((total * total) / squares) * Math.sqrt(total);
+  }
+
+  // Student's quantile of a 95 % interval by the expansion of Cornish and Fisher, with degrees of freedom by Welch's rule.
+  function student(freedom) {
+    const z = NORMAL;
+    return z + (z ** 3 + z) / (4 * freedom) + (5 * z ** 5 + 16 * z ** 3 + 3 * z) / (96 * freedom ** 2)
+      + (3 * z ** 7 + 19 * z ** 5 + 17 * z ** 3 - 15 * z) / (384 * freedom ** 3);
   }
 
   // ---- the page ----

@@ -22,7 +22,8 @@ from balpoe.evaluation.catalogue import METRICS
 from balpoe.evaluation.deployment_prior import target_prior
 from balpoe.evaluation.metrics import shot_groups as checked_groups
 from balpoe.evaluation.predictions import Predictions
-from balpoe.method.ensemble import checked_source, product_of_experts
+from balpoe.method.ensemble import checked_source
+from balpoe.method.intervals import effective_counts
 from balpoe.report.page_data import script_json
 
 __all__ = ["Explorer", "asset", "explorer", "explorer_assets"]
@@ -128,7 +129,7 @@ def _read(predictions: Predictions, approximate: bool) -> _Packed:
     levels = FINE if len(predictions) * classes <= FINE_VALUES else COARSE
     parts, spread = [], torch.zeros(classes, dtype=torch.float64)
     for rows in predictions.blocks():
-        logits = product_of_experts(predictions.calibrated(rows).double())
+        logits = predictions.product(predictions.calibrated(rows).double())
         depth = logits.amax(dim=1, keepdim=True) - logits
         if bool(depth.isnan().any()):
             row = rows.start + int(depth.isnan().any(dim=1).nonzero()[0])
@@ -220,6 +221,14 @@ def _tested(predictions: Predictions) -> Tensor:
     return torch.bincount(predictions.targets, minlength=predictions.num_classes)
 
 
+def _worth(predictions: Predictions) -> dict[str, list[float]]:
+    """How many observations the test samples of each class are worth, if they come in groups."""
+    if predictions.groups is None:
+        return {}
+    found = effective_counts(predictions.targets, predictions.num_classes, predictions.groups)
+    return {"worth": [round(each, 3) for each in found.tolist()]}
+
+
 def _stratified(targets: Tensor, ranks: Tensor, limit: int) -> Tensor:
     """Which samples to keep, (samples,): one of each class, a second one, and so on, up to the limit.
 
@@ -247,6 +256,7 @@ def _data(packed: _Packed, predictions: Predictions, shot_groups: tuple[int, int
         "names": predictions.class_names,
         "counts": predictions.class_counts.tolist(),
         "tested": _tested(predictions).tolist(),
+        **_worth(predictions),
         "groups": shot_groups,
         "bins": num_bins,
         "deepest": DEEPEST,

@@ -1,0 +1,210 @@
+"""Priors by place and season: a table of counts or shares, shrunk where it is thin, looked up for each image."""
+
+import math
+import warnings
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from balpoe.data.user.class_names import some_of
+from balpoe.deployment.prior_nodes import prior_nodes
+from balpoe.deployment.prior_rows import PriorRow, frame_columns, key_text, prior_rows
+from balpoe.deployment.shrinkage import CountTree, fit_strengths, shrunk_shares
+from balpoe.errors import UserError, unknown_name
+from balpoe.method.ensemble import at_least_float32, checked_source
+
+__all__ = ["KeyMatches", "PriorTable", "unknown_keys_sentence"]
+
+KINDS = ("auto", "counts", "shares")
+SUM_TOLERANCE = 1e-3  # of shares that were rounded
+NAMED = 5  # unknown keys that a sentence names
+
+
+class KeyMatches(NamedTuple):
+    """Where the keys of some samples were found."""
+
+    rows: Tensor
+    """Row of `PriorTable.priors` for each sample, (samples,)."""
+    unknown: Counter[tuple[str, ...]]
+    """Keys that the table lacks, with the number of their samples, which have the prior of what they are in."""
+
+
+@dataclass(frozen=True, eq=False)
+class PriorTable:
+    """A prior for each place and season, and for what these are in.
+
+    `PriorTable.read` makes one. The shares of a key that the table lacks are those of the longest known part of it: of
+    an unknown month those of the site, of an unknown site those of all.
+
+    >>> counts = {"north": {"oak": 30, "ash": 10}, "south": {"oak": 0, "ash": 50}, "east": {"oak": 4, "ash": "never"}}
+    >>> table = PriorTable.read(counts, ("oak", "ash", "elm"), keys=["site"], strength=5)
+    >>> table.lookup(["south", "east"]).round(decimals=3)  # no elm was seen anywhere: a little, but not nothing
+    tensor([[0.0330, 0.9660, 0.0020],
+            [0.9750, 0.0000, 0.0250]], dtype=torch.float64)
+    """
+
+    class_names: tuple[str, ...]
+    keys: tuple[str, ...]
+    """Names of the keys, the widest first."""
+    kind: str
+    """What the table's numbers are: "counts", which are shrunk, or "shares", which are taken as they are."""
+    strengths: tuple[float, ...]
+    """How many counts the parent is worth, one a level from that of all places; none for shares."""
+    priors: Tensor = field(repr=False)
+    """The prior of each known key and of what it is in, (rows, classes); row 0 is that of all places."""
+    seen: Tensor = field(repr=False)
+    """Whether the table has a count or a share above zero, (rows, classes): what a yes/no list would keep."""
+    row_of: Mapping[tuple[str, ...], int] = field(repr=False)
+    """Row of `priors` by key; of the first keys alone, too, and of none."""
+
+    @classmethod
+    def read(
+        cls,
+        source: Any,
+        class_names: Sequence[str],
+        keys: Sequence[str],
+        *,
+        kind: str = "auto",
+        parent: str | None = None,
+        strength: float | Sequence[float] | None = None,
+    ) -> "PriorTable":
+        """Return the priors of a table.
+
+        Args:
+            source: A .csv (commas or semicolons), .tsv or .parquet; a frame of pandas, polars or pyarrow; or a mapping
+                from keys to a mapping from classes to weights. Beside the keys the table has one column for each class,
+                or two, a class and its count. A cell may say `never`: the class does not occur there.
+            class_names: Class names of the model.
+            keys: Names of the key columns, the widest first: region, site, month.
+            kind: "counts" or "shares"; "auto" takes rows that all sum to 1, not all of them whole numbers, for shares.
+            parent: Name of a further column that says what the first key is in, such as the region of a site.
+            strength: How many counts the parent is worth, for all levels or one a level from that of all places; None
+                to fit each by the likelihood of held-out counts.
+        """
+        if kind not in KINDS:
+            raise unknown_name("kind", kind, KINDS)
+        if isinstance(keys, str) or not keys:
+            raise UserError(f"keys must be a list of column names, but are {keys!r}; give one at least")
+        found = prior_rows(source, class_names, keys, parent)
+        nodes = prior_nodes(found, parent)
+        kind = _kind(found) if kind == "auto" else kind
+        tree, strengths = nodes.tree(), tuple[float, ...]()
+        if kind == "shares":
+            _check_shares(found, class_names)
+            priors = nodes.shares()
+        else:
+            strengths = _checked_strengths(strength, tree)
+            priors = shrunk_shares(tree, strengths)
+        return cls(tuple(class_names), tuple(keys), kind, strengths, priors, tree.counts > 0, nodes.by_keys)
+
+    def match(self, samples: Any) -> KeyMatches:
+        """Return the row of `priors` for each sample, and which keys the table lacks.
+
+        Args:
+            samples: Keys of each sample: texts or numbers where there is one key, tuples of them where there are
+                several; or a frame with the key columns.
+        """
+        rows, unknown = [], Counter[tuple[str, ...]]()
+        for keys in _key_rows(samples, self.keys):
+            size = next(size for size in range(len(keys), -1, -1) if keys[:size] in self.row_of)
+            rows.append(self.row_of[keys[:size]])
+            if size < len(keys):
+                unknown[keys] += 1
+        return KeyMatches(torch.tensor(rows, dtype=torch.int64), unknown)
+
+    def lookup(self, samples: Any) -> Tensor:
+        """Return the prior of each sample, (samples, classes), in float64; warn of keys that the table lacks.
+
+        For very many samples take `match(samples).rows` instead, and their rows of `priors` block by block.
+
+        Args:
+            samples: Keys of each sample, as `match` takes them.
+        """
+        matches = self.match(samples)
+        if matches.unknown:
+            warnings.warn(unknown_keys_sentence(matches.unknown, len(matches.rows)), stacklevel=2)
+        return self.priors[matches.rows]
+
+    def adjust(self, logits: Tensor, rows: Tensor, source_prior: Any = None) -> Tensor:
+        """Return logits, each row moved to its own prior.
+
+        Args:
+            logits: Logits (samples, classes), posteriors under `source_prior`.
+            rows: Row of `priors` of each sample, from `match`.
+            source_prior: Prior that the logits are made for; by default uniform.
+
+        >>> table = PriorTable.read({"a": {"x": 3, "y": 1}, "b": {"x": 1, "y": 3}}, "xy", ["site"], strength=1e-3)
+        >>> table.adjust(torch.zeros(2, 2), table.match(["a", "b"]).rows).softmax(dim=1)
+        tensor([[0.7499, 0.2501],
+                [0.2501, 0.7499]])
+        """
+        shift = self.priors[rows].log()
+        if source_prior is not None:
+            shift = shift - checked_source(source_prior, len(self.class_names)).log()
+        logits = at_least_float32(logits)
+        return logits + shift.to(logits)
+
+
+def unknown_keys_sentence(unknown: Counter[tuple[str, ...]], samples: int) -> str:
+    """Return a sentence about keys that a table lacks.
+
+    >>> unknown_keys_sentence(Counter({("north", "13"): 2}), 10)
+    '2 of 10 samples have keys that the table lacks (north/13) and get the prior of what these are in'
+    """
+    named = ", ".join("/".join(key or "(empty)" for key in keys) for keys, _ in unknown.most_common(NAMED))
+    more = f" and {len(unknown) - NAMED:,} more" if len(unknown) > NAMED else ""
+    return (
+        f"{unknown.total():,} of {samples:,} samples have keys that the table lacks ({named}{more}) and get the prior "
+        "of what these are in"
+    )
+
+
+def _key_rows(samples: Any, names: Sequence[str]) -> Iterator[tuple[str, ...]]:
+    """The keys of each sample as texts."""
+    columns = frame_columns(samples)
+    if columns is not None:
+        if lacking := next((name for name in names if name not in columns), None):
+            raise UserError(f"the samples have no column {lacking!r}, only {some_of(list(columns), 10)}; add it")
+        samples = zip(*(columns[name] for name in names), strict=True)
+    for number, each in enumerate(samples):
+        keys = (each,) if isinstance(each, str) or not isinstance(each, Iterable) else tuple(each)
+        if len(keys) != len(names):
+            raise UserError(f"sample {number} has {len(keys)} keys, but there are {len(names)}: {', '.join(names)}")
+        yield tuple(map(key_text, keys))
+
+
+def _kind(rows: Sequence[PriorRow]) -> str:
+    """Shares sum to 1; so does a single count, which is a whole number."""
+    weights = [row.weights.clip(min=0) for row in rows]
+    all_one = all(abs(each.sum() - 1) <= SUM_TOLERANCE for each in weights)
+    return "shares" if all_one and any((each != each.round()).any() for each in weights) else "counts"
+
+
+def _check_shares(rows: Sequence[PriorRow], class_names: Sequence[str]) -> None:
+    """In shares a zero excludes a class, so that one which no row has was forgotten, most likely."""
+    for row in rows:
+        if not (row.weights > 0).any():
+            raise UserError(f"{row.place}: all shares are zero; give the share of each class, or remove the row")
+    nowhere = np.all([row.weights == 0 for row in rows], axis=0).nonzero()[0]
+    if len(nowhere):
+        raise UserError(
+            f"no row has a share of class {class_names[nowhere[0]]!r}, which would exclude it everywhere; give it one, "
+            "or write never where it does not occur"
+        )
+
+
+def _checked_strengths(strength: float | Sequence[float] | None, tree: CountTree) -> tuple[float, ...]:
+    if strength is None:
+        return fit_strengths(tree)
+    given = (float(strength),) * tree.depth if isinstance(strength, int | float) else tuple(map(float, strength))
+    if len(given) != tree.depth or not all(0 < each < math.inf for each in given):
+        raise UserError(
+            f"strength must be a number above 0, or one for each of the {tree.depth} levels from that of all places, "
+            f"but is {strength}"
+        )
+    return given

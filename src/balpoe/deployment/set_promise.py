@@ -1,0 +1,121 @@
+"""What prediction sets promise, in words: as much as has been shown, and for whom."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+__all__ = ["Promise", "cv_plus_level"]
+
+MOST_NAMED = 5
+
+
+class Promise(NamedTuple):
+    """What a promise depends on; as text, the promise.
+
+    >>> print(Promise(alpha=0.1, method="marginal"))
+    At least 90 % of samples have their class in their set, if they come with the class mix of the validation samples.
+    """
+
+    alpha: float
+    method: str
+    mix: str = "validation"
+    """Class mix of the new samples: "validation", "known", "counted" (known; counts stand for the validation shares) or
+    "estimated"."""
+    shortfall: float = 0.0
+    """How far coverage may fall below 1 - alpha where counts stand for shares."""
+    rare: Sequence[str] = ()
+    """Classes too rare for what the method does for the others."""
+    alone: bool = True
+    """Whether the rare classes have enough samples among them for a threshold; otherwise they take that of all."""
+    one_pool: bool = False
+    """Whether similar classes could not be told, so that all share one threshold."""
+    always: Sequence[str] = ()
+    """Classes that are in every set."""
+    cv_plus: float | None = None
+    """What CV+ promises of the networks of all folds; None for one network."""
+    cross_fitted: bool = False
+    """Whether networks other than the one in use predicted the validation samples."""
+    grouped: bool = False
+    """Whether validation samples come in groups, such as frames of a track."""
+    drawn: bool = False
+    """Whether thresholds are drawn at random between neighbouring scores."""
+
+    def __str__(self) -> str:
+        sentences = [self._whom(), self._rare(), self._always(), self._networks()]
+        if self.grouped:
+            sentences.append("Validation samples come in groups, and are taken for independent: approximate.")
+        if self.drawn:
+            sentences.append("Thresholds are drawn, and the promise holds on average over draws.")
+        return " ".join(sentence for sentence in sentences if sentence)
+
+    def _level(self) -> str:
+        promised = 1 - self.alpha if self.cv_plus is None else self.cv_plus
+        careful = self.mix == "estimated" and self.method != "per-class"
+        careful = careful or (self.cross_fitted if self.cv_plus is None else self.mix != "validation")
+        return ("Approximate: about " if careful else "At least ") + _percent(promised)
+
+    def _whom(self) -> str:
+        if self.method == "per-class":
+            return f"{self._level()} of the samples of each class have it in their set, whatever the class mix."
+        mix = {
+            "validation": "if they come with the class mix of the validation samples",
+            "known": "if they come with the given prior",
+            "counted": "if they come with the given prior",
+            "estimated": "as far as the estimated prior is right",
+        }[self.mix]
+        pooled = self.method == "pooled" and not self.one_pool
+        whom = "the samples of each pool of similar classes" if pooled else "samples"
+        found = f"{self._level()} of {whom} have their class in their set, {mix}"
+        if self.mix == "counted":
+            found += ", as far as counts of the validation samples are the shares that they were drawn with"
+            least = _percent(1 - self.alpha - self.shortfall)
+            proven = not (pooled or self.drawn or self.cross_fitted or self.cv_plus)
+            found += f"; whatever those are, at least {least}" if proven else ""
+        return found + ("; too few samples tell which classes are alike." if self.one_pool else ".")
+
+    def _rare(self) -> str:
+        if not self.rare:
+            return ""
+        if self.method == "pooled":
+            return f"Too rare to be compared with others: {_named(self.rare)}; nothing is promised of them."
+        mix = "among the validation samples" if self.mix == "validation" else "under the prior"
+        rest = f"together such classes are promised {_percent(1 - self.alpha)} on average, in their mix {mix}"
+        if not self.alone:
+            rest = "they take the threshold of all samples, and nothing is promised of them"
+        return f"Too rare for a threshold of its own: {_named(self.rare)}; {rest}."
+
+    def _always(self) -> str:
+        if not self.always:
+            return ""
+        return f"In every set, as too few validation samples say when to leave it out: {_named(self.always)}."
+
+    def _networks(self) -> str:
+        if self.cv_plus is not None:
+            return f"This is CV+, which is near {_percent(1 - self.alpha)} as a rule."
+        if self.cross_fitted:
+            return (
+                "The validation samples were predicted by other networks, each trained without some of them: CV+ would "
+                f"promise at least {_percent(1 - 2 * self.alpha)} of sets of those networks, and of this one it is as "
+                "good as it answers like them."
+            )
+        return ""
+
+
+def cv_plus_level(alpha: float, samples: int, folds: int) -> float:
+    """Return the share that CV+ promises with so many validation samples in so many folds (Barber et al. 2021).
+
+    For thresholds by class these are the samples of a class.
+
+    >>> round(cv_plus_level(0.1, 1000, 5), 4)
+    0.792
+    """
+    excess = min(2 * (1 - 1 / folds) / (samples / folds + 1), (1 - min(1, folds / samples)) / (folds + 1))
+    return max(0.0, 1 - 2 * alpha - excess)
+
+
+def _percent(share: float) -> str:
+    return f"{max(0.0, 100 * share):.3g} %"
+
+
+def _named(names: Sequence[str]) -> str:
+    shown = ", ".join(names[:MOST_NAMED])
+    return shown if len(names) <= MOST_NAMED else f"{shown} and {len(names) - MOST_NAMED} more"
