@@ -192,6 +192,13 @@ def test_a_rival_that_still_learns_is_told_of(tmp_path, monkeypatch, capsys):
     )
 
 
+def test_whether_more_epochs_would_help_is_asked_only_if_wanted(tmp_path):
+    quick = recipe(features(tmp_path / "x.npz"), choose_mixup=False, choose_lr=False, epochs=2)
+    for look, epochs in ((True, [2, 1]), (False, [2])):
+        run = train_run(quick, tmp_path / str(look), progress=False, look_longer=look)
+        assert [each["epochs"] for each in Choice.load(run.folder).tried] == epochs
+
+
 def test_few_samples_make_small_batches_and_choices_begin_with_half_the_epochs(tmp_path, monkeypatch):
     monkeypatch.setattr("balpoe.experiments.build.LEAST_EPOCHS", 4)
     monkeypatch.setattr("balpoe.experiments.build.LEAST_STEPS", 8)
