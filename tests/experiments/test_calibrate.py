@@ -181,6 +181,7 @@ def test_epochs_grow_while_held_out_samples_gain(tmp_path, monkeypatch):
 def test_a_rival_that_still_learns_is_told_of(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr("balpoe.experiments.build.LEAST_EPOCHS", 1)
     monkeypatch.setattr("balpoe.experiments.build.LEAST_STEPS", 1)
+    monkeypatch.setattr("balpoe.experiments.calibrate.MOST_DOUBLINGS", 1)
     monkeypatch.chdir(tmp_path)
     given = ["--lr", "0.003", "--mixup-alpha", "0", "--width", "8", "--device", "cpu", "--threads", "1"]
     assert main(["train", str(features(tmp_path / "x.npz")), *given]) == 0
