@@ -8,9 +8,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-import torch
 from hypothesis import settings
-from lightning_fabric.utilities import registry
 
 settings.register_profile("balpoe", deadline=None, derandomize=True, max_examples=40, print_blob=False)
 settings.load_profile("balpoe")
@@ -71,8 +69,13 @@ def _mark_slow(items):
             item.add_marker("slow")
 
 
-def pytest_sessionstart():
+def pytest_sessionstart(session):
     """Also what is made for several tests is made before the first of them."""
+    if session.config.getoption("numprocesses", None):  # it has workers, and needs none of what they import
+        return
+    import torch
+    from lightning_fabric.utilities import registry
+
     torch.set_num_threads(1)
     gc.disable()
     os.fsync = lambda descriptor: None  # of what a test writes nothing must survive a power cut, and disks take long
@@ -89,7 +92,15 @@ def pytest_collection_finish():
 @pytest.fixture(autouse=True)
 def _one_thread():
     """Bit equality between two runs wants a fixed number of threads, and the tests run side by side."""
+    import torch
+
     torch.set_num_threads(1)
+
+
+@pytest.fixture
+def eight_layers(monkeypatch):
+    """A `resnet32` of as many: a block of each kind, where a test is not about the network."""
+    monkeypatch.setattr("balpoe.networks.resnet_cifar.BLOCKS_PER_STAGE", 1)
 
 
 @pytest.fixture
@@ -147,7 +158,12 @@ def ready_processes(monkeypatch):
     import processes  # which says what is imported
 
     start, ready = _MultiProcessingLauncher.__init__, processes.READY.get_start_method()
-    monkeypatch.setattr(_MultiProcessingLauncher, "__init__", lambda self, strategy, **_: start(self, strategy, ready))
+
+    def start_ready(self, strategy, start_method):
+        assert start_method == "spawn"  # forked from this one, they would share what CUDA has begun
+        start(self, strategy, ready)
+
+    monkeypatch.setattr(_MultiProcessingLauncher, "__init__", start_ready)
 
 
 @pytest.fixture(scope="session")

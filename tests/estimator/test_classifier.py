@@ -2,6 +2,7 @@ import copy
 import dataclasses
 import functools
 import pickle
+from concurrent.futures import ProcessPoolExecutor
 
 import joblib
 import numpy as np
@@ -9,7 +10,6 @@ import pandas as pd
 import polars as pl
 import pytest
 import torch
-from joblib.externals.loky import ProcessPoolExecutor
 from scipy.sparse import csr_matrix
 from scipy.stats import norm
 from sklearn.base import clone
@@ -24,6 +24,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import balpoe.estimator.classifier
 from balpoe import BalPoEClassifier, UserError, expert_network
+from processes import READY
 
 quick = functools.partial(BalPoEClassifier, epochs=8, mixup_alpha=0, hidden=(16,), random_state=0, device="cpu")
 EXPECTED = {
@@ -201,9 +202,9 @@ def test_in_threads(small):
 
 
 def test_in_another_process(small, fitted):
-    """A fresh one, which `n_jobs` starts several of; each imports torch, so one is enough."""
+    """As `n_jobs` has it: the classifier goes there, and comes back fitted."""
     X, y = small
-    with ProcessPoolExecutor(1) as others:
+    with ProcessPoolExecutor(1, mp_context=READY) as others:
         there = others.submit(quick().fit, X, y).result()
     np.testing.assert_allclose(there.predict_proba(X), fitted.predict_proba(X), atol=1e-4)
 
