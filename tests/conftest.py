@@ -2,14 +2,13 @@
 
 import functools
 import gc
+import hashlib
 import os
 import shutil
 from pathlib import Path
 
 import pytest
-import torch
 from hypothesis import settings
-from lightning_fabric.utilities import registry
 
 settings.register_profile("balpoe", deadline=None, derandomize=True, max_examples=40, print_blob=False)
 settings.load_profile("balpoe")
@@ -70,8 +69,13 @@ def _mark_slow(items):
             item.add_marker("slow")
 
 
-def pytest_sessionstart():
+def pytest_sessionstart(session):
     """Also what is made for several tests is made before the first of them."""
+    if session.config.getoption("numprocesses", None):  # it has workers, and needs none of what they import
+        return
+    import torch
+    from lightning_fabric.utilities import registry
+
     torch.set_num_threads(1)
     gc.disable()
     os.fsync = lambda descriptor: None  # of what a test writes nothing must survive a power cut, and disks take long
@@ -88,16 +92,37 @@ def pytest_collection_finish():
 @pytest.fixture(autouse=True)
 def _one_thread():
     """Bit equality between two runs wants a fixed number of threads, and the tests run side by side."""
+    import torch
+
     torch.set_num_threads(1)
 
 
 @pytest.fixture
-def cifar_root() -> Path:
-    """The folder with the official CIFAR files."""
+def eight_layers(monkeypatch):
+    """A `resnet32` of as many: a block of each kind, where a test is not about the network."""
+    monkeypatch.setattr("balpoe.networks.resnet_cifar.BLOCKS_PER_STAGE", 1)
+
+
+@pytest.fixture
+def cifar_root(monkeypatch) -> Path:
+    """The folder with the official CIFAR files, whose check sums are computed once."""
     root = os.environ.get("BALPOE_DATA")
     if not root:
         pytest.skip("BALPOE_DATA does not point at the official CIFAR files")
+    monkeypatch.setattr("torchvision.datasets.utils.calculate_md5", _md5)
     return Path(root)
+
+
+def _md5(path: str | Path, *_: int) -> str:
+    """A file's check sum, remembered as long as its size and time are the same."""
+    status = os.stat(path)
+    return _md5_of(str(path), status.st_size, status.st_mtime_ns)
+
+
+@functools.cache
+def _md5_of(path: str, *_: int) -> str:
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "md5").hexdigest()
 
 
 @pytest.fixture
@@ -133,7 +158,12 @@ def ready_processes(monkeypatch):
     import processes  # which says what is imported
 
     start, ready = _MultiProcessingLauncher.__init__, processes.READY.get_start_method()
-    monkeypatch.setattr(_MultiProcessingLauncher, "__init__", lambda self, strategy, **_: start(self, strategy, ready))
+
+    def start_ready(self, strategy, start_method):
+        assert start_method == "spawn"  # forked from this one, they would share what CUDA has begun
+        start(self, strategy, ready)
+
+    monkeypatch.setattr(_MultiProcessingLauncher, "__init__", start_ready)
 
 
 @pytest.fixture(scope="session")

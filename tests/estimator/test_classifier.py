@@ -2,6 +2,7 @@ import copy
 import dataclasses
 import functools
 import pickle
+from concurrent.futures import ProcessPoolExecutor
 
 import joblib
 import numpy as np
@@ -9,7 +10,6 @@ import pandas as pd
 import polars as pl
 import pytest
 import torch
-from joblib.externals.loky import ProcessPoolExecutor
 from scipy.sparse import csr_matrix
 from scipy.stats import norm
 from sklearn.base import clone
@@ -24,6 +24,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import balpoe.estimator.classifier
 from balpoe import BalPoEClassifier, UserError, expert_network
+from processes import READY
 
 quick = functools.partial(BalPoEClassifier, epochs=8, mixup_alpha=0, hidden=(16,), random_state=0, device="cpu")
 EXPECTED = {
@@ -59,7 +60,7 @@ def exact(X, centres, prior):
 def gaussian():
     X, y, centres = gaussian_classes([1500, 300, 60])
     names = np.array(["common", "seldom", "rare"])
-    return BalPoEClassifier(mixup_alpha=0, random_state=0, device="cpu").fit(X, names[y]), centres
+    return BalPoEClassifier(epochs=25, mixup_alpha=0, random_state=0, device="cpu").fit(X, names[y]), centres
 
 
 PRIORS = {
@@ -139,11 +140,10 @@ def test_rare_classes_are_found():
     X, y = load_digits(return_X_y=True)
     keep = np.concatenate([np.flatnonzero(y == label)[: 120 // (label + 1)] for label in range(10)])
     rest = np.setdiff1d(np.arange(len(y)), keep)
-    classifier = BalPoEClassifier(random_state=0, device="cpu").fit(X[keep], y[keep])
+    classifier = BalPoEClassifier(epochs=50, mixup_alpha=0.2, random_state=0, device="cpu").fit(X[keep], y[keep])
     ours = balanced_accuracy_score(y[rest], classifier.predict(X[rest]))
     plain = LogisticRegression(max_iter=2000).fit(X[keep] / 16, y[keep])
     assert ours > balanced_accuracy_score(y[rest], plain.predict(X[rest] / 16)) + 0.02
-    assert classifier.mixup_alpha_ in (0.0, 0.2)
     plain_accuracy = classifier.set_params(target_prior="train").score(X[keep], y[keep])
     assert plain_accuracy > 0.95
 
@@ -202,9 +202,9 @@ def test_in_threads(small):
 
 
 def test_in_another_process(small, fitted):
-    """A fresh one, which `n_jobs` starts several of; each imports torch, so one is enough."""
+    """As `n_jobs` has it: the classifier goes there, and comes back fitted."""
     X, y = small
-    with ProcessPoolExecutor(1) as others:
+    with ProcessPoolExecutor(1, mp_context=READY) as others:
         there = others.submit(quick().fit, X, y).result()
     np.testing.assert_allclose(there.predict_proba(X), fitted.predict_proba(X), atol=1e-4)
 
@@ -274,9 +274,9 @@ def test_a_weight_of_six_is_six_samples(small):
     """Not to the last digit, for the batches differ."""
     X, y = small
     weights = np.where(y == 2, 6, 1)
-    weighted = quick(epochs=40, hidden=32).fit(X, y, sample_weight=weights)
-    repeated = quick(epochs=40, hidden=32).fit(np.repeat(X, weights, axis=0), np.repeat(y, weights))
-    plain = quick(epochs=40, hidden=32).fit(X, y)
+    weighted = quick(epochs=20, hidden=32).fit(X, y, sample_weight=weights)
+    repeated = quick(epochs=20, hidden=32).fit(np.repeat(X, weights, axis=0), np.repeat(y, weights))
+    plain = quick(epochs=20, hidden=32).fit(X, y)
     np.testing.assert_allclose(weighted.class_prior_, repeated.class_prior_)
     shares = [
         each.set_params(target_prior="train").predict_proba(X)[:, 2].mean() for each in (weighted, repeated, plain)
@@ -353,7 +353,7 @@ def test_warm_start_on_other_rows_keeps_the_temperature():
     """Labels of pure chance, learnt by heart: to call samples unseen that the first fit saw would be wrong."""
     chance = np.random.default_rng(0)
     X, y = chance.normal(size=(200, 20)), chance.integers(0, 2, 200)
-    classifier = quick(hidden=32, epochs=30, warm_start=True).fit(X, y)
+    classifier = quick(hidden=32, epochs=12, warm_start=True).fit(X, y)
     first, order = classifier.temperature_, chance.permutation(200)
     assert first > 3
     assert classifier.fit(X, y).temperature_ > 3  # the same parts are still unseen

@@ -14,14 +14,14 @@ def benchmark():
 
 def test_both_ways_take_the_same_step(benchmark, tmp_path, monkeypatch, capsys):
     out = tmp_path / "results" / "large_step.json"
-    monkeypatch.setattr("sys.argv", ["large_step.py", "--small", "--only", "captured", "--out", str(out)])
+    monkeypatch.setattr("sys.argv", ["large_step.py", "--small", "--only", "64", "--out", str(out)])
     benchmark.main()
     rows = json.loads(out.read_text())["rows"]
-    assert [row["way"] for row in rows] == ["reference", "captured", "captured", "captured"]
+    assert [row["way"] for row in rows] == ["reference", "captured", "compiled"]
     for row in rows:  # the same network, data and loss; in bfloat16 so small a network soon goes other ways
         assert row["losses"][0] == pytest.approx(rows[0]["losses"][0], rel=0.02)
         assert row["times_reference"] == pytest.approx(row["images_per_second"] / rows[0]["images_per_second"])
-    assert capsys.readouterr().out.count("test_resnet") == 4
+    assert capsys.readouterr().out.count("test_resnet") == 3
 
 
 def test_a_measurement_that_fails_leaves_a_line(benchmark):

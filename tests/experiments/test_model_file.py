@@ -112,20 +112,20 @@ def test_what_is_no_model(run, tmp_path):
 @pytest.mark.data
 @pytest.mark.slow
 def test_the_published_model_gives_its_published_numbers(cifar_root):
-    """On every eighth test image, as many right answers as when all of them gave the published numbers."""
+    """On every 32nd test image, as many right answers as when all of them gave the published numbers."""
     root = Path(__file__).parents[2]
     file = root / "models" / "cifar100-lt-100.safetensors"
     assert file.stat().st_size < 3_000_000
     model = load(file)
     _, test = recipe_data(updated(model.recipe, {"data_root": str(cifar_root)}))
-    predictions = model.predictions(test.subset(torch.arange(0, len(test), 8)))
+    predictions = model.predictions(test.subset(torch.arange(0, len(test), 32)))
     right = int((predictions.logits.argmax(dim=1) == predictions.targets).sum())
-    assert right == pytest.approx(648, abs=2)  # processors round differently
+    assert right == pytest.approx(168, abs=1)  # processors round differently
     published = json.loads((root / "results" / "models" / "cifar100-lt-100.json").read_text())
     text = (root / "docs" / "results.md").read_text(encoding="utf-8")
     for name in ("accuracy", "many", "medium", "few", "ece"):
         assert re.search(rf"{name}\s{100 * published[name]:.1f}", text, flags=re.IGNORECASE), name
-    assert right / len(predictions) == pytest.approx(published["accuracy"], abs=0.03)  # two standard errors
+    assert right / len(predictions) == pytest.approx(published["accuracy"], abs=0.056)  # two standard errors
     assert predictions.parameters == published["parameters"] == 1_362_064
 
 

@@ -23,6 +23,7 @@ TARGETS = torch.tensor([0] * 40 + [1] * 10 + [2] * 4)
 IMAGES = torch.randint(256, (54, 3, 8, 8), generator=torch.Generator().manual_seed(1), dtype=torch.uint8)
 DATA = Dataset(IMAGES, TARGETS)
 SETTINGS = FitSettings(epochs=4, batch_size=18, lr=0.05, progress=False)
+pytestmark = pytest.mark.usefixtures("eight_layers")
 
 
 def network():

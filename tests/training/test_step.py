@@ -92,6 +92,7 @@ def test_compiled_gradients_of_a_float32_classifier_are_float32(new_process):
     ],
     ids=["sgd", "adamw", "adamw-mean-clipped", "plain"],
 )
+@pytest.mark.usefixtures("eight_layers")
 def test_what_a_step_changes_can_be_undone(settings):
     """All of it: weights, statistics, momentum, AdamW's means and its number of steps, the mean of the weights."""
     data, fabric = tiny_data(), Fabric(accelerator="cpu")
@@ -128,6 +129,7 @@ def test_an_optimiser_whose_first_state_is_not_zero_is_not_captured():
             _check_first_state(build(weights, lr=0.1))
 
 
+@pytest.mark.usefixtures("eight_layers")
 def test_the_losses_of_steps_are_noted(monkeypatch):
     """What the comparisons of steps rest on; an epoch's loss is the mean over its samples."""
     data, losses = tiny_data(), losses_of_steps(monkeypatch)

@@ -75,12 +75,12 @@ def _show_warning(message: Warning | str, *_: object, **__: object) -> None:
 
 
 def _run(arguments: list[str]) -> int:
-    parser = command_parser()
     if not arguments:
-        parser.print_help()
+        command_parser().print_help()
         return 0
     if not arguments[0].startswith("-") and arguments[0] not in COMMANDS:
         raise unknown_name("command", arguments[0], COMMANDS)
+    parser = command_parser(arguments[0] if arguments[0] in COMMANDS else None)  # the other verbs take milliseconds
     known, unknown = parser.parse_known_args(arguments)
     if unknown:
         raise _unknown_option(unknown[0], known.usage())
@@ -98,15 +98,16 @@ class _Parser(argparse.ArgumentParser):
         raise UserError(f"{message}; see {self.prog} --help")
 
 
-def command_parser() -> argparse.ArgumentParser:
-    """Return the parser of the whole command line; `work` of what it parses does what was asked for."""
+def command_parser(only: str | None = None) -> argparse.ArgumentParser:
+    """Return the parser of the command line, of all verbs or of one; `work` of what it parses does what it asks for."""
     parser = _Parser(
         prog="balpoe", description="Balanced product of calibrated experts: classifiers that work on rare classes."
     )
     parser.add_argument("--version", action="version", version=f"balpoe {balpoe.__version__}")
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
-    for verb in VERBS:
-        verb.add_parser(commands)
+    for name, verb in zip(COMMANDS, VERBS, strict=True):
+        if only in (None, name):
+            verb.add_parser(commands)
     return parser
 
 

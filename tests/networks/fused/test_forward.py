@@ -84,8 +84,7 @@ def small(monkeypatch):
 
 
 SHAPES = [
-    {"num_experts": 2, "width": 16, "size": (3, 3, 8, 8)},
-    {"num_experts": 1, "width": (16, 16, 32), "size": (2, 1, 9, 6)},  # odd sides
+    {"num_experts": 2, "width": 16, "size": (3, 1, 9, 6)},  # two blocks of pixels, and sides that become odd
     {"num_experts": 2, "width": (16, 16, 16), "split": 0, "size": (2, 3, 5, 4)},  # the experts share the stem alone
     {"num_experts": 2, "width": (16, 16, 16), "split": 3, "size": (2, 3, 5, 4)},  # a classifier for each, no more
 ]
