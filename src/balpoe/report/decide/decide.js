@@ -10,41 +10,39 @@
 
   // ---- the numbers ----
 
-  // The rows of a group, surest first.
-  function ordered(data, confidence, weights, group) {
-    const rows = [];
-    data.targets.forEach((label, place) => {
-      if (weights[place] > 0 && (group === "all" || data.group[label] === group)) rows.push(place);
-    });
-    return rows.sort((a, b) => confidence[b] - confidence[a]);
+  // The rows that count, surest first.
+  function ordered(confidence, weights) {
+    return Uint32Array.from(weights.keys()).filter((place) => weights[place] > 0).sort((a, b) => confidence[b] - confidence[a]);
   }
 
   // The risk-coverage curve of some rows, surest first; rows of equal confidence are answered together.
   function riskCoverage(rows, { correct, confidence }, weights) {
-    const total = rows.reduce((sum, place) => sum + weights[place], 0);
-    const points = [];
-    let [answered, wrong, area, before] = [0, 0, 0, 0];
-    rows.forEach((place, number) => {
+    const [least, coverage, risk] = [0, 1, 2].map(() => new Float64Array(rows.length));
+    let [answered, wrong, area, points, total] = [0, 0, 0, 0, 0];
+    for (const place of rows) total += weights[place];
+    for (let number = 0; number < rows.length; number++) {
+      const place = rows[number];
       answered += weights[place];
       if (!correct[place]) wrong += weights[place];
-      if (number + 1 < rows.length && confidence[rows[number + 1]] === confidence[place]) return;
-      const point = { confidence: confidence[place], coverage: answered / total, risk: wrong / answered };
-      area += (point.coverage - before) * point.risk;
-      before = point.coverage;
-      points.push(point);
-    });
-    return { points, area, error: points.length ? points.at(-1).risk : NaN };
+      if (number + 1 < rows.length && confidence[rows[number + 1]] === confidence[place]) continue;
+      least[points] = confidence[place];
+      coverage[points] = answered / total;
+      risk[points] = wrong / answered;
+      area += (coverage[points] - (points ? coverage[points - 1] : 0)) * risk[points];
+      points++;
+    }
+    return { least, coverage, risk, points, area, error: risk[points - 1] };
   }
 
   // Where the curve is, if answers are given from a confidence on.
-  function operating(curve, least) {
-    let [low, high] = [0, curve.points.length]; // the first point below it
+  function operating(curve, wanted) {
+    let [low, high] = [0, curve.points]; // the first point below it
     while (low < high) {
       const middle = (low + high) >> 1;
-      if (curve.points[middle].confidence >= least) low = middle + 1;
+      if (curve.least[middle] >= wanted) low = middle + 1;
       else high = middle;
     }
-    return low ? curve.points[low - 1] : { coverage: 0, risk: NaN };
+    return low ? { coverage: curve.coverage[low - 1], risk: curve.risk[low - 1] } : { coverage: 0, risk: NaN };
   }
 
   // How well a class is found, and the others; answers are weighted to the prior.
@@ -71,51 +69,66 @@
     };
   }
 
-  // Accuracy at each level of a tree, and the deepest label of each row that reaches the wanted confidence.
-  function treeLevels(data, tree, ratio, weights, wanted) {
+  // The labels above the classes that a page does not hold of a row: their probabilities, in units of the row's rest.
+  function leftOut(data, tree, ratio) {
+    const left = new Float64Array(tree.labels);
+    if (!data.labels) return left;
+    data.spread.forEach((share, label) => {
+      left[tree.labels - 1] += share * ratio[label]; // the root has all
+      tree.above.slice(1).forEach((above) => { if (above[label] >= 0) left[above[label]] += share * ratio[label]; });
+    });
+    return left;
+  }
+
+  // The most probable label of each row at each level of a tree, and its probability; row by row, level by level.
+  function treeAnswers(data, tree, ratio) {
     const { codes, labels, levels, kept, targets, rest } = data;
     const height = tree.above.length;
-    const left = new Float64Array(tree.labels); // of the classes that a row does not hold, in units of its rest
-    const upper = Array.from({ length: height }, (_, level) => [...new Set(tree.above[level])].filter((label) => level && label >= 0));
-    if (labels) {
-      data.spread.forEach((share, label) => {
-        for (let level = 1; level < height; level++) if (tree.above[level][label] >= 0) left[tree.above[level][label]] += share * ratio[label];
-      });
-    }
-    const beyond = labels ? data.spread.reduce((sum, share, label) => sum + share * ratio[label], 0) : 0;
+    const root = tree.labels - 1;
+    const left = leftOut(data, tree, ratio);
+    const above = tree.above.map((each) => Int32Array.from(each));
+    const members = above.map((each) => Int32Array.from(new Set(each)).filter((label) => label >= 0));
+    const [best, reached] = [new Int32Array(targets.length * height), new Float64Array(targets.length * height)];
     const sums = new Float64Array(tree.labels);
-    const found = Array.from({ length: height + 1 }, () => ({ counted: 0, right: 0, answered: 0, fine: 0 }));
-    let mass = 0;
-    for (let place = 0; place < targets.length; place++) {
-      const weight = weights[place];
-      if (!(weight > 0)) continue;
-      for (let level = 1; level < height; level++) for (const label of upper[level]) sums[label] = labels ? rest[place] * left[label] : 0;
-      const best = new Array(height).fill(-1);
-      const largest = new Float64Array(height).fill(-1);
-      let total = labels ? rest[place] * beyond : 0;
-      for (let column = 0, at = place * kept; column < kept; column++, at++) {
+    for (let place = 0, at = 0; place < targets.length; place++) {
+      for (let label = 0; label < tree.labels; label++) sums[label] = labels ? rest[place] * left[label] : 0;
+      for (let column = 0; column < kept; column++, at++) {
         const label = labels ? labels[at] : column;
         const value = levels[codes[at]] * ratio[label];
-        total += value;
-        if (value > largest[0]) [largest[0], best[0]] = [value, label];
-        for (let level = 1; level < height; level++) if (tree.above[level][label] >= 0) sums[tree.above[level][label]] += value;
+        sums[root] += value;
+        sums[label] = value;
+        for (let level = 1; level < height; level++) if (above[level][label] >= 0) sums[above[level][label]] += value;
       }
-      for (let level = 1; level < height; level++) {
-        for (const label of upper[level]) if (sums[label] > largest[level]) [largest[level], best[level]] = [sums[label], label];
+      for (let level = 0; level < height; level++) {
+        const cell = place * height + level;
+        const here = members[level];
+        let largest = here[0];
+        for (let number = 1; number < here.length; number++) if (sums[here[number]] > sums[largest]) largest = here[number];
+        best[cell] = largest;
+        reached[cell] = sums[largest] / sums[root];
       }
-      mass += weight;
+    }
+    return { best, reached };
+  }
+
+  // Accuracy at each level, and how many rows have their deepest label of the wanted confidence there.
+  function treeLevels(data, tree, { best, reached }, weights, wanted) {
+    const height = tree.above.length;
+    const found = tree.levels.map(() => ({ counted: 0, right: 0, answered: 0, fine: 0 }));
+    let mass = 0;
+    data.targets.forEach((target, place) => {
+      const weight = weights[place];
       let deepest = height;
       for (let level = height - 1; level >= 0; level--) {
-        const truth = tree.above[level][targets[place]];
-        if (truth >= 0) {
-          found[level].counted += weight;
-          if (best[level] === truth) found[level].right += weight;
-        }
-        if (largest[level] >= wanted * total) deepest = level;
+        const truth = tree.above[level][target];
+        if (truth >= 0) found[level].counted += weight;
+        if (best[place * height + level] === truth) found[level].right += weight;
+        if (reached[place * height + level] >= wanted) deepest = level;
       }
+      mass += weight;
       found[deepest].answered += weight;
-      if (deepest === height || best[deepest] === tree.above[deepest][targets[place]]) found[deepest].fine += weight;
-    }
+      if (deepest === height || best[place * height + deepest] === tree.above[deepest][target]) found[deepest].fine += weight;
+    });
     return found.map(({ counted, right, answered, fine }, level) => ({
       name: tree.levels[level], accuracy: level < height ? right / counted : NaN, share: answered / mass, right: fine / answered,
     }));
@@ -125,10 +138,18 @@
 
   function capital(text) { return text[0].toUpperCase() + text.slice(1); }
 
+  // As many points of a curve, coverage and risk, as can be seen; the last one is among them.
+  function thinned({ coverage, risk, points }) {
+    const number = Math.min(points, DRAWN_POINTS);
+    const places = Array.from({ length: number }, (_, each) => Math.ceil(((each + 1) * points) / number) - 1);
+    return places.map((place) => [coverage[place], risk[place]]);
+  }
+
   function curveDrawing(curves, points) {
     const [left, top, width, height] = [44, 12, 300, 190];
-    const late = curves.flatMap(({ curve }) => curve.points.filter(({ coverage }) => coverage > 0.1).map(({ risk }) => risk));
-    const highest = Math.max(0.01, ...late.filter((_, place) => place % Math.ceil(late.length / 1000) === 0), ...curves.map(({ curve }) => curve.error || 0));
+    const lines = curves.map(({ name, curve }) => ({ name, line: thinned(curve) }));
+    const late = lines.flatMap(({ line }) => line.filter(([share]) => share > 0.1).map(([, risk]) => risk)); // before, noise
+    const highest = Math.max(0.01, ...late);
     const limit = HEIGHTS.find((each) => each >= highest) || 1;
     const x = (share) => left + width * share;
     const y = (risk) => top + height * (1 - Math.min(1, risk / limit));
@@ -138,10 +159,8 @@
       svg.append(drawn("text", { x: left - 6, y: y(part * limit) + 4, "text-anchor": "end" }, String(Number((100 * part * limit).toFixed(1)))));
       svg.append(drawn("text", { x: x(part), y: y(0) + 16, "text-anchor": "middle" }, String(100 * part)));
     }
-    curves.forEach(({ name, curve }) => {
-      const step = Math.ceil(curve.points.length / DRAWN_POINTS);
-      const shown = curve.points.filter((_, place) => place % step === 0 || place === curve.points.length - 1);
-      const path = shown.map(({ coverage, risk }) => `${x(coverage).toFixed(1)} ${y(risk).toFixed(1)}`).join("L");
+    lines.forEach(({ name, line }) => {
+      const path = line.map(([share, risk]) => `${x(share).toFixed(1)} ${y(risk).toFixed(1)}`).join("L");
       svg.append(drawn("path", { class: `decide-${name}`, d: `M${path}` }));
     });
     points.forEach(({ name, point }) => {
@@ -166,7 +185,7 @@
     const control = (name) => part(`[data-control="${name}"]`);
     const own = JSON.parse(part(".decide-data").textContent);
     const result = window.balpoeDecide.result;
-    let [data, prior, ratio, weights, plain, curves] = [];
+    let [data, prior, ratio, weights, plain, curves, grown] = [];
     let waiting = new Set();
 
     function fill(table, rows) { part(`[data-table="${table}"] tbody`).replaceChildren(...rows); }
@@ -214,7 +233,7 @@
 
     function showTree() {
       const wanted = Number(control("level").value) / 100;
-      const levels = treeLevels(data, own.tree, ratio, weights, wanted);
+      const levels = treeLevels(data, own.tree, grown, weights, wanted);
       const none = levels.at(-1);
       const answered = levels.slice(0, -1).filter(({ share }) => share > 0);
       const right = answered.reduce((sum, { share, right: fine }) => sum + share * fine, 0) / (1 - none.share);
@@ -245,8 +264,11 @@
       ratio = prior.values.map((share, label) => share / data.source[label]);
       weights = Float64Array.from(data.targets, (label) => prior.values[label] / data.held[label]);
       plain = predict(data, ratio);
-      curves = GROUPS.map((name) => ({ name, rows: ordered(data, plain.confidence, weights, name) }))
-        .filter(({ rows }) => rows.length).map(({ name, rows }) => ({ name, curve: riskCoverage(rows, plain, weights) }));
+      if (own.tree) grown = treeAnswers(data, own.tree, ratio);
+      const rows = ordered(plain.confidence, weights);
+      const member = (name) => (place) => name === "all" || data.group[data.targets[place]] === name;
+      curves = GROUPS.map((name) => ({ name, curve: riskCoverage(rows.filter(member(name)), plain, weights) }))
+        .filter(({ curve }) => curve.points);
     }
 
     const shows = { prior: usePrior, abstain: showAbstaining, cost: showCost, tree: showTree, sets: showSets }; // in this order
