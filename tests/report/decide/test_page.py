@@ -130,11 +130,10 @@ def test_sets_are_as_python_counted_them(opened):
         page.set("alpha", (0.05, 0.1, 0.2).index(each.alpha))
         assert (page.result("sets.method"), page.result("sets.alpha")) == (each.method, each.alpha)
         cells = page.cells("sets")
-        assert cells["all, each class alike"] == [
-            f"{100 * each.groups['all alike'][0]:.1f}",
-            f"{each.groups['all alike'][1]:.2f}",
-        ]
-        assert cells["few-shot"] == [f"{100 * each.groups['few'][0]:.1f}", f"{each.groups['few'][1]:.2f}"]
+        for name, row in (("all alike", "all, each class alike"), ("few", "few-shot")):
+            group = each.groups[name]
+            low, high = (f"{100 * end:.1f}" for end in group.interval)
+            assert cells[row] == [f"{100 * group.coverage:.1f}", f"{low} to {high}", f"{group.size:.2f}"]
         assert page.page.locator(".decide-promise").inner_text() == each.promise
         assert f"Promised: {100 - 100 * each.alpha:g} %" in page.page.locator('[data-setting="alpha"]').inner_text()
 

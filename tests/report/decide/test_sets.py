@@ -5,6 +5,7 @@ import torch
 
 from balpoe.deployment.conformal import ConformalSets
 from balpoe.deployment.validation_split import split_validation
+from balpoe.method.intervals import wilson_interval
 from balpoe.report.decide.sets import METHODS, run_set_scores, set_scores
 from made_predictions import make
 
@@ -34,8 +35,16 @@ def test_coverage_and_sizes_are_those_of_the_sets(classes):
         for name, weights in (
             ("held-out mix", shares), ("all alike", torch.full((classes,), 1 / classes)), ("few", few / few.sum()),
         ):  # fmt: skip
-            assert each.groups[name][0] == pytest.approx(float(weights.double() @ of_class))
-            assert each.groups[name][1] == pytest.approx(float(weights.double() @ size_of_class))
+            assert each.groups[name].coverage == pytest.approx(float(weights.double() @ of_class))
+            assert each.groups[name].size == pytest.approx(float(weights.double() @ size_of_class))
+
+
+def test_the_interval_is_that_of_so_many_equal_samples():
+    predictions = make(400, 5)
+    (marginal, _) = set_scores(predictions, predictions, (20, 100), [0.1])
+    found = marginal.groups["all alike"]
+    low, high = wilson_interval(torch.tensor(400 * found.coverage).double(), torch.tensor(400.0).double()).tolist()
+    assert found.interval == pytest.approx((low, high))
 
 
 def test_an_alpha_that_the_samples_cannot_serve_is_left_out():

@@ -7,6 +7,7 @@
   const GROUPS = ["all", "many", "medium", "few"];
   const HEIGHTS = [0.02, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.8, 1]; // of the curve's axis
   const DRAWN_POINTS = 250;
+  const MOST_OPTIONS = 2000; // of classes to choose from: more make a page slow, and rare ones are the ones missed
 
   // ---- the numbers ----
 
@@ -254,7 +255,8 @@
       const [[, mixed], [, alike]] = rows;
       const summary = `In the class mix of the held-out samples, ${percent(mixed[0])} % of the test samples\u2019 sets hold the class, and a set has ${mixed[1].toFixed(1)} classes; with each class alike, ${percent(alike[0])} % and ${alike[1].toFixed(1)}.`;
       say("alpha", `Promised: ${Number((100 * (1 - chosen.alpha)).toFixed(1))} % of the sets hold the class (alpha ${chosen.alpha}).`, ["sets", summary]);
-      fill("sets", rows.map(([name, [share, size]]) => headed(own.rows[name] || `${name}-shot`, [percent(share), size.toFixed(2)])));
+      fill("sets", rows.map(([name, [share, size, ...ends]]) => headed(own.rows[name] || `${name}-shot`,
+        [percent(share), ends.map(percent).join(" to "), size.toFixed(2)])));
       part(".decide-promise").textContent = chosen.promise;
       result.sets = chosen;
     }
@@ -289,10 +291,13 @@
     function listen(name, show) { control(name).addEventListener("input", () => { if (data || show === "sets") update(show); }); }
 
     function begin() {
-      const order = data.names.map((_, label) => label);
-      control("class").replaceChildren(...order.map((label) => element("option", data.names[label], { value: label })));
-      const rarest = order.filter((label) => data.tested[label] > 0).reduce((a, b) => (data.counts[b] < data.counts[a] ? b : a));
-      control("class").value = String(rarest);
+      const present = data.names.map((_, label) => label).filter((label) => data.held[label] > 0);
+      const rarest = [...present].sort((a, b) => data.counts[a] - data.counts[b] || b - a);
+      const few = new Set(rarest.slice(0, MOST_OPTIONS));
+      const options = present.filter((label) => few.has(label)); // in the order of the classes
+      control("class").replaceChildren(...options.map((label) => element("option", data.names[label], { value: label })));
+      control("class").value = String(rarest[0]);
+      if (options.length < present.length) part(".decide-which").textContent = `of the ${MOST_OPTIONS.toLocaleString("en")} rarest`;
       if (own.sets.length) update("sets");
     }
 

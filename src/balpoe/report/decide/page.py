@@ -53,7 +53,10 @@ def _sets(sets: Sequence[SetScores]) -> str:
 
 def _rounded(scores: SetScores) -> dict[str, object]:
     """The scores with the digits that a page may show."""
-    groups = {name: [round(share, 5), round(size, 4)] for name, (share, size) in scores.groups.items()}
+    groups = {
+        name: [round(number, 8) for number in (each.coverage, each.size, *each.interval)]
+        for name, each in scores.groups.items()
+    }
     return {**scores._asdict(), "groups": groups}
 
 

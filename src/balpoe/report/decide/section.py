@@ -90,7 +90,7 @@ def _sets_table(sets: Sequence[SetScores]) -> Table:
         [
             each.method,
             f"{100 * (1 - each.alpha):g}",
-            *(f"{per_cent(share)} ({size:.1f})" for share, size in each.groups.values()),
+            *(f"{per_cent(group.coverage)} ({group.size:.1f})" for group in each.groups.values()),
         ]
         for each in shown
     ]

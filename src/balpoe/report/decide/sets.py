@@ -14,17 +14,28 @@ from balpoe.deployment.posteriors import label_weights
 from balpoe.deployment.set_inputs import logit_blocks
 from balpoe.deployment.validation_split import run_validation
 from balpoe.evaluation.predictions import Predictions
+from balpoe.method.intervals import wilson_interval
 from balpoe.report.decide.answers import group_weights, uniform_over_tested
 
-__all__ = ["ALPHAS", "METHODS", "SetScores", "run_set_scores", "set_scores"]
+__all__ = ["ALPHAS", "METHODS", "GroupSets", "SetScores", "run_set_scores", "set_scores"]
 
 ALPHAS = (0.01, 0.02, 0.05, 0.1, 0.15, 0.2, 0.3)
 METHODS = {
     "marginal": "one promise for all samples",
     "per-class": "a promise for each class",
-    "prevalence": "one promise, kind to rare classes",
 }
 """Methods of `ConformalSets` that the report has, and what a reader may call them."""
+
+
+class GroupSets(NamedTuple):
+    """How good the sets of some test samples are."""
+
+    coverage: float
+    """Share of the sets that hold the class."""
+    size: float
+    """Mean number of classes in a set."""
+    interval: tuple[float, float]
+    """Wilson's interval of the coverage, at 95 %, for so many test samples."""
 
 
 class SetScores(NamedTuple):
@@ -33,9 +44,9 @@ class SetScores(NamedTuple):
     alpha: float
     method: str
     promise: str
-    groups: dict[str, tuple[float, float]]
-    """Share of the sets that hold the class, and mean number of classes in them: of all test samples in the class mix
-    of the validation samples ("held-out mix") and with equal shares ("all alike"), and of each shot group."""
+    groups: dict[str, GroupSets]
+    """Of all test samples in the class mix of the validation samples ("held-out mix") and with equal shares ("all
+    alike"), and of each shot group."""
 
 
 def run_set_scores(folder: Path, test: Predictions, shot_groups: tuple[int, int]) -> list[SetScores]:
@@ -81,7 +92,7 @@ def set_scores(
     found = []
     for of_a_method in zip(*fitted, strict=True):
         for sets, (held, sizes) in zip(of_a_method, _held_and_sizes(of_a_method, test), strict=True):
-            groups = {name: (float(each @ held), float(each @ sizes)) for name, each in weights.items()}
+            groups = {name: _measured(held, sizes, each) for name, each in weights.items()}
             found.append(SetScores(sets.alpha, sets.method, sets.guarantee, groups))
     return found
 
@@ -91,6 +102,12 @@ def _weights(validation: Predictions, test: Predictions, shot_groups: tuple[int,
     alike = group_weights(test, uniform_over_tested(test), shot_groups)
     found = {"held-out mix": label_weights(test, mix / mix.sum()), "all alike": alike.pop("all"), **alike}
     return {name: each / each.sum() for name, each in found.items()}
+
+
+def _measured(held: Tensor, sizes: Tensor, weights: Tensor) -> GroupSets:
+    effective = 1 / weights.square().sum()
+    low, high = wilson_interval(weights @ held * effective, effective).tolist()
+    return GroupSets(float(weights @ held), float(weights @ sizes), (low, high))
 
 
 def _fit(validation: Predictions, alpha: float, cross_fitted: bool) -> list[ConformalSets]:
