@@ -212,3 +212,14 @@ def test_the_page_hardly_grows():
     predictions = make(1000, 100)
     scores = set_scores(predictions, predictions, (20, 100))
     assert len(decide_controls(scores, cifar100_taxonomy())) + sum(map(len, decide_assets())) < 40_000
+
+
+def test_without_javascript_a_sentence(browser, tmp_path):
+    path = tmp_path / "page.html"
+    path.write_text(page_of(explorer(make(100, 5)), more=decide_controls(), assets=decide_assets()), encoding="utf-8")
+    context = browser.new_context(java_script_enabled=False)
+    page = context.new_page()
+    page.goto(path.as_uri())
+    assert "The tables below do without it" in page.locator(".decide").inner_text()
+    assert page.locator(".decide input").first.is_hidden()
+    context.close()

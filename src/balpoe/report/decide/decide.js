@@ -92,15 +92,21 @@
     const [best, reached] = [new Int32Array(targets.length * height), new Float64Array(targets.length * height)];
     const sums = new Float64Array(tree.labels);
     for (let place = 0, at = 0; place < targets.length; place++) {
-      for (let label = 0; label < tree.labels; label++) sums[label] = labels ? rest[place] * left[label] : 0;
+      for (let label = data.classes; label < tree.labels; label++) sums[label] = labels ? rest[place] * left[label] : 0;
+      let [answer, most] = [0, -1];
       for (let column = 0; column < kept; column++, at++) {
         const label = labels ? labels[at] : column;
         const value = levels[codes[at]] * ratio[label];
         sums[root] += value;
-        sums[label] = value;
+        if (value > most) {
+          most = value;
+          answer = label;
+        }
         for (let level = 1; level < height; level++) if (above[level][label] >= 0) sums[above[level][label]] += value;
       }
-      for (let level = 0; level < height; level++) {
+      best[place * height] = answer;
+      reached[place * height] = most / sums[root];
+      for (let level = 1; level < height; level++) {
         const cell = place * height + level;
         const here = members[level];
         let largest = here[0];
