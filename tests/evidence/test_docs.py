@@ -3,7 +3,6 @@
 import itertools
 import json
 import re
-import runpy
 import shlex
 import subprocess
 import sys
