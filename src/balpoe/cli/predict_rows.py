@@ -80,10 +80,7 @@ def predict_files(
     tabled = None if table is None else _TablePrior(table.read(model.class_names, model.source_prior), model)
     target = None if prior is None else parse_prior(prior, model)
     adjust = tabled if target is None else _one_prior(target, model)
-    further = [table.path] if table is not None else []
-    read = _resolved([*inputs, *further, *(decisions.files if decisions is not None else ())])
-    if out is not None and (Path(out).suffix.lower() in IMAGE_SUFFIXES or Path(out).resolve() in read):
-        raise UserError(f"--out {out} is an image or is read, and would be lost; give a .csv or .jsonl file")
+    _check_out(out, [*inputs, *([table.path] if table else []), *(decisions.files if decisions else [])])
     images = ((path, ()) for path in image_paths(inputs)) if table is None else keyed_image_paths(inputs, table.keys)
     if (first := next(images, None)) is None:
         raise UserError(f"there are no images in {', '.join(inputs)}; give files, or folders that hold some")
@@ -91,7 +88,7 @@ def predict_files(
     decide = None if decisions is None else Decisions(run, model, decisions, priors)
     model.network.to(chosen_device(device))
     counted = _Counted(_rows(_Answers(model, adjust, top, experts, decide), itertools.chain([first], images)))
-    names = [f"expert {number + 1}" for number in range(model.network.num_experts)] if experts else []
+    names = [f"expert {number + 1}" for number in range(model.network.num_experts if experts else 0)]
     write = functools.partial(_WRITERS[kind], rows=counted, top=top, experts=names, decide=decide)
     if out is None:
         write(sys.stdout.write)
@@ -120,8 +117,12 @@ class _TablePrior:
         return self.table.adjust(logits, matches.rows, self.source)
 
 
-def _resolved(paths: Sequence[str]) -> set[Path]:
-    return {Path(path).resolve() for path in paths}
+def _check_out(out: str | None, read: Sequence[str]) -> None:
+    """Refuse to write where something is read."""
+    if out is None:
+        return
+    if Path(out).suffix.lower() in IMAGE_SUFFIXES or Path(out).resolve() in {Path(path).resolve() for path in read}:
+        raise UserError(f"--out {out} is an image or is read, and would be lost; give a .csv or .jsonl file")
 
 
 def _rows(answers: "_Answers", named: Iterable[tuple[str, Keys]]) -> Iterator[LabelRow]:
