@@ -79,7 +79,7 @@ def test_each_method_and_seed_is_a_run_like_any_other(place, at):
 
 def test_nothing_is_trained_twice_and_the_table_is_that_of_the_runs(place, at, monkeypatch):
     monkeypatch.setattr("balpoe.experiments.run_folder.Run.seconds", lambda run: 7.0)
-    monkeypatch.setattr("balpoe.cli.compare_trainings.train_judged_by_step", None)
+    monkeypatch.setattr("balpoe.cli.compare_trainings.train_run_by_step", None)
     code, out, _ = at(*QUICK, "--seeds", "1,2")
     assert code == 0
     assert "6 of 6 trainings are finished already" in out
@@ -102,9 +102,9 @@ def test_the_table_fits_a_hundred_columns(place, at):
 
 def test_a_further_seed_and_method_are_added(place, at, monkeypatch):
     trained = []
-    step = balpoe.experiments.held_out_scores.train_run_by_step
+    step = balpoe.cli.compare_trainings.train_run_by_step
     monkeypatch.setattr(
-        "balpoe.experiments.held_out_scores.train_run_by_step",
+        "balpoe.cli.compare_trainings.train_run_by_step",
         lambda recipe, *rest, **more: trained.append((recipe.method, recipe.seed)) or step(recipe, *rest, **more),
     )
     methods = [*QUICK[:-1], "balpoe,mixup"]

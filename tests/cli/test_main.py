@@ -49,7 +49,7 @@ MISTAKES = {
     "absent data": (["train", "cifar100-lt", "--data-root", "."], "cifar-100-python/train is missing"),
     "no GPU": ([*QUICK, "--device", "cuda"], "torch sees no GPU here"),
     "no Apple GPU": ([*QUICK, "--device", "mps"], "torch sees none here"),
-    "option that is a word": (["evaluate", "x", "--rum", "1"], "unknown option '--rum'; known are --help, --baseline"),
+    "option that is a word": (["evaluate", "x", "--zzz", "1"], "unknown option '--zzz'; known are --help, --baseline"),
     "estimate alone": (["evaluate", "x", "--prior", "estimate"], "give --validation PATH"),
     "validation alone": (["evaluate", "x", "--validation", "y"], "--validation serves --prior estimate alone"),
     "prior and baseline": (["evaluate", "x", "--prior", "train", "--baseline", "y"], "leave out --prior"),

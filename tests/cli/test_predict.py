@@ -216,7 +216,7 @@ def test_nothing_is_half_written(run, place, tmp_path, monkeypatch):
     import balpoe.cli.predict_rows as predicting
 
     file = str(next((place / "trees" / "ash").iterdir()))
-    monkeypatch.setattr(predicting, "_answers", lambda *_: (_ for _ in ()).throw(MemoryError))
+    monkeypatch.setattr(predicting._Answers, "__call__", lambda *_: (_ for _ in ()).throw(MemoryError))
     (tmp_path / "out.csv").write_text("before")
     with pytest.raises(MemoryError):
         main(["predict", run, file, "--out", str(tmp_path / "out.csv")])
@@ -228,10 +228,10 @@ def test_any_number_of_files_takes_no_more_memory(run, place):
     """Rows come as they are made: of a stream without end the first ones are there at once."""
     import itertools
 
-    from balpoe.cli.predict_rows import _rows
+    from balpoe.cli.predict_rows import _Answers, _rows
 
     file = str(next((place / "trees" / "ash").iterdir()))
-    endless = _rows(balpoe.load(run), itertools.repeat((file, ())), None, 1, False)
+    endless = _rows(_Answers(balpoe.load(run), None, 1, False, None), itertools.repeat((file, ())))
     assert len(list(itertools.islice(endless, 70))) == 70
     endless.close()
 

@@ -91,7 +91,8 @@ def test_a_saved_tracker_goes_on_to_the_same_numbers(world, tmp_path, family, ca
     torch.testing.assert_close(resumed.adjust(logits), tracker.adjust(logits), rtol=0, atol=0)
 
 
-def test_it_follows_the_labels_and_predicts_better(world):
+def test_it_follows_the_labels_and_predicts_better():
+    world = Gaussians(CLASSES, 3, 1.5, seed=3)
     tracker = track_prior(UNIFORM, half_life=300, validation=validation(world, 200), every=400, num_resamples=40)
     for prior in (SKEWED, SKEWED[::-1], UNIFORM.tolist()):
         tracker.update(stream(world, prior, 1600)[0])

@@ -33,8 +33,8 @@ def test_where_the_honest_rival_is_ahead_the_page_says_so():
         for metric, (_, low, high) in row["BalPoE minus cross-entropy"].items()
         if (high < 0 if metric == "balanced_accuracy" else low > 0)
     }
-    assert behind == {"table"}
-    assert "On *table*" in PAGE
+    assert not behind
+    assert "it is worse on none" in PAGE
 
 
 def test_the_presets_are_calibrated_within_three_points():

@@ -181,6 +181,7 @@ def test_epochs_grow_while_held_out_samples_gain(tmp_path, monkeypatch):
 def test_a_rival_that_still_learns_is_told_of(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr("balpoe.experiments.build.LEAST_EPOCHS", 1)
     monkeypatch.setattr("balpoe.experiments.build.LEAST_STEPS", 1)
+    monkeypatch.setattr("balpoe.experiments.calibrate.MOST_DOUBLINGS", 1)
     monkeypatch.chdir(tmp_path)
     given = ["--lr", "0.003", "--mixup-alpha", "0", "--width", "8", "--device", "cpu", "--threads", "1"]
     assert main(["train", str(features(tmp_path / "x.npz")), *given]) == 0
@@ -190,6 +191,13 @@ def test_a_rival_that_still_learns_is_told_of(tmp_path, monkeypatch, capsys):
     assert (
         f"Cross-entropy was still learning where its training ended: be fair, try --epochs {2 * rival.epochs}" in said
     )
+
+
+def test_whether_more_epochs_would_help_is_asked_only_if_wanted(tmp_path):
+    quick = recipe(features(tmp_path / "x.npz"), choose_mixup=False, choose_lr=False, epochs=2)
+    for look, epochs in ((True, [2, 1]), (False, [2])):
+        run = train_run(quick, tmp_path / str(look), progress=False, look_longer=look)
+        assert [each["epochs"] for each in Choice.load(run.folder).tried] == epochs
 
 
 def test_few_samples_make_small_batches_and_choices_begin_with_half_the_epochs(tmp_path, monkeypatch):

@@ -8,11 +8,10 @@ import torch
 
 from balpoe.experiments.build import own_data
 from balpoe.experiments.calibrate import Choice
-from balpoe.experiments.held_out_scores import is_judged, train_judged_by_step
 from balpoe.experiments.model_file import load
 from balpoe.experiments.presets import preset
 from balpoe.experiments.recipe import updated
-from balpoe.training.concurrent import complete
+from balpoe.experiments.run_folder import train_run
 
 
 def made_features(path):
@@ -34,9 +33,7 @@ def recipe_on(kind, tmp_path):
 @pytest.mark.parametrize("kind", ["digits", "features"])
 def test_a_run_gets_a_temperature_and_keeps_its_answers(kind, tmp_path, scores_without_a_prior):
     recipe, folder = recipe_on(kind, tmp_path), tmp_path / "run"
-    assert not is_judged(recipe, folder)
-    run = complete(train_judged_by_step(recipe, folder, posterior=False))
-    assert is_judged(recipe, folder)
+    run = train_run(recipe, folder)
     predictions, choice = run.predictions(), Choice.load(folder)
     assert choice.cross_fitted == (kind == "features")
     assert predictions.source_prior is None

@@ -9,7 +9,8 @@ from balpoe.baselines.catalogue import METHODS, Entry
 from balpoe.baselines.method import Method
 from balpoe.errors import UserError
 from balpoe.experiments.calibrate import FOLDS, NETWORKS
-from balpoe.experiments.method_fit import DataFacts, check_held_out, data_facts, has_posterior, misfit
+from balpoe.experiments.method_fit import DataFacts, check_held_out, data_facts, has_posterior, misfit, trained_as
+from balpoe.experiments.method_recipes import method_recipe
 from balpoe.experiments.presets import preset
 from balpoe.experiments.recipe import updated
 from balpoe.training.cross_fit import split_folds
@@ -68,3 +69,22 @@ def test_so_many_samples_are_wanted_that_one_is_held_out(samples):
 
 def test_samples_outside_of_training_need_no_folds():
     check_held_out(facts(90, 1, held_out=True))
+
+
+def test_what_is_the_same_training_is_done_once():
+    names = [name for name in METHODS if "sade" not in name]
+    recipes = {name: method_recipe(DIGITS, name, {}) for name in names}
+    found = trained_as(recipes, facts(90, 10, 5))
+    others = {name: first for name, first in found.items() if name != first}
+    assert others == {"logit-adjustment-after": "cross-entropy", "balanced-softmax": "logit-adjustment"}
+    recipes["mixup"] = method_recipe(DIGITS, "mixup", {"mixup_alpha": 0.0})
+    recipes["logit-adjustment"] = method_recipe(DIGITS, "logit-adjustment", {}, [("tau", "0.5")])
+    recipes["balpoe"] = method_recipe(DIGITS, "balpoe", {"lambdas": (0.0, 0.0, 0.0)})
+    assert {name: first for name, first in trained_as(recipes, facts(90, 10, 5)).items() if name != first} == {
+        "mixup": "cross-entropy",
+        "logit-adjustment-after": "cross-entropy",
+        "balpoe": "logit-adjustment-ensemble",
+    }
+    assert trained_as({"logit-adjustment-after": recipes["cross-entropy"]}, facts(90, 10)) == {
+        "logit-adjustment-after": "cross-entropy"
+    }

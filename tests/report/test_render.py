@@ -19,10 +19,11 @@ def page(tmp_path_factory):
         replace(make(800, 400, lambdas=lambdas, noise=0.1), class_names=NAMES).save(folder / name)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("balpoe.report.write.figure_bytes", lambda *_: b"")
-        assert (
-            main(["report", str(folder / "ours"), "--baseline", str(folder / "plain"), "--out", str(folder / "r.html")])
-            == 0
-        )
+        lines = ["class;family", *(f"{name};family {label // 10}" for label, name in enumerate(NAMES))]
+        (folder / "tree.csv").write_text("\n".join(lines))
+        files = {"baseline": "plain", "taxonomy": "tree.csv", "out": "r.html"}
+        flags = [word for flag, name in files.items() for word in (f"--{flag}", str(folder / name))]
+        assert main(["report", str(folder / "ours"), *flags]) == 0
     return folder / "r.html"
 
 
@@ -59,6 +60,7 @@ def test_what_a_reader_sees_and_does(tab):
     _search_finds_a_class(tab)
     _a_point_has_a_name(tab, width)
     _the_slider_follows_the_buttons(tab)
+    _decisions_follow_the_keys(tab)
 
 
 def _it_fits(tab, width):
@@ -150,3 +152,29 @@ def _the_slider_follows_the_buttons(tab):
     tab.get_by_role("button", name="Use these weights").click()
     assert slider.evaluate(value) > 15
     assert re.search(r"not from this slider", slider.get_attribute("aria-valuetext"))
+
+
+def _decisions_follow_the_keys(tab):
+    """From the explorer's slider and back, without a mouse; what a control is set to is said in words."""
+    decide = tab.locator(".decide")
+    decide.get_by_role("button", name="Change it above").press("Enter")
+    assert tab.evaluate("document.activeElement === document.querySelector('.explorer input')")
+    for name, least in (("confidence", "0"), ("weight", "0"), ("level", "50")):
+        control = decide.locator(f'[data-control="{name}"]')
+        assert control.evaluate("e => e.labels.length") == 1
+        control.press("Home")
+        assert control.input_value() == least
+        before = decide.locator(f'[data-setting="{name}"]').inner_text()
+        control.press("ArrowRight")
+        tab.wait_for_function(
+            "([name, before]) => document.querySelector(`[data-setting=${name}]`).innerText !== before",
+            arg=[name, before],
+        )
+        words = decide.locator(f'[data-setting="{name}"]').inner_text()
+        assert control.get_attribute("aria-valuetext") == words
+    choice = decide.get_by_role("combobox", name="Class")
+    choice.focus()
+    tab.keyboard.type("species 17,")
+    tab.wait_for_function("window.balpoeDecide.result.cost.chosen === 17")
+    assert "species 17, of the family" in decide.locator('[data-setting="weight"]').inner_text()
+    assert decide.locator('[data-table="tree"] tbody th').all_inner_texts() == ["class", "family", "none"]

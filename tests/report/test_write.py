@@ -122,6 +122,7 @@ def test_the_sections_come_in_order(page):
         "The most confident errors",
         "Where other classes are common",
         "Try another deployment prior",
+        "Decide",
         "How the training samples are spread",
         "What was trained on what",
         "Seed by seed",
@@ -305,7 +306,7 @@ def test_anybody_s_classifier(tmp_path, no_drawings):
     assert f"balanced accuracy {100 * after:.1f} % instead of {100 * before:.1f} %" in text
     assert "the class frequencies of the training set" in text
     assert "Is it calibrated for its own class frequencies?" in text
-    assert 'class="explorer"' in text
+    assert 'class="panel explorer"' in text
     log_probabilities = predictions.expert_logits[:, 0].log_softmax(dim=1).numpy()
     arrays = dict(np.load(path))
     del arrays["logits"]

@@ -30,7 +30,7 @@ def add_parser(commands: Commands) -> None:
         "--methods", default=ALL, metavar="NAME,NAME,...", help="methods of the catalogue (default: all that fit)"
     )
     command.add_argument("--seeds", default="1,2,3", metavar="N,N,...", help="seeds of each method (default: 1,2,3)")
-    command.add_argument("--minutes", metavar="X", help="begin no training that would end later; go on next time")
+    command.add_argument("--minutes", metavar="X", help="stop in time; what is unfinished goes on next time")
     command.add_argument(
         "--choose", action="store_true", help="pick the best method by held-out training data, not by the test part"
     )

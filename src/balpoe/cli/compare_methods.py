@@ -2,7 +2,7 @@
 
 import functools
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -16,7 +16,6 @@ from balpoe.cli.compare_trainings import Budget, Job, train_jobs
 from balpoe.cli.train_seeds import look_through, slow_here, with_weights_version
 from balpoe.errors import UserError
 from balpoe.experiments.build import default_batch, default_epochs
-from balpoe.experiments.calibrate import Choice
 from balpoe.experiments.comparison import (
     Comparison,
     Row,
@@ -29,7 +28,7 @@ from balpoe.experiments.comparison import (
     verdict_of_all,
 )
 from balpoe.experiments.held_out_scores import give_calibration
-from balpoe.experiments.method_fit import DataFacts, check_held_out, data_facts, has_posterior, misfit
+from balpoe.experiments.method_fit import DataFacts, check_held_out, data_facts, misfit, trained_as
 from balpoe.experiments.method_recipes import method_recipe
 from balpoe.experiments.recipe import Recipe, updated
 from balpoe.experiments.run_folder import Run
@@ -94,7 +93,7 @@ def compare_methods(recipes: Mapping[str, Recipe], asked: Asked) -> None:
 def _compare(recipes: Mapping[str, Recipe], asked: Asked) -> None:
     if asked.page is not None:
         check_output(asked.page, [])
-    out, budget = console(), Budget(asked.minutes, asked.folder)
+    out, budget = console(), Budget(asked.minutes)
     recipes, asked, facts = _looked_through(out, recipes, asked)
     recipes, left_out = _fitting(recipes, facts, asked)
     for name, reason in left_out.items():
@@ -109,18 +108,22 @@ def _compare(recipes: Mapping[str, Recipe], asked: Asked) -> None:
     }
     jobs = _jobs(recipes, asked, facts)
     line = _held_out_line if asked.choose else _test_line
-    failed = train_jobs(out, list(jobs.values()), budget, fresh=asked.fresh, line=line)
-    missing = {job.label: failed.get(job.folder, "") for job in jobs.values() if not job.done}
-    if len(missing) == len(jobs):
-        raise UserError(next(iter(failed.values()), "there is no time for a single training; give more --minutes"))
+    trainings = list({job.folder: job for job in jobs.values()}.values())
+    for name, recipe in recipes.items():
+        if (same := jobs[name, asked.seeds[0]].recipe).method != recipe.method:
+            out.print(f"{recipe.title} is the same training as {same.title}: it is done once")
+    failed = train_jobs(out, trainings, budget, fresh=asked.fresh, line=line)
+    missing = {job.label: failed.get(job.folder, "") for job in trainings if not job.done}
+    if len(missing) == len(trainings):
+        if failed:
+            raise UserError(next(iter(failed.values())))
+        out.print("No training has ended in time. The same command goes on with them.")
+        return
     about = {
         "data": asked.data,
         "missing": tuple(f"{label}: {why}" if why else label for label, why in missing.items()),
         "about": {**facts._asdict(), "left_out": left_out, "command": asked.command, "searches": _found(searches)},
     }
-    if rising := _still_rising(jobs.values()):
-        longer = 2 * asked.start.epochs
-        out.print(f"Held-out likelihood was still rising at the end of {listed(rising)}; try --epochs {longer}.")
     if not asked.choose:
         _show(out, _comparison(recipes, jobs, trained, about, asked), asked)
     elif all(missing.values()):  # what fails will fail again; what only waits for its time may be the best
@@ -186,25 +189,17 @@ def _fitting(recipes: Mapping[str, Recipe], facts: DataFacts, asked: Asked) -> t
 
 def _jobs(recipes: Mapping[str, Recipe], asked: Asked, facts: DataFacts) -> dict[tuple[str, int], Job]:
     """The training of each method and seed, all methods with the first seed first; some methods share theirs."""
-    jobs = {}
+    jobs, shared = {}, trained_as(recipes, facts)
     for seed in asked.seeds:
-        for name, recipe in recipes.items():
-            trained_as, ours = METHODS[name].evaluates or name, updated(recipe, {"seed": seed})
-            called = f"{trained_as}-tuned" if asked.tune else trained_as
+        for name in recipes:
+            first = shared[name]
+            recipe = updated(recipes.get(first, recipes[name]), {"seed": seed})
+            called = f"{first}-tuned" if asked.tune else first
             folder = asked.folder / called / f"seed-{seed}"
             if not asked.fresh:
-                folder = run_folder(asked.folder, called, ours, fixed=not asked.tune)
-            jobs[trained_as, seed] = Job(ours, folder, has_posterior(ours, facts))
+                folder = run_folder(asked.folder, called, recipe, fixed=not asked.tune)
+            jobs[name, seed] = Job(recipe, folder)
     return jobs
-
-
-def _still_rising(jobs: Iterable[Job]) -> list[str]:
-    """The methods whose held-out likelihood still rose where training ended, with most of their seeds."""
-    choices: dict[str, list[bool]] = {}
-    for job in jobs:
-        choice = Choice.load(job.folder)
-        choices.setdefault(job.recipe.title, []).append(choice is not None and choice.rising)
-    return [title for title, rising in choices.items() if sum(rising) > len(rising) / 2]
 
 
 def _comparison(
@@ -221,7 +216,7 @@ def _comparison(
         title = entry.title if entry.evaluates else recipe.title
         usual = method_recipe(asked.start, name, {})
         changes = differences_text(recipe, usual)
-        runs = [Run(jobs[entry.evaluates or name, seed].folder) for seed in asked.seeds]
+        runs = [Run(jobs[name, seed].folder) for seed in asked.seeds]
         rows[name] = Row(name, title, runs[0].folder.parent.name, summary=entry.summary, changes=changes)
         found = [read(run) for run in runs if run.finished]
         trainings[name] = [adjusted_after(each, (few, many)) for each in found] if entry.evaluates else found
@@ -297,7 +292,7 @@ def _on_everything(
     out: Console, best: Row, jobs: Mapping[tuple[str, int], Job], asked: Asked, facts: DataFacts, budget: Budget
 ) -> dict[tuple[str, int], Job]:
     """The runs of the method that was chosen; anew where they went without some training samples."""
-    runs = {key: job for key, job in jobs.items() if job.folder.parent.name == best.folder}
+    runs = {key: job for key, job in jobs.items() if key[0] == best.method}
     if not facts.spared:
         return runs
     folder = asked.folder / f"{best.folder}-on-everything"

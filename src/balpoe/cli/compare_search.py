@@ -1,9 +1,7 @@
 """The trials of `balpoe compare --tune`: each method's settings, searched by held-out samples with the same budget."""
 
 import shutil
-import time
 from collections.abc import Generator, Mapping, Sequence
-from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +12,13 @@ from balpoe.errors import UserError
 from balpoe.evaluation.evaluate import evaluate
 from balpoe.evaluation.predictions import Predictions
 from balpoe.experiments.build import Assembly, assemble
-from balpoe.experiments.held_out_scores import cross_fitted_by_step, train_judged_by_step
+from balpoe.experiments.held_out_scores import cross_fitted_by_step
 from balpoe.experiments.recipe import Recipe, updated
-from balpoe.experiments.run_folder import fitting
+from balpoe.experiments.run_folder import fitting, train_run_by_step
 from balpoe.experiments.search import Search, Trial, with_values
 from balpoe.training.concurrent import TRAININGS_AT_ONCE, can_share_a_gpu, complete, side_by_side
-from balpoe.training.interrupts import Interrupt
+from balpoe.training.interrupts import Interrupt, time_limit
+from balpoe.training.launchers import launcher
 
 __all__ = ["searched"]
 
@@ -49,10 +48,16 @@ def searched(
     found = {name: search for name, search in found.items() if search.space}
     first = next(iter(recipes.values()))
     sharing = can_share_a_gpu(first.device, first.devices)
-    with Interrupt() if sharing else nullcontext() as interrupt:
-        works = (_search(out, search, trials, seeds, folder, budget, interrupt) for search in found.values())
-        for _ in side_by_side(works, TRAININGS_AT_ONCE) if sharing else map(complete, works):
-            pass
+    alone = first.devices == first.num_nodes == 1 and launcher() is None
+    with Interrupt() as interrupt, time_limit(budget.left, interrupt):
+        ours = interrupt if alone else None
+        works = (_search(out, search, trials, seeds, folder, budget, ours) for search in found.values())
+        try:
+            for _ in side_by_side(works, TRAININGS_AT_ONCE) if sharing else map(complete, works):
+                pass
+        except KeyboardInterrupt:
+            if budget.left > 0:
+                raise  # somebody's
     return found
 
 
@@ -66,14 +71,13 @@ def _search(
     interrupt: Interrupt | None,
 ) -> Generator[Any, None, None]:
     """Try settings of one method until there are as many trials as wanted, or no more time."""
-    title, what = search.recipe.title, f"{search.recipe.method}, trial"
-    while len(search.trials) < trials and budget.fits(what):
-        begun, values = time.monotonic(), search.propose()
+    title = search.recipe.title
+    while len(search.trials) < trials and budget.left > 0:
+        values = search.propose()
         place = folder / search.recipe.method / f"trial-{len(search.trials)}"
         trial = yield from _tried(search, values, seeds, place, interrupt)
         search.record(trial)
         shutil.rmtree(place, ignore_errors=True)
-        budget.add(what, time.monotonic() - begun)
         shown = ", ".join(
             f"{name} {value:.3g}" if isinstance(value, float) else f"{name} {value}" for name, value in values.items()
         )
@@ -109,8 +113,7 @@ def _held_out_score(recipe: Recipe, folder: Path, interrupt: Interrupt | None) -
     if made[0].held_out is None:
         yield from cross_fitted_by_step(recipe, made[0], folder, fitting(interrupt, made[0].stages))
     else:
-        posterior = made[0].source_prior is not None
-        yield from train_judged_by_step(recipe, folder, interrupt=interrupt, posterior=posterior)
+        yield from train_run_by_step(recipe, folder, interrupt=interrupt)
     try:
         predictions = Predictions.load(folder / "predictions" / "held-out")
     except UserError as error:

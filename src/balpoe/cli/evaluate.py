@@ -2,6 +2,7 @@
 
 import argparse
 
+from balpoe.cli.decision_flags import add_decisions, decision_flags
 from balpoe.cli.flags import Commands, add_scoring, scoring_options
 from balpoe.cli.prior_table import add_prior_table, table_flags
 from balpoe.errors import UserError
@@ -33,17 +34,30 @@ def add_parser(commands: Commands) -> None:
         "--key-table", metavar="FILE",
         help="keys of the test samples, by path or in their order (default: the table that the run was trained on)",
     )  # fmt: skip
-    command.add_argument("--out", metavar="FILE", help="gains of --prior-table as .json, too")
+    add_decisions(command)
+    command.add_argument(
+        "--out", metavar="FILE", help="gains of --prior-table, or what decisions are worth, as .json, too"
+    )
     command.set_defaults(work=_evaluate)
 
 
 def _evaluate(arguments: argparse.Namespace) -> None:
+    decisions = decision_flags(arguments)
+    if decisions is not None:
+        _check_decisions(arguments)
     options = scoring_options(arguments, run_path(arguments.run) if arguments.prior == "estimate" else None)
     if arguments.baseline is not None and arguments.prior is not None:
         raise UserError("--baseline compares logits as trained; leave out --prior, or evaluate each run with it")
     table = table_flags(arguments)
-    if table is None and (arguments.key_table or arguments.out):
-        raise UserError("--key-table and --out serve --prior-table alone; give it, or leave them out")
+    if table is None and (arguments.key_table or (arguments.out and decisions is None)):
+        raise UserError("--key-table and --out serve --prior-table alone, or decisions; give it, or leave them out")
+    if decisions is not None:
+        from balpoe.cli.evaluate_decisions import evaluate_decisions
+
+        groups, root = options["thresholds"], options["data_root"]
+        flags = {"prior": arguments.prior, "thresholds": groups, "out": arguments.out, "data_root": root}
+        evaluate_decisions(str(run_path(arguments.run)), decisions, **flags)
+        return
     if table is not None:
         if arguments.baseline is not None or arguments.prior_template is not None:
             raise UserError("--prior-table compares with the same run as trained; leave out the other run and template")
@@ -59,3 +73,14 @@ def _evaluate(arguments: argparse.Namespace) -> None:
         return
     baseline = None if arguments.baseline is None else str(run_path(arguments.baseline))
     evaluate(str(run_path(arguments.run)), baseline=baseline, **options)
+
+
+def _check_decisions(arguments: argparse.Namespace) -> None:
+    """Refuse what measures something else."""
+    others = ("baseline", "prior_template", "prior_table")
+    for name in others:
+        if getattr(arguments, name) is not None:
+            flag = name.replace("_", "-")
+            raise UserError(f"--{flag} measures something else than decisions; evaluate one after the other")
+    if arguments.prior == "estimate":
+        raise UserError("--prior estimate is not for decisions; write the estimated shares to a file, and give that")

@@ -19,7 +19,7 @@ from balpoe.files import TABLE_SUFFIXES, write_json
 from balpoe.report.console import console
 from balpoe.report.site_gains import site_gains_table
 
-__all__ = ["evaluate_sites"]
+__all__ = ["evaluate_sites", "predictions_of"]
 
 
 def evaluate_sites(
@@ -36,7 +36,7 @@ def evaluate_sites(
     """
     if out is not None and Path(out).suffix != ".json":
         raise UserError(f"--out {out} is not a .json file; give one")
-    predictions, recipe = _predictions(path, data_root)
+    predictions, recipe = predictions_of(path, data_root)
     table = flags.read(predictions.class_names, predictions.source_prior)
     keys = _keys(predictions, recipe, flags, key_table)
     gains = site_gains(predictions, table, keys)
@@ -50,8 +50,13 @@ def evaluate_sites(
     return gains
 
 
-def _predictions(path: str, data_root: str) -> tuple[Predictions, Recipe | None]:
-    """The predictions, and the recipe of their run where they are of one."""
+def predictions_of(path: str, data_root: str = "") -> tuple[Predictions, Recipe | None]:
+    """Return the predictions of one run, of a model or of a folder, and the recipe of their run where they are of one.
+
+    Args:
+        path: The run, model or predictions.
+        data_root: Folder of the test set of a model's file.
+    """
     if Path(path).suffix == ".npz" or (Path(path) / "predictions.json").is_file():
         return load_predictions(path), None
     if Path(path).is_file():

@@ -4,6 +4,7 @@ import argparse
 import sys
 from pathlib import Path
 
+from balpoe.cli.decision_flags import add_decisions, decision_flags
 from balpoe.cli.flags import Commands, add_fields, add_prior, changed_fields
 from balpoe.cli.prior_table import add_prior_table, table_flags
 from balpoe.experiments.recipe import Recipe, updated
@@ -33,6 +34,7 @@ def add_parser(commands: Commands) -> None:
     command.add_argument("--experts", action="store_true", help="each expert's label, too")
     add_prior(command)
     add_prior_table(command)
+    add_decisions(command)
     add_fields(command, ("device",))
     command.set_defaults(work=_predict)
 
@@ -41,7 +43,7 @@ def _predict(arguments: argparse.Namespace) -> int:
     ending = Path(arguments.out or "").suffix.removeprefix(".")
     kind = arguments.format or ("jsonl" if ending in ("jsonl", "json", "ndjson") else "csv")
     device = updated(Recipe(), changed_fields(arguments)).device
-    table = table_flags(arguments)
+    table, decisions = table_flags(arguments), decision_flags(arguments)
     from balpoe.cli.predict_rows import predict_files
 
     images, unreadable = predict_files(
@@ -53,6 +55,7 @@ def _predict(arguments: argparse.Namespace) -> int:
         experts=arguments.experts,
         prior=arguments.prior,
         table=table,
+        decisions=decisions,
         device=device,
     )
     if unreadable:

@@ -1,6 +1,7 @@
 """Labels and probabilities for any number of images, written row by row."""
 
 import csv
+import functools
 import io
 import itertools
 import json
@@ -9,11 +10,13 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import IO, Any, TypeVar
+from typing import IO, Any, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor
 
+from balpoe.cli.decision_flags import DecisionFlags
+from balpoe.cli.predict_decisions import Decisions, decision_cells
 from balpoe.cli.prior_table import TableFlags
 from balpoe.data.dataset import Preprocessing
 from balpoe.data.loading.decode import IMAGE_SUFFIXES
@@ -33,11 +36,13 @@ __all__ = ["predict_files"]
 IMAGES_AT_ONCE = 64  # decoded together, for one forward pass
 
 LabelRow = dict[str, Any]
-"""An image's file, with its label, probability, further labels and experts' labels, or with an error."""
+"""An image's file, with its label, probability, further labels, experts' labels and decisions, or with an error."""
 _Value = TypeVar("_Value")
 Keys = tuple[str, ...]
 Adjust = Callable[[Tensor, Sequence[Keys]], Tensor]
 """From logits and the keys of their images to logits under another prior."""
+Put = Callable[[str], object]
+"""Where text goes."""
 
 
 def predict_files(
@@ -50,6 +55,7 @@ def predict_files(
     experts: bool = False,
     prior: str | None = None,
     table: TableFlags | None = None,
+    decisions: DecisionFlags | None = None,
     device: str = "auto",
 ) -> tuple[int, int]:
     """Write a row for each image; return how many there were, and how many of them could not be read.
@@ -63,6 +69,7 @@ def predict_files(
         experts: Whether each expert's label is wanted, too.
         prior: Deployment prior, as --prior takes it.
         table: Table of priors, of which each image gets its own; the inputs are tables then, with its keys.
+        decisions: What is to be decided of each image.
         device: Device to compute on.
     """
     model = load(run)
@@ -71,22 +78,25 @@ def predict_files(
     if not 1 <= top <= len(model.class_names):
         raise UserError(f"--top must be 1 to {len(model.class_names)}, the number of classes, but is {top}")
     tabled = None if table is None else _TablePrior(table.read(model.class_names, model.source_prior), model)
-    adjust = tabled if prior is None else _one_prior(parse_prior(prior, model), model)
-    model.network.to(chosen_device(device))
-    read = _resolved(inputs if table is None else [*inputs, table.path])
+    target = None if prior is None else parse_prior(prior, model)
+    adjust = tabled if target is None else _one_prior(target, model)
+    further = [table.path] if table is not None else []
+    read = _resolved([*inputs, *further, *(decisions.files if decisions is not None else ())])
     if out is not None and (Path(out).suffix.lower() in IMAGE_SUFFIXES or Path(out).resolve() in read):
         raise UserError(f"--out {out} is an image or is read, and would be lost; give a .csv or .jsonl file")
     images = ((path, ()) for path in image_paths(inputs)) if table is None else keyed_image_paths(inputs, table.keys)
     if (first := next(images, None)) is None:
         raise UserError(f"there are no images in {', '.join(inputs)}; give files, or folders that hold some")
-    rows = _rows(model, itertools.chain([first], images), adjust, top, experts)
+    priors = target if tabled is None else tabled.table
+    decide = None if decisions is None else Decisions(run, model, decisions, priors)
+    model.network.to(chosen_device(device))
+    counted = _Counted(_rows(_Answers(model, adjust, top, experts, decide), itertools.chain([first], images)))
     names = [f"expert {number + 1}" for number in range(model.network.num_experts)] if experts else []
-    counted = _Counted(rows)
-    write = _WRITERS[kind]
+    write = functools.partial(_WRITERS[kind], rows=counted, top=top, experts=names, decide=decide)
     if out is None:
-        write(sys.stdout.write, counted, top, names)
+        write(sys.stdout.write)
     else:
-        write_file(Path(out), lambda stream: _as_text(stream, lambda put: write(put, counted, top, names)))
+        write_file(Path(out), lambda stream: _as_text(stream, write))
     if tabled is not None and tabled.unknown:
         print(f"balpoe: note: {unknown_keys_sentence(tabled.unknown, tabled.samples)}", file=sys.stderr)
     return counted.rows, counted.errors
@@ -114,16 +124,15 @@ def _resolved(paths: Sequence[str]) -> set[Path]:
     return {Path(path).resolve() for path in paths}
 
 
-def _rows(
-    model: Model, named: Iterable[tuple[str, Keys]], adjust: Adjust | None, top: int, experts: bool
-) -> Iterator[LabelRow]:
+def _rows(answers: "_Answers", named: Iterable[tuple[str, Keys]]) -> Iterator[LabelRow]:
+    preprocessing = answers.model.preprocessing
     with CountProgress("predicting", 0) as count, ThreadPoolExecutor(default_workers()) as pool:
         for block in _blocks(named, IMAGES_AT_ONCE):
-            images = list(pool.map(lambda each: _image_or_error(each[0], model.preprocessing), block))
+            images = list(pool.map(lambda each: _image_or_error(each[0], preprocessing), block))
             whole = [(image, keys) for image, (_, keys) in zip(images, block, strict=True) if isinstance(image, Tensor)]
-            answers = iter(_answers(model, whole, adjust, top, experts) if whole else [])
+            found = iter(answers(whole) if whole else [])
             for (path, _), image in zip(block, images, strict=True):
-                yield {"file": path, **(next(answers) if isinstance(image, Tensor) else {"error": image})}
+                yield {"file": path, **(next(found) if isinstance(image, Tensor) else {"error": image})}
             count(len(block))
 
 
@@ -134,26 +143,38 @@ def _image_or_error(path: str, preprocessing: Preprocessing) -> Tensor | str:
         return str(error)
 
 
-def _answers(
-    model: Model, images: Sequence[tuple[Tensor, Keys]], adjust: Adjust | None, top: int, experts: bool
-) -> list[LabelRow]:
-    expert_logits = model.calibrated(model.expert_logits(torch.stack([image for image, _ in images])))
-    logits = product_of_experts(expert_logits)
-    if adjust is not None:
-        logits = adjust(logits, [keys for _, keys in images])
-    probabilities, labels = logits.softmax(dim=1).topk(top, dim=1)
-    rows: list[LabelRow] = [
-        {"label": names[0], "probability": values[0], "top": list(zip(names, values, strict=True))}
-        for values, names in zip(
-            probabilities.tolist(),
-            ([model.class_names[label] for label in row] for row in labels.tolist()),
-            strict=True,
-        )
-    ]
-    if experts:
-        for row, answer in zip(rows, expert_logits.argmax(dim=2).tolist(), strict=True):
-            row["experts"] = [model.class_names[label] for label in answer]
-    return rows
+class _Answers(NamedTuple):
+    """What a row says of an image."""
+
+    model: Model
+    adjust: Adjust | None
+    top: int
+    experts: bool
+    decide: Decisions | None
+
+    def __call__(self, images: Sequence[tuple[Tensor, Keys]]) -> list[LabelRow]:
+        model, keys = self.model, [each for _, each in images]
+        as_given = model.expert_logits(torch.stack([image for image, _ in images]))
+        expert_logits = model.calibrated(as_given)
+        logits = product_of_experts(expert_logits)
+        if self.adjust is not None:
+            logits = self.adjust(logits, keys)
+        probabilities, labels = logits.softmax(dim=1).topk(self.top, dim=1)
+        rows: list[LabelRow] = [
+            {"label": names[0], "probability": values[0], "top": list(zip(names, values, strict=True))}
+            for values, names in zip(
+                probabilities.tolist(),
+                ([model.class_names[label] for label in row] for row in labels.tolist()),
+                strict=True,
+            )
+        ]
+        if self.experts:
+            for row, answer in zip(rows, expert_logits.argmax(dim=2).tolist(), strict=True):
+                row["experts"] = [model.class_names[label] for label in answer]
+        if self.decide is not None:
+            for row, decided in zip(rows, self.decide(as_given, keys), strict=True):
+                row.update(decided)
+        return rows
 
 
 class _Counted:
@@ -169,7 +190,7 @@ class _Counted:
             yield row
 
 
-def _write_csv(put: Callable[[str], object], rows: Iterable[LabelRow], top: int, experts: Sequence[str]) -> None:
+def _write_csv(put: Put, rows: Iterable[LabelRow], top: int, experts: Sequence[str], decide: Decisions | None) -> None:
     line = io.StringIO()
     writer = csv.writer(line, lineterminator="\n")
 
@@ -180,16 +201,19 @@ def _write_csv(put: Callable[[str], object], rows: Iterable[LabelRow], top: int,
         line.truncate()
 
     further = [f"{name} {number}" for number in range(2, top + 1) for name in ("label", "probability")]
-    send(["file", "label", "probability", *further, *experts, "error"])
+    columns, separator = ([], "") if decide is None else (decide.columns, decide.separator)
+    send(["file", "label", "probability", *further, *experts, *columns, "error"])
     for row in rows:
         if "error" in row:
-            send([row["file"], *[""] * (2 * top + len(experts)), row["error"]])
+            send([row["file"], *[""] * (2 * top + len(experts) + len(columns)), row["error"]])
         else:
             labels = [value for name, share in row["top"] for value in (name, f"{share:.6g}")]
-            send([row["file"], *labels, *row.get("experts", ()), ""])
+            send([row["file"], *labels, *row.get("experts", ()), *decision_cells(row, columns, separator), ""])
 
 
-def _write_jsonl(put: Callable[[str], object], rows: Iterable[LabelRow], top: int, experts: Sequence[str]) -> None:
+def _write_jsonl(
+    put: Put, rows: Iterable[LabelRow], top: int, experts: Sequence[str], decide: Decisions | None
+) -> None:
     for row in rows:
         if top == 1:
             row.pop("top", None)
@@ -201,7 +225,7 @@ def _write_jsonl(put: Callable[[str], object], rows: Iterable[LabelRow], top: in
 _WRITERS = {"csv": _write_csv, "jsonl": _write_jsonl}
 
 
-def _as_text(stream: IO[bytes], write: Callable[[Callable[[str], object]], None]) -> None:
+def _as_text(stream: IO[bytes], write: Callable[[Put], None]) -> None:
     write(lambda text: stream.write(text.encode(errors="replace")))
 
 

@@ -25,6 +25,11 @@ def add_parser(commands: Commands) -> None:
     command.add_argument(
         "--format", choices=("html", "md"), help="a page, or tables as Markdown (default: as --out ends)"
     )
+    command.add_argument(
+        "--taxonomy",
+        metavar="FILE",
+        help="a tree of the classes for the part Decide: .csv with a line for each class, from the class upwards",
+    )
     add_scoring(command)
     command.set_defaults(work=_report)
 
@@ -41,7 +46,7 @@ def _report(arguments: argparse.Namespace) -> None:
 
     paths = [str(run_path(each)) for each in arguments.runs_or_predictions]
     baseline = None if arguments.baseline is None else str(run_path(arguments.baseline))
-    files = write_report(paths, out, baseline=baseline, markdown=kind == "md", **options)
+    files = write_report(paths, out, baseline=baseline, markdown=kind == "md", taxonomy=arguments.taxonomy, **options)
     size = out.stat().st_size / 1e6
     console().print(f"{out}: {size:.1f} MB; open it in a browser" if len(files) > 1 else f"{out}: written")
     if len(files) > 1:

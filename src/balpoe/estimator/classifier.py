@@ -16,13 +16,14 @@ import torch
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils import check_random_state
 from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import check_array, check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor
 
 from balpoe.data.augment.operations import AUGMENTATIONS, Operation
 from balpoe.data.dataset import Dataset
 from balpoe.errors import UserError, unknown_name
-from balpoe.estimator.inputs import FeatureInputs, ImageInputs
+from balpoe.estimator.decisions import Deployed, answers, check_decision, prediction_sets
+from balpoe.estimator.inputs import FeatureInputs, ImageInputs, group_numbers, numbers_alone, sample_weights
 from balpoe.evaluation.deployment_prior import target_prior as named_prior
 from balpoe.method.ensemble import shift_prior, source_prior
 from balpoe.method.label_shift import PriorEstimate, estimate_prior
@@ -88,6 +89,10 @@ class BalPoEClassifier(ClassifierMixin, BaseEstimator):
         target_prior: "uniform", "train", "forward-R" or "backward-R" (of ratio R, see `balpoe.target_prior`), an array
             of weights in the order of `classes_`, a mapping or a Series of pandas from class to weight, or "estimate":
             found from the samples to predict themselves, many at once, and used if the evidence carries it.
+        decision: What `predict` answers with: None for the most probable class; "accuracy", "balanced_accuracy",
+            "macro_f1" or "recall of CLASS at least R"; costs as `balpoe.decide` takes them, in the order of `classes_`,
+            or a mapping from class to the cost of missing it; or a `balpoe.DecisionRule`, which has its own prior. It
+            can be set after fitting. What a metric needs is fitted on samples that the networks had not seen.
         warm_start: Whether another `fit` goes on from the weights of the last one, for `epochs` more. Experts, network,
             mixup_alpha and random_state stay those of the first; on other samples the temperature stays, too.
         device: Device to train on: "auto", "cpu", "cuda" or "mps". Predictions are made on the CPU.
@@ -136,6 +141,7 @@ class BalPoEClassifier(ClassifierMixin, BaseEstimator):
         lr: float = 0.3,
         weight_decay: float | None = None,
         target_prior: Any = "uniform",
+        decision: Any = None,
         warm_start: bool = False,
         device: str = "auto",
         random_state: Any = None,
@@ -152,6 +158,7 @@ class BalPoEClassifier(ClassifierMixin, BaseEstimator):
         self.lr = lr
         self.weight_decay = weight_decay
         self.target_prior = target_prior
+        self.decision = decision
         self.warm_start = warm_start
         self.device = device
         self.random_state = random_state
@@ -180,12 +187,12 @@ class BalPoEClassifier(ClassifierMixin, BaseEstimator):
         going_on = self.warm_start and hasattr(self, "network_")
         X, y = validate_data(self, X, y, allow_nd=True, dtype="numeric", reset=not going_on, ensure_min_samples=2)
         check_classification_targets(y)
-        weights = _sample_weights(sample_weight, len(X))
+        weights = sample_weights(sample_weight, len(X))
         if not weights.any():
             raise ValueError("Sample weights must contain at least one that is not zero")
-        numbers = _group_numbers(groups, len(X))
+        numbers = group_numbers(groups, len(X))
         numbers = None if numbers is None else numbers[torch.from_numpy(weights > 0)]
-        X, y, weights = _numbers_alone(X)[weights > 0], y[weights > 0], weights[weights > 0]
+        X, y, weights = numbers_alone(X)[weights > 0], y[weights > 0], weights[weights > 0]
         classes, targets = np.unique(y, return_inverse=True)
         if len(classes) < 2:
             raise ValueError(
@@ -198,6 +205,7 @@ class BalPoEClassifier(ClassifierMixin, BaseEstimator):
         if not isinstance(self.target_prior, str) or self.target_prior != "estimate":
             prior = torch.from_numpy(np.bincount(targets, weights=weights))
             _target(self.target_prior, classes, prior / prior.sum())  # now rather than after the training
+        check_decision(self.decision, classes)
         plan = self._plan if going_on else self._new_plan(X, weights)
         data = Dataset(plan.inputs(X), targets, preprocessing=plan.inputs.preprocessing, groups=numbers)
         self._train(plan, data, torch.from_numpy(weights / weights.mean()), going_on)
@@ -285,10 +293,30 @@ class BalPoEClassifier(ClassifierMixin, BaseEstimator):
         return self._log_probabilities(X).numpy()
 
     def predict(self, X: Any) -> np.ndarray:
-        """Return the most probable class of each sample under `target_prior`."""
-        log_probabilities = self._log_probabilities(X)
-        labels: np.ndarray = self.classes_[log_probabilities.argmax(dim=1).numpy()]
+        """Return the class that `decision` answers with, by default the most probable one under `target_prior`."""
+        if self.decision is None:
+            chosen = self._log_probabilities(X).argmax(dim=1)
+        else:
+            deployed = self._deployed(X)  # which asks whether there was a fit
+            chosen = answers(self.decision, deployed, self.classes_)
+        labels: np.ndarray = self.classes_[chosen.numpy()]
         return labels
+
+    def predict_set(self, X: Any, alpha: float = 0.1, method: str = "marginal") -> np.ndarray:
+        """Return which classes are in the prediction set of each sample, (samples, classes), true or false.
+
+        About 1 - alpha of new samples have their class in their set, if classes are as frequent as `target_prior` says.
+        That is approximate: thresholds come from the samples that each of the networks had not seen (they also fitted
+        the temperature), and all networks answer here. CV+, which this resembles, promises 1 - 2 alpha.
+
+        Args:
+            X: Samples.
+            alpha: Share of samples whose set may miss their class.
+            method: "marginal" for that share of all samples, "per-class" of each class, "pooled" or "prevalence"; see
+                `balpoe.ConformalSets`.
+        """
+        deployed = self._deployed(X)
+        return prediction_sets(deployed, self.classes_, alpha, method, self._plan.networks > 1)
 
     def predict_expert_proba(self, X: Any) -> np.ndarray:
         """Return what each expert says, (samples, experts, classes), under the prior that it was trained for.
@@ -317,16 +345,24 @@ class BalPoEClassifier(ClassifierMixin, BaseEstimator):
 
     def _log_probabilities(self, X: Any) -> Tensor:
         """Log-probabilities of the ensemble, for the target prior, in float64."""
-        check_is_fitted(self)
-        if isinstance(self.target_prior, str) and self.target_prior == "estimate":
-            logits = self._logits(X)
-            try:
-                logits = self._estimated(logits).adjust(logits)
-            except UserError as error:  # as where the evidence is thin
-                warnings.warn(f"{error}: the prior stays as it is", stacklevel=3)
-            return logits.log_softmax(dim=1)
-        target = _target(self.target_prior, self.classes_, torch.from_numpy(self.class_prior_))
-        return shift_prior(self._logits(X), target, self._source()).log_softmax(dim=1)
+        deployed = self._deployed(X)
+        return shift_prior(deployed.logits, deployed.target_prior, deployed.source_prior).log_softmax(dim=1)
+
+    def _deployed(self, X: Any) -> Deployed:
+        """Calibrated logits, and the priors between which they are moved."""
+        logits, source = self._logits(X), self._source()
+        if not isinstance(self.target_prior, str) or self.target_prior != "estimate":
+            target = _target(self.target_prior, self.classes_, torch.from_numpy(self.class_prior_))
+            return Deployed(logits, self._unseen, source, target)
+        try:
+            found = self._estimated(logits)
+        except UserError as error:  # as where the evidence is thin
+            warnings.warn(f"{error}: the prior stays as it is", stacklevel=4)
+            return Deployed(logits, self._unseen, source, source)
+        if found.calibration is None:
+            return Deployed(logits, self._unseen, source, found.prior)
+        unseen = self._unseen._replace(logits=found.calibration(self._unseen.logits))
+        return Deployed(found.calibration(logits), unseen, source, found.prior)
 
     def _logits(self, X: Any) -> Tensor:
         """Calibrated logits of the ensemble, (samples, classes), in float64."""
@@ -335,7 +371,7 @@ class BalPoEClassifier(ClassifierMixin, BaseEstimator):
     def _expert_logits(self, X: Any) -> Tensor:
         """Each expert's logits, calibrated, (samples, experts, classes), in float64."""
         check_is_fitted(self)
-        X = _numbers_alone(validate_data(self, X, allow_nd=True, dtype="numeric", reset=False))
+        X = numbers_alone(validate_data(self, X, allow_nd=True, dtype="numeric", reset=False))
         inputs = self._plan.inputs
         data = Dataset(inputs(X), torch.zeros(len(X), dtype=torch.long), preprocessing=inputs.preprocessing)
         expert_logits: Tensor = expert_means(self.network_, data, len(self._plan.lambdas)).double() / self.temperature_
@@ -382,42 +418,6 @@ def _target(spec: Any, classes: np.ndarray, prior: Tensor) -> Tensor:
     described = SimpleNamespace(class_names=names, class_counts=prior, num_classes=len(names), train_prior=prior)
     found: Tensor = named_prior(spec, described)
     return found
-
-
-def _sample_weights(weights: Any, samples: int) -> np.ndarray:
-    """One weight for each sample, from nothing, one number for all, or one for each."""
-    if weights is None or isinstance(weights, Real):
-        return np.full(samples, 1.0 if weights is None else float(weights))
-    checked = check_array(weights, ensure_2d=False, dtype=np.float64, order="C", input_name="sample_weight")
-    if checked.ndim != 1:
-        raise ValueError("Sample weights must be 1D array or scalar")
-    if len(checked) != samples:
-        raise ValueError(
-            f"sample_weight.shape == {checked.shape}, expected {(samples,)}; give one weight for each sample"
-        )
-    if (checked < 0).any():
-        raise ValueError("Negative values in data passed to `sample_weight`; give weights from 0")
-    whole: np.ndarray = checked
-    return whole
-
-
-def _group_numbers(groups: Any, samples: int) -> Tensor | None:
-    """A number for each sample, the same for those of one group."""
-    if groups is None:
-        return None
-    labels = np.asarray(groups)
-    if labels.shape != (samples,):
-        raise ValueError(f"groups has shape {labels.shape}, expected {(samples,)}; give one label for each sample")
-    return torch.from_numpy(np.unique(labels, return_inverse=True)[1])
-
-
-def _numbers_alone(X: np.ndarray) -> np.ndarray:
-    """Times are numbers to scikit-learn's check, but not to what follows; nor are images without pixels samples."""
-    if X.dtype.kind not in "buif":
-        raise ValueError(f"X must hold numbers, but holds {X.dtype}; turn its columns into numbers")
-    if not X[:1].size:
-        raise ValueError(f"Found array with 0 feature(s) (shape={X.shape}) while a minimum of 1 is required.")
-    return X
 
 
 def _kind(network: Any, X: np.ndarray) -> str:

@@ -1,14 +1,18 @@
 """Arrays as scikit-learn hands them over, made ready for a network: standardised features, or images."""
 
+from numbers import Real
+from typing import Any
+
 import numpy as np
 import torch
+from sklearn.utils.validation import check_array
 from torch import Tensor
 
 from balpoe.data.dataset import Dataset, Preprocessing
 from balpoe.errors import UserError
 from balpoe.estimator.normal_scores import heavy_tailed_columns
 
-__all__ = ["FeatureInputs", "ImageInputs"]
+__all__ = ["FeatureInputs", "ImageInputs", "group_numbers", "numbers_alone", "sample_weights"]
 
 CLIP = 8.0  # deviations from the mean, towards which a feature is bent that lies further out
 LARGEST = 1e300
@@ -87,3 +91,50 @@ class ImageInputs:
 
 def _flat(X: np.ndarray) -> np.ndarray:
     return X.reshape(len(X), -1).astype(np.float64)
+
+
+def sample_weights(weights: Any, samples: int) -> np.ndarray:
+    """Return one weight for each sample, from nothing, one number for all, or one for each.
+
+    >>> sample_weights(None, 2)
+    array([1., 1.])
+    """
+    if weights is None or isinstance(weights, Real):
+        return np.full(samples, 1.0 if weights is None else float(weights))
+    checked = check_array(weights, ensure_2d=False, dtype=np.float64, order="C", input_name="sample_weight")
+    if checked.ndim != 1:
+        raise ValueError("Sample weights must be 1D array or scalar")
+    if len(checked) != samples:
+        raise ValueError(
+            f"sample_weight.shape == {checked.shape}, expected {(samples,)}; give one weight for each sample"
+        )
+    if (checked < 0).any():
+        raise ValueError("Negative values in data passed to `sample_weight`; give weights from 0")
+    whole: np.ndarray = checked
+    return whole
+
+
+def group_numbers(groups: Any, samples: int) -> Tensor | None:
+    """Return a number for each sample, the same for those of one group; None without groups.
+
+    >>> group_numbers(["b", "a", "b"], 3)
+    tensor([1, 0, 1])
+    """
+    if groups is None:
+        return None
+    labels = np.asarray(groups)
+    if labels.shape != (samples,):
+        raise ValueError(f"groups has shape {labels.shape}, expected {(samples,)}; give one label for each sample")
+    return torch.from_numpy(np.unique(labels, return_inverse=True)[1])
+
+
+def numbers_alone(X: np.ndarray) -> np.ndarray:
+    """Return an array of numbers, or refuse it: times are numbers to scikit-learn's check, but not to what follows.
+
+    Nor are images without pixels samples.
+    """
+    if X.dtype.kind not in "buif":
+        raise ValueError(f"X must hold numbers, but holds {X.dtype}; turn its columns into numbers")
+    if not X[:1].size:
+        raise ValueError(f"Found array with 0 feature(s) (shape={X.shape}) while a minimum of 1 is required.")
+    return X

@@ -116,7 +116,7 @@ def is_cross_fitted(recipe: Recipe, parts: Assembly) -> bool:
 
 
 def choice_by_held_out(
-    recipe: Recipe, parts: Assembly, folder: Path, fit: Fit
+    recipe: Recipe, parts: Assembly, folder: Path, fit: Fit, *, look_longer: bool = True
 ) -> "Generator[Any, None, Choice | None]":
     """Train networks without some samples, again and again; return what is best for these, calibrated by them.
 
@@ -128,6 +128,8 @@ def choice_by_held_out(
         parts: Objects of the recipe; its network stays as it is.
         folder: Folder of the run, below which the trainings are kept until all are done.
         fit: How to train.
+        look_longer: Whether to see, where the number of epochs is given, if more would be better: half as many are
+            trained, to compare with.
     """
     folds = None if parts.held_out is not None else _folds(parts)
     if folds is not None and not bool((folds.fold >= 0).any()):
@@ -141,7 +143,7 @@ def choice_by_held_out(
         best = yield from search.climb(best, ({"lr": round(factor * lr, 9)} for factor in RATES[1:]))
     if recipe.choose_mixup:
         best = yield from search.climb(best, ({"mixup_alpha": alpha} for alpha in ALPHAS[1:]))
-    if folds is not None:
+    if folds is not None and (look_longer or recipe.epochs == 0):
         best = yield from _long_enough(search, best, recipe.epochs == 0)
     groups = None if folds is None or parts.groups is None else parts.groups[folds.fold >= 0]
     held_out = calibrated_by(best.held_out, groups)

@@ -1,18 +1,22 @@
 """Whether a method fits some data, and whether held-out samples can judge it: asked before anything is trained."""
 
+from collections.abc import Mapping
+from dataclasses import replace
 from typing import NamedTuple
 
 import torch
 
-from balpoe.baselines.method import MethodInputs
+from balpoe.baselines.catalogue import load_method
+from balpoe.baselines.method import Method, MethodInputs
 from balpoe.errors import UserError
 from balpoe.experiments.build import check_fits, data_parts, method_parts
 from balpoe.experiments.calibrate import FOLDS, NETWORKS
 from balpoe.experiments.recipe import Recipe, updated
 from balpoe.method.intervals import evidence_counts
+from balpoe.method.losses import BalPoELoss
 from balpoe.method.priors import class_prior
 
-__all__ = ["DataFacts", "check_held_out", "data_facts", "has_posterior", "misfit"]
+__all__ = ["DataFacts", "check_held_out", "data_facts", "has_posterior", "misfit", "trained_as"]
 
 
 class DataFacts(NamedTuple):
@@ -55,10 +59,36 @@ def misfit(recipe: Recipe, facts: DataFacts) -> str | None:
 
 def has_posterior(recipe: Recipe, facts: DataFacts) -> bool:
     """Return whether the scores of a recipe's method are posteriors of a known prior."""
+    return method_parts(recipe, _inputs(recipe, facts))[2] is not None
+
+
+def _inputs(recipe: Recipe, facts: DataFacts) -> MethodInputs:
     counts = torch.tensor(facts.class_counts)
     prior = class_prior(counts, method=recipe.prior_method, smoothing=recipe.smoothing)
-    inputs = MethodInputs(counts, prior, recipe.expert_lambdas, recipe.experts, recipe.cosine_scale)
-    return method_parts(recipe, inputs)[2] is not None
+    return MethodInputs(counts, prior, recipe.expert_lambdas, recipe.experts, recipe.cosine_scale)
+
+
+def trained_as(recipes: Mapping[str, Recipe], facts: DataFacts) -> dict[str, str]:
+    """Return for each method the first one whose training is the same, which then need not be done twice.
+
+    Logit adjustment at tau 1 is balanced softmax, and mixup with an alpha of 0 cross-entropy.
+
+    Args:
+        recipes: Recipe of each method.
+        facts: What is known of the data.
+    """
+    first: dict[object, str] = {}
+    return {name: first.setdefault(_training(recipe, facts), recipe.method) for name, recipe in recipes.items()}
+
+
+def _training(recipe: Recipe, facts: DataFacts) -> object:
+    """What tells one training from another: of methods that are BalPoE's loss and no more, its offsets."""
+    method, (loss, _, _) = load_method(recipe.method), method_parts(recipe, _inputs(recipe, facts))
+    if type(loss) is not BalPoELoss or replace(method, loss=loss, lambdas=None) != Method(loss):
+        return recipe.method
+    own = ("method", "method_settings", "lambdas", "num_experts")
+    others = [(name, repr(value)) for name, value in vars(recipe).items() if name not in own]
+    return (*others, tuple(loss.offsets.flatten().tolist()), loss.offsets.shape)
 
 
 def check_held_out(facts: DataFacts) -> None:

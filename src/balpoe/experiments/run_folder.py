@@ -157,6 +157,7 @@ def train_run_by_step(
     progress: bool = True,
     say: Callable[[str], object] = lambda text: None,
     interrupt: Any = None,
+    look_longer: bool = True,
 ) -> Generator[Any, None, Run]:
     """Do what `train_run` does as a generator, for `concurrent`.
 
@@ -167,6 +168,7 @@ def train_run_by_step(
         progress: Whether to show how far it is.
         say: Gets a sentence about what was found in the folder.
         interrupt: Given, training pauses after each step and ends when it asks to; otherwise it is done at one go.
+        look_longer: As for `choice_by_held_out`.
     """
     from balpoe.experiments.build import assemble
     from balpoe.experiments.calibrate import Choice, choice_by_held_out, is_cross_fitted
@@ -193,7 +195,7 @@ def train_run_by_step(
         parts = replace(parts, settings=replace(parts.settings, run=folder, progress=progress, label=label))
         fit, choice = fitting(interrupt, parts.stages), Choice.load(folder)
         if choice is None and is_cross_fitted(recipe, parts):
-            choice = yield from choice_by_held_out(recipe, parts, folder, fit)
+            choice = yield from choice_by_held_out(recipe, parts, folder, fit, look_longer=look_longer)
         if choice is not None:
             found = {"mixup_alpha": choice.mixup_alpha}
             found |= {name: value for name in ("epochs", "lr") if (value := getattr(choice, name))}  # if asked for

@@ -1,10 +1,8 @@
 """The paper's tables, measured here: trains what is missing, and writes a record for each training."""
 
 import functools
-import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import NamedTuple
@@ -47,7 +45,7 @@ from balpoe.paper.tables import (
 )
 from balpoe.report.console import console
 from balpoe.training.concurrent import TRAININGS_AT_ONCE, Work, can_share_a_gpu, side_by_side
-from balpoe.training.interrupts import Interrupt
+from balpoe.training.interrupts import Interrupt, time_limit
 
 __all__ = ["MissingRun", "missing_runs", "reproduce", "write_tables"]
 
@@ -131,7 +129,7 @@ def reproduce(names: Sequence[str], *, minutes: float | None, results: Path, run
         return
     deadline = float("inf") if minutes is None else started + 60 * minutes
     at_once = TRAININGS_AT_ONCE if _on_one_gpu(waiting) else 1
-    with Interrupt() as interrupt, _timer(minutes, interrupt):
+    with Interrupt() as interrupt, time_limit(deadline - started, interrupt):
         measure = functools.partial(_measure, results=results, runs=runs, data_root=data_root, interrupt=interrupt)
         works = _while_they_fit(waiting, measure, results, runs, deadline)
         try:
@@ -164,18 +162,6 @@ def _announce(names: Sequence[str], waiting: Sequence[MissingRun], results: Path
             out.print(f"  {name}: {row.title} needs images that are not here, {hours}: balpoe train {row.command}")
     if waiting and not _on_one_gpu(waiting):
         out.print("No GPU is used: these recipes are made for one, and take hours to days each on a CPU.")
-
-
-@contextmanager
-def _timer(minutes: float | None, interrupt: Interrupt) -> Iterator[None]:
-    """Ask for an interrupt when the time is over."""
-    timer = threading.Timer(threading.TIMEOUT_MAX if minutes is None else 60 * minutes, interrupt.request)
-    timer.daemon = True
-    timer.start()
-    try:
-        yield
-    finally:
-        timer.cancel()
 
 
 def _while_they_fit(

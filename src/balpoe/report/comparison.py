@@ -10,7 +10,7 @@ from balpoe.files import write_text
 from balpoe.report.comparison_plots import plot_differences, plot_search, plot_trade_off
 from balpoe.report.console import mean_and_deviation
 from balpoe.report.plots import WIDTH
-from balpoe.report.render import Figure, Section, Table, markdown_page
+from balpoe.report.render import Code, Figure, Section, Table, markdown_page
 from balpoe.report.write import write_page
 
 __all__ = ["accuracy_table", "calibration_table", "comparison_sections", "write_comparison"]
@@ -237,17 +237,21 @@ def _calibration(comparison: Comparison) -> Section:
 
 
 def _methods(comparison: Comparison) -> Section:
-    rows = [[row.title, row.summary, row.changes or "nothing"] for row in comparison.rows]
-    table = Table(["method", "what it is", "its recipe differs in"], rows, words=3)
+    headings, rows = ["method", "what it is"], [[row.title, row.summary] for row in comparison.rows]
+    if any(row.changes for row in comparison.rows):
+        headings.append("its recipe differs in")
+        rows = [[*cells, row.changes or "nothing"] for cells, row in zip(rows, comparison.rows, strict=True)]
+    table = Table(headings, rows, words=len(headings))
     left_out = [f"Left out: {name} ({why})." for name, why in comparison.about.get("left_out", {}).items()]
     return Section("The methods", left_out, [table])
 
 
 def _again(comparison: Comparison) -> Section:
     folders = ", ".join(dict.fromkeys(row.folder for row in comparison.rows))
+    command, _, changed = comparison.about["command"].partition(" (and ")
+    code = Code("The command" + (f", and {changed.removesuffix(')')}" if changed else ""), command)
     sentences = [
-        f"The command: {comparison.about['command']}",
         f"The runs lie beside comparison.json, which has every number of this page, in {folders}: each is a run like "
         "any other, for balpoe evaluate, balpoe report and balpoe predict.",
     ]
-    return Section("How to do it again", sentences)
+    return Section("How to do it again", sentences, [code])

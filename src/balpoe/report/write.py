@@ -3,11 +3,14 @@
 from collections.abc import Sequence
 from pathlib import Path
 
+from balpoe.deployment.taxonomy import Taxonomy
 from balpoe.errors import UserError
 from balpoe.files import write_file, write_text
 from balpoe.report.calibration import experts_section, reliability_section
 from balpoe.report.classes import classes_section, shifted_section
 from balpoe.report.confusions import confident_errors_section, confusions_section
+from balpoe.report.decide.page import decide_assets
+from balpoe.report.decide.section import decide_section
 from balpoe.report.explorer.pack import explorer_assets
 from balpoe.report.images import load_images
 from balpoe.report.inputs import Subject, read_subjects
@@ -36,6 +39,7 @@ def write_report(
     data_root: str = "",
     prior: str | None = None,
     validation: str | None = None,
+    taxonomy: str | None = None,
 ) -> list[Path]:
     """Write the report, and beside a page its figures as PNG and SVG; return the files.
 
@@ -48,18 +52,21 @@ def write_report(
         data_root: Folder of the images, for examples.
         prior: Deployment prior, as `balpoe evaluate --prior` takes it.
         validation: Labelled predictions of the same model, for the prior "estimate".
+        taxonomy: File with a tree of the classes, as `Taxonomy.read` takes it.
     """
-    inputs = [*paths, *(path for path in (baseline, prior, validation) if path is not None)]
+    inputs = [*paths, *(path for path in (baseline, prior, validation, taxonomy) if path is not None)]
     check_output(out, inputs)
     subject, *others = read_subjects([*paths, *([] if baseline is None else [baseline])], thresholds)
     against = None if baseline is None else others.pop()
     deployment = [] if prior is None else [deployment_section(subject, prior, validation)]
-    sections = report_sections(subject, others, against, data_root=data_root, deployment=deployment)
+    tree = None if taxonomy is None else Taxonomy.read(taxonomy, subject.predictions[0].class_names)
+    sections = report_sections(subject, others, against, data_root=data_root, deployment=deployment, taxonomy=tree)
     title = f"Report on {subject.name}" + ("" if subject.place in subject.name else f" ({subject.place})")
     if markdown:
         write_text(out, markdown_page(title, sections))
         return [out]
-    return write_page(title, sections, out, *explorer_assets())
+    styles, scripts = zip(explorer_assets(), decide_assets(), strict=True)
+    return write_page(title, sections, out, "".join(styles), "".join(scripts))
 
 
 def write_page(title: str, sections: Sequence[Section], out: Path, styles: str = "", scripts: str = "") -> list[Path]:
@@ -106,6 +113,7 @@ def report_sections(
     *,
     data_root: str = "",
     deployment: Sequence[Section] = (),
+    taxonomy: Taxonomy | None = None,
 ) -> list[Section]:
     """Return the report, section by section; the first seed is looked at closely, all of them are averaged."""
     beside = [*others, *([baseline] if baseline else [])]
@@ -122,6 +130,7 @@ def report_sections(
         confident_errors_section(subject, images),
         shifted_section(subject),
         explorer_section(subject),
+        decide_section(subject, taxonomy),
         counts_section(subject),
         what_section(subject, beside),
         *([seeds_section(subject)] if len(subject.evaluations) > 1 else []),

@@ -11,7 +11,7 @@ from typing import NoReturn
 
 from balpoe.training.launchers import launcher
 
-__all__ = ["Interrupt", "sigterm_as_interrupt"]
+__all__ = ["Interrupt", "sigterm_as_interrupt", "time_limit"]
 
 PATIENCE = 1.0  # seconds within which a further signal is the same Ctrl-C, passed on by another process
 
@@ -48,6 +48,29 @@ class Interrupt:
         if self.requested and time.monotonic() - self.when > PATIENCE:
             raise KeyboardInterrupt
         self.request()
+
+
+@contextlib.contextmanager
+def time_limit(seconds: float, interrupt: Interrupt) -> Iterator[None]:
+    """Ask for a stop when some seconds have passed; never, if they are infinite.
+
+    Args:
+        seconds: Seconds from now on.
+        interrupt: Interrupt that is requested then.
+
+    >>> interrupt = Interrupt()
+    >>> with time_limit(0.0, interrupt):
+    ...     time.sleep(0.2)
+    >>> interrupt.requested
+    True
+    """
+    timer = threading.Timer(min(max(seconds, 0.0), threading.TIMEOUT_MAX), interrupt.request)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
 
 
 @contextlib.contextmanager

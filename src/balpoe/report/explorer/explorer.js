@@ -144,6 +144,7 @@
     const { codes, labels, levels, kept, targets, rest } = data;
     const correct = new Uint8Array(targets.length);
     const confidence = new Float64Array(targets.length);
+    const answers = new Uint32Array(targets.length);
     let beyond = 0; // what the classes left out of a row are multiplied by, on average
     if (labels) data.spread.forEach((share, label) => { beyond += share * ratio[label]; });
     for (let row = 0, place = 0; row < targets.length; row++) {
@@ -159,10 +160,11 @@
           answer = label;
         }
       }
+      answers[row] = answer;
       correct[row] = answer === targets[row] ? 1 : 0;
       confidence[row] = sum > 0 ? largest / sum : 0;
     }
-    return { correct, confidence };
+    return { correct, confidence, answers };
   }
 
   function mean(values) {
@@ -394,6 +396,7 @@
       showDiagrams(adjusted, asTrained);
       if (adjusted) showChanges(adjusted, asTrained);
       window.balpoeExplorer.result = { prior: current.name, adjusted, asTrained, effective, error, gainError };
+      root.dispatchEvent(new CustomEvent("balpoe-prior", { detail: { data, prior: current, possible: !missing.length } }));
     }
 
     function showSummary(adjusted, asTrained, error) {
@@ -492,7 +495,8 @@
 
   function startAll() { document.querySelectorAll(".explorer").forEach(start); }
 
-  window.balpoeExplorer = { lastMilliseconds: 0, moves: 0, result: null };
+  const parts = { RATIOS, predict, percent, change, signed, element, row, drawn }; // for what follows the prior
+  window.balpoeExplorer = { lastMilliseconds: 0, moves: 0, result: null, parts };
   if (document.readyState === "loading") document.addEventListener("DOMContentLoaded", startAll);
   else startAll();
 })();

@@ -1,0 +1,64 @@
+"""The controls of the report's part on decisions: a fragment of a page that follows the prior explorer."""
+
+from collections.abc import Sequence
+from importlib import resources
+from string import Template
+
+from balpoe.deployment.taxonomy import Taxonomy
+from balpoe.report.decide.sets import METHODS, SetScores
+from balpoe.report.decide.tree import packed_tree
+from balpoe.report.page_data import script_json
+
+__all__ = ["ROWS", "decide_assets", "decide_controls"]
+
+ROWS = {"held-out mix": "all, class mix of the held-out samples", "all alike": "all, each class alike"}
+"""What the rows of sets that are no shot group are called."""
+USUAL_ALPHA = 0.1
+
+
+def decide_controls(sets: Sequence[SetScores] = (), taxonomy: Taxonomy | None = None) -> str:
+    """Return controls that need `decide_assets`, and a prior explorer before them in the page.
+
+    Args:
+        sets: Scores of prediction sets; without them that part is left out.
+        taxonomy: Tree of labels; without it that part is left out.
+
+    >>> page = decide_controls()
+    >>> 'data-control="confidence"' in page, 'data-control="alpha"' in page
+    (True, False)
+    """
+    tree = "" if taxonomy is None else _asset("tree.html")
+    data = {
+        "sets": [_rounded(each) for each in sets],
+        "rows": ROWS,
+        "tree": None if taxonomy is None else packed_tree(taxonomy),
+    }
+    return Template(_asset("decide.html")).substitute(tree=tree, sets=_sets(sets), data=script_json(data))
+
+
+def decide_assets() -> tuple[str, str]:
+    """Return the style sheet and the script, which come after those of the explorer."""
+    return _asset("decide.css"), _asset("decide.js")
+
+
+def _sets(sets: Sequence[SetScores]) -> str:
+    if not sets:
+        return ""
+    methods = list(dict.fromkeys(each.method for each in sets))
+    alphas = [each.alpha for each in sets if each.method == methods[0]]
+    usual = min(range(len(alphas)), key=lambda place: abs(alphas[place] - USUAL_ALPHA))
+    options = "".join(f'<option value="{method}">{method}: {METHODS[method]}</option>' for method in methods)
+    return Template(_asset("sets.html")).substitute(methods=options, last=len(alphas) - 1, usual=usual)
+
+
+def _rounded(scores: SetScores) -> dict[str, object]:
+    """The scores with the digits that a page may show."""
+    groups = {
+        name: [round(number, 8) for number in (each.coverage, each.size, *each.interval)]
+        for name, each in scores.groups.items()
+    }
+    return {**scores._asdict(), "groups": groups}
+
+
+def _asset(name: str) -> str:
+    return (resources.files("balpoe.report.decide") / name).read_text(encoding="utf-8")

@@ -1,0 +1,105 @@
+import numpy as np
+import pytest
+import torch
+from sklearn.metrics import f1_score, recall_score
+
+from balpoe import Predictions, Taxonomy
+from balpoe.deployment.abstaining import abstained
+from balpoe.deployment.deciders import Decider, HeldOut, Wanted
+from balpoe.deployment.decision_scores import decision_scores
+
+NAMES = ("oak", "ash", "elm")
+TREE = Taxonomy.from_rows([("oak", "x"), ("ash", "x"), ("elm", "y")], levels=("class", "group"))
+PRIOR = torch.tensor([0.6, 0.3, 0.1], dtype=torch.float64)
+
+
+def made(samples, seed, groups=None):
+    generator = torch.Generator().manual_seed(seed)
+    targets = torch.randint(3, (samples,), generator=generator)
+    logits = torch.randn(samples, 1, 3, generator=generator) + torch.nn.functional.one_hot(targets, 3)[:, None]
+    return Predictions(logits, targets, [500, 50, 5], [0], NAMES, groups=groups)
+
+
+TEST = made(300, 0)
+HELD_OUT = HeldOut(made(500, 1), made(500, 2))
+
+
+def fitted(wanted, prior=None, test=TEST):
+    return Decider.fit(wanted, test, HELD_OUT, prior)
+
+
+@pytest.mark.parametrize("prior", [None, PRIOR])
+def test_the_cost_is_that_of_the_answers_one_by_one(prior):
+    costs = torch.tensor([[0.0, 1, 2, 0.5], [3, 0, 1, 0.5], [9, 9, -1, 0.5]])
+    decider = fitted(Wanted(costs=costs, answers=(*NAMES, "ask")), prior)
+    found = decision_scores(decider, TEST)["cost"]
+    counts = torch.bincount(TEST.targets).double()
+    weights = [1.0] * 300 if prior is None else [float(prior[y] / counts[y]) for y in TEST.targets]
+    plain = (TEST.logits + (torch.zeros(3) if prior is None else prior.log())).argmax(dim=1)
+    expected = {
+        way: sum(w * float(costs[y, a]) for w, y, a in zip(weights, TEST.targets, answers, strict=True)) / sum(weights)
+        for way, answers in (("decision", decider.rule(TEST)), ("most probable class", plain))
+    }
+    assert found["decision"] == pytest.approx(expected["decision"])
+    assert found["most probable class"] == pytest.approx(expected["most probable class"])
+    assert found["difference"] == pytest.approx(expected["decision"] - expected["most probable class"])
+    low, high = found["interval"]
+    assert low < found["difference"] < high
+    assert found["difference"] < 0
+
+
+def test_the_interval_of_the_cost_is_that_of_a_paired_mean():
+    decider = fitted(Wanted(costs=torch.tensor([1.0, 1, 9])))
+    found = decision_scores(decider, TEST)["cost"]
+    costs = np.array([1.0, 1, 9])[TEST.targets.numpy()]
+    ours, plain = (costs * (a.numpy() != TEST.targets.numpy()) for a in (decider.rule(TEST), TEST.logits.argmax(dim=1)))
+    error = (ours - plain).std() / np.sqrt(300)
+    assert found["interval"][1] - found["difference"] == pytest.approx(1.959964 * error)
+    twice = TEST.subset(torch.arange(300).repeat(2))  # with each sample there twice, in a group, nothing is gained
+    grouped = Predictions(
+        twice.expert_logits, twice.targets, [500, 50, 5], [0], NAMES, groups=torch.arange(300).repeat(2)
+    )
+    assert decision_scores(decider, grouped)["cost"]["interval"] == pytest.approx(found["interval"])
+
+
+def test_a_rule_for_a_metric_is_measured_by_metrics():
+    decider = fitted(Wanted(metric="macro_f1"), PRIOR)
+    found = decision_scores(decider, TEST)["metric"]
+    weights = (PRIOR / torch.bincount(TEST.targets))[TEST.targets].numpy()
+    answers, targets = decider.rule(TEST).numpy(), TEST.targets.numpy()
+    assert found["decision"]["macro_f1"] == pytest.approx(
+        f1_score(targets, answers, average="macro", sample_weight=weights)
+    )
+    assert found["decision"]["recall"] == pytest.approx(recall_score(targets, answers, average=None))
+    assert found["decision"]["accuracy"] == pytest.approx(weights[targets == answers].sum() / weights.sum())
+
+
+def test_sets_abstaining_levels_and_unknown_by_shot_group():
+    wanted = Wanted(abstain_cost=0.4, alpha=0.2, taxonomy=TREE, confidence=0.6, unknown="energy")
+    decider = fitted(wanted, PRIOR)
+    decided, found = decider(TEST), decision_scores(decider, TEST)
+    few = TEST.targets == 2
+    assert found["sets"]["few"]["coverage"] == pytest.approx(float(decided.sets[few, 2].double().mean()))
+    assert found["sets"]["few"]["size"] == pytest.approx(float(decided.sets[few].sum(dim=1).double().mean()))
+    by_class = [decided.sets[TEST.targets == y, y].double().mean() for y in range(3)]
+    assert found["sets"]["mean over classes"]["coverage"] == pytest.approx(float(sum(by_class) / 3))
+    assert found["sets"]["all"]["coverage"] == pytest.approx(float(sum(PRIOR * torch.stack(by_class))))
+    rows = {row.name: row for row in abstained(TEST, decided.answers, target_prior=PRIOR)}
+    assert {name: row["answered"] for name, row in found["abstaining"].items()} == {
+        name: 1 - row.abstained for name, row in rows.items()
+    }
+    assert found["unknown"]["few"] == pytest.approx(float(decided.unknown[few].double().mean()))
+    shares = [level["share"] for level in found["levels"]]
+    assert [level["level"] for level in found["levels"]] == ["class", "group", "any"]
+    assert sum(shares) == pytest.approx(1)
+    probabilities = (TEST.logits + PRIOR.log()).softmax(dim=1)
+    weights = (PRIOR / torch.bincount(TEST.targets))[TEST.targets]
+    best = [score.accuracy for score in TREE.scores(probabilities, TEST.targets, weights)]
+    assert [level["most_probable"] for level in found["levels"]] == pytest.approx([*best, None])
+
+
+def test_answers_that_are_no_classes_have_nothing_to_be_compared_with():
+    costs = torch.tensor([[0.0, 1], [1, 0], [9, 0]])
+    found = decision_scores(fitted(Wanted(costs=costs, answers=("wait", "treat"))), TEST)
+    assert set(found["cost"]) == {"decision"}
+    assert "abstaining" not in found

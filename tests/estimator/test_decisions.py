@@ -1,0 +1,164 @@
+import functools
+import pickle
+
+import numpy as np
+import pytest
+import torch
+from sklearn.base import clone
+from sklearn.datasets import make_classification
+from sklearn.metrics import f1_score
+from sklearn.model_selection import FixedThresholdClassifier, TunedThresholdClassifierCV
+
+import balpoe
+from balpoe import BalPoEClassifier, DecisionRule, UserError
+
+quick = functools.partial(BalPoEClassifier, epochs=8, mixup_alpha=0, hidden=(16,), random_state=0, device="cpu")
+NAMES = np.array(["ash", "birch", "cedar"])
+
+
+@pytest.fixture(scope="module")
+def data():
+    X, y = make_classification(
+        900, 8, n_informative=6, n_redundant=0, n_classes=3, weights=[0.7, 0.2, 0.1], flip_y=0.05, random_state=1
+    )
+    return X[:600], NAMES[y[:600]], X[600:], NAMES[y[600:]]
+
+
+@pytest.fixture(scope="module")
+def fitted(data):
+    return quick().fit(*data[:2])
+
+
+@pytest.fixture
+def classifier(fitted):
+    return fitted.set_params(decision=None, target_prior="uniform")
+
+
+def test_without_a_decision_it_is_the_most_probable_class(classifier, data):
+    X = data[2]
+    expected = classifier.predict_proba(X).argmax(axis=1)
+    assert (classifier.predict(X) == NAMES[expected]).all()
+    classifier.set_params(decision="accuracy")
+    assert (classifier.predict(X) == NAMES[expected]).all()
+
+
+@pytest.mark.parametrize("prior", ["uniform", "train", {"ash": 1, "birch": 1, "cedar": 8}])
+def test_costs_are_expected_ones_under_the_prior(classifier, data, prior):
+    X = data[2]
+    probabilities = classifier.set_params(target_prior=prior).predict_proba(X)
+    matrix = np.array([[0, 1, 2], [3, 0, 1], [9, 9, 0.0]])
+    answers = classifier.set_params(decision=matrix).predict(X)
+    assert (answers == NAMES[(probabilities @ matrix).argmin(axis=1)]).all()
+    missing = {"cedar": 9, "ash": 1, "birch": 2}
+    answers = classifier.set_params(decision=missing).predict(X)
+    assert (answers == NAMES[(probabilities * [1, 2, 9]).argmax(axis=1)]).all()
+    assert (classifier.predict_proba(X) == probabilities).all()
+
+
+def test_a_metric_is_fitted_on_what_the_networks_had_not_seen(classifier, data):
+    _, _, X, y = data
+    classifier.set_params(target_prior="train")
+    plain = f1_score(y, classifier.predict(X), average="macro")
+    better = f1_score(y, classifier.set_params(decision="macro_f1").predict(X), average="macro")
+    assert better >= plain - 0.02
+    found = classifier.set_params(decision="recall of cedar at least 0.9").predict(X)
+    assert (found[y == "cedar"] == "cedar").mean() >= 0.75  # on 30 samples or so
+    few = classifier.set_params(decision="recall of cedar at least 0.1").predict(X)
+    assert (found == "cedar").sum() > (few == "cedar").sum()
+
+
+def test_a_rule_has_its_own_prior(classifier, data):
+    X = data[2]
+    expected = classifier.set_params(target_prior="train").predict(X)
+    rule = DecisionRule(tuple(NAMES), torch.ones(3), target_prior=torch.from_numpy(classifier.class_prior_))
+    classifier.set_params(target_prior="uniform", decision=rule)
+    assert (classifier.predict(X) == expected).all()
+
+
+def test_sets_cover_as_often_as_asked_for(classifier, data):
+    _, _, X, y = data
+    labels = np.searchsorted(NAMES, y)
+    sets = classifier.set_params(target_prior="train").predict_set(X, alpha=0.2)
+    assert sets.shape == (len(X), 3)
+    assert sets.dtype == bool
+    assert 0.7 < sets[np.arange(len(X)), labels].mean() < 0.9  # 300 samples: a deviation of 2.3 points
+    larger = classifier.predict_set(X, alpha=0.05)
+    assert (larger >= sets).all()
+    by_class = classifier.predict_set(X, alpha=0.2, method="per-class")
+    assert by_class[labels == 2, 2].mean() > 0.6
+    balanced = classifier.set_params(target_prior="uniform").predict_set(X, alpha=0.2)
+    covered = [balanced[labels == each, each].mean() for each in range(3)]
+    assert 0.68 < np.mean(covered) < 0.92
+    never = classifier.set_params(target_prior=[1, 1, 0]).predict_set(X)
+    assert not never[:, 2].any()
+
+
+def test_an_estimated_prior_decides_too(classifier, data):
+    X = data[2]
+    probabilities = classifier.set_params(target_prior="estimate").predict_proba(X)
+    answers = classifier.set_params(decision=[1, 2, 9]).predict(X)
+    assert (answers == NAMES[(probabilities * [1, 2, 9]).argmax(axis=1)]).all()
+    assert classifier.predict_set(X).shape == (len(X), 3)
+
+
+def test_the_log_probabilities_serve_answers_that_are_no_classes(classifier, data):
+    """As the documents say."""
+    X = data[2]
+    logits = torch.from_numpy(classifier.predict_log_proba(X))
+    answers = balpoe.decide(logits, abstain_cost=0.3)
+    assert torch.equal(answers == 3, logits.exp().amax(dim=1) < 0.7)
+
+
+@pytest.mark.parametrize(
+    ("decision", "sentence"),
+    [
+        ([1, 2], "costs have shape (2,), but there are 3 classes"),
+        (np.zeros((3, 2)), "costs have 2 columns, but there are 3 classes"),
+        (np.zeros((3, 4)), "decision has 4 answers for 3 classes"),
+        ([1, float("nan"), 1], "('birch') is nan"),
+        ([[1, 0, 0], [1, 0, 1], [1, 1, 0]], "the right answer costs 1, more than 0"),
+        ({"ash": 1, "elm": 2}, "has a cost of 'elm', which is no class"),
+        ({"ash": 1, "cedar": 2}, "no cost of missing class 'birch'"),
+        ("beauty", "unknown metric 'beauty'"),
+        (DecisionRule(("a", "b"), [1, 1]), "2 answers for 2 classes, but predict answers with the 3 classes"),
+    ],
+)
+def test_mistakes_are_told_before_anything_is_trained(data, monkeypatch, decision, sentence):
+    monkeypatch.setattr(BalPoEClassifier, "_train", lambda *_: pytest.fail("trained"))
+    with pytest.raises(UserError) as error:
+        quick(decision=decision).fit(*data[:2])
+    assert sentence in str(error.value)
+
+
+def test_mistakes_about_sets(classifier, data):
+    with pytest.raises(UserError, match="alpha must lie between 0 and 1"):
+        classifier.predict_set(data[2], alpha=1)
+    with pytest.raises(UserError, match="unknown method of sets"):
+        classifier.predict_set(data[2], method="magic")
+    with pytest.raises(UserError, match=r"need at least .* those that fit held out"):
+        classifier.predict_set(data[2], alpha=1e-4)
+
+
+def test_clone_and_pickle_keep_the_decision(classifier, data):
+    rule = DecisionRule(tuple(NAMES), [1, 2, 9])
+    for decision in (rule, "macro_f1", [1, 2, 9]):
+        classifier.set_params(decision=decision)
+        again = pickle.loads(pickle.dumps(classifier))
+        assert (again.predict(data[2]) == classifier.predict(data[2])).all()
+        copied = clone(classifier)
+        assert type(copied.decision) is type(decision)
+        assert repr(copied)
+
+
+def test_scikit_learn_moves_the_threshold_of_two_classes(data):
+    X, y, new, _ = data
+    cedar = (y == "cedar").astype(int)
+    fixed = FixedThresholdClassifier(quick(), threshold=0.2, response_method="predict_proba").fit(X, cedar)
+    alone = quick().fit(X, cedar)
+    assert (fixed.predict(new) == (alone.predict_proba(new)[:, 1] >= 0.2)).all()
+    # A threshold of 0.2 is a miss that costs four times as much as a false alarm.
+    by_cost = alone.set_params(decision=[1, 4]).predict(new)
+    assert (by_cost == fixed.predict(new)).mean() > 0.99
+    tuned = TunedThresholdClassifierCV(quick(), scoring="f1", cv=2, random_state=0).fit(X, cedar)
+    assert 0 < tuned.best_threshold_ < 1
+    assert set(tuned.predict(new)) == {0, 1}
