@@ -44,7 +44,7 @@ def test_each_view_is_an_image_or_its_mirror_image(data, network, monkeypatch):
 
 
 @pytest.mark.usefixtures("no_figure_files")
-def test_a_run_keeps_the_weights_and_what_they_were_learnt_from(tmp_path, monkeypatch, capsys):
+def test_a_run_keeps_the_weights_and_what_they_were_learnt_from(tmp_path, monkeypatch, capsys, no_drawings):
     monkeypatch.chdir(tmp_path)
     for method in ("sade", "sade-test-time"):
         assert main([*QUICK, "--method", method, "--name", method]) == 0
