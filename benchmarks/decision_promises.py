@@ -12,6 +12,7 @@ in results/decisions.json.
 
 import argparse
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -246,7 +247,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         "samples": len(given),
         "accuracy": evaluation.accuracy,
         "ece": evaluation.ece,
-        "calibrated": given.calibration is not None,
+        "ece as trained": balpoe.evaluate(replace(given, calibration=None)).ece,
         "costs": cost_rows(predictions, taxonomy),
         "tree": tree_rows(predictions, taxonomy),
         "risk": risk_rows(predictions),
