@@ -1,15 +1,18 @@
 """Coverage and size of prediction sets over many splits of test predictions, as they are and under known class mixes.
 
-    python benchmarks/prediction_sets.py --model models/cifar100-lt-100.safetensors --data-root FOLDER [--splits 100]
-    python benchmarks/prediction_sets.py --predictions RUN_OR_FOLDER
+    python benchmarks/prediction_sets.py NAME PREDICTIONS [--held-out PREDICTIONS] [--splits 100]
 
-Each split takes half of the samples of each class as validation, and measures the other half: coverage over all samples
-under the prior (each class's coverage times its share), the mean over classes, and the mean size of sets. The prior is
-uniform, forward-50 or backward-50, and known. A minute or two on one core. Writes results/prediction_sets.json.
+PREDICTIONS are a run, its folder of predictions, an .npz file, or a model's .safetensors file (BALPOE_DATA has its test
+set). Each split takes half of the samples of each class as validation, and measures the other half: coverage over all
+samples under the prior (each class's coverage times its share), the mean over classes, of which the least, and the size
+of sets, all of them and by shot group. The prior is uniform, forward-50 or backward-50, and known. With --held-out sets
+come from a run's held-out samples, half of which calibrate anew in each of ten splits, and all test samples are
+measured: what a user does. A minute or two on one core. Writes `sets` of NAME in results/decisions.json.
 """
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,24 +20,40 @@ import torch
 from torch import Tensor
 
 import balpoe
-from balpoe.files import write_json
+from balpoe.evaluation.metrics import shot_groups
+from balpoe.experiments.build import recipe_data
+from balpoe.files import read_json, write_json
 from balpoe.training.cross_fit import split_folds
 
 ALPHA = 0.1
 PRIORS = ("uniform", "forward-50", "backward-50")
 WAYS: dict[str, dict[str, Any]] = {
     "marginal": {"method": "marginal"},
-    "marginal, aps": {"method": "marginal", "score": "aps"},
     "per-class": {"method": "per-class"},
-    "per-class, drawn": {"method": "per-class", "drawn": True},
     "pooled": {"method": "pooled"},
-    "prevalence 0.5": {"method": "prevalence", "power": 0.5},
     "prevalence": {"method": "prevalence"},
 }
+HELD_OUT_SPLITS = 10
+Split = Callable[[int], tuple[balpoe.Predictions, balpoe.Predictions]]
 
 
-def measured(sets: balpoe.ConformalSets, test: balpoe.Predictions, prior: Tensor) -> Tensor:
-    """Coverage under the prior, mean coverage over classes, mean size under the prior, and the least of any class."""
+def predictions_of(path: Path) -> balpoe.Predictions:
+    """Saved predictions, those of a run, or those of a model's file on its test set."""
+    if path.suffix != ".safetensors":
+        return balpoe.load_predictions(path)
+    model = balpoe.load(path)
+    return model.predictions(recipe_data(model.recipe)[1])
+
+
+def settled(predictions: balpoe.Predictions) -> balpoe.Predictions:
+    """The calibrated ensemble as one balanced expert: the same posteriors, without averaging anew in every split."""
+    assert predictions.source_prior is not None
+    assert bool((predictions.source_prior == predictions.source_prior[0]).all())
+    return replace(predictions, expert_logits=predictions.logits[:, None], lambdas=torch.zeros(1), calibration=None)
+
+
+def measured(sets: balpoe.ConformalSets, test: balpoe.Predictions, prior: Tensor) -> dict[str, float]:
+    """Coverage and size under the prior, the mean coverage over classes and the least, and both by shot group."""
     counts = torch.bincount(test.targets, minlength=test.num_classes)
     hits = torch.zeros(test.num_classes, dtype=torch.float64)
     sizes, start = torch.zeros_like(hits), 0
@@ -43,48 +62,62 @@ def measured(sets: balpoe.ConformalSets, test: balpoe.Predictions, prior: Tensor
         hits.index_add_(0, labels, block.gather(1, labels[:, None]).squeeze(1).double())
         sizes.index_add_(0, labels, block.sum(dim=1).double())
         start += len(block)
-    coverage = hits / counts
-    return torch.stack([prior @ coverage, coverage.mean(), prior @ (sizes / counts), coverage.min()])
+    coverage, sizes = hits / counts, sizes / counts
+    found = {"coverage": prior @ coverage, "macro": coverage.mean(), "least": coverage.min(), "size": prior @ sizes}
+    for name, group in shot_groups(test.class_counts).items():
+        if bool(group.any()):
+            found |= {f"coverage of {name}": coverage[group].mean(), f"size of {name}": sizes[group].mean()}
+    return {name: float(value) for name, value in found.items()}
 
 
 def halves(predictions: balpoe.Predictions, seed: int) -> tuple[balpoe.Predictions, balpoe.Predictions]:
+    """Two halves of the samples of each class."""
     generator = torch.Generator().manual_seed(seed)
     fold = split_folds(predictions.targets, 1, 2, generator, predictions.groups).fold
     first, second = (predictions.subset((fold == number).nonzero().squeeze(1)) for number in (-1, 0))
     return first, second
 
 
+def rows_of(split: Split, splits: int) -> list[dict[str, Any]]:
+    """Every way under every prior: means over splits, with the ends of what 95 % of the splits have."""
+    found: dict[tuple[str, str], list[dict[str, float]]] = {(name, way): [] for name in PRIORS for way in WAYS}
+    for number in range(splits):
+        validation, test = split(number)
+        for (name, way), values in found.items():
+            prior = balpoe.target_prior(name, test)
+            settings = {"alpha": ALPHA, "target_prior": prior, "seed": number, **WAYS[way]}
+            values.append(measured(balpoe.ConformalSets.fit(validation, **settings), test, prior))
+    rows = []
+    for (name, way), values in found.items():
+        table = torch.tensor([list(each.values()) for each in values], dtype=torch.float64)
+        ends = table.quantile(torch.tensor([0.025, 0.975], dtype=torch.float64), dim=0)
+        cells = zip(values[0], torch.stack([table.mean(dim=0), *ends]).T.tolist(), strict=True)
+        rows.append({"prior": name, "way": way, **dict(cells)})
+        print(
+            f"{name}, {way}: "
+            + ", ".join(f"{key} {value:.3f}" for key, value in zip(values[0], table.mean(dim=0), strict=True))
+        )
+    return rows
+
+
 def main(argv: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--model", type=Path, default=None)
-    parser.add_argument("--predictions", type=Path, default=None)
-    parser.add_argument("--data-root", default="")
+    parser.add_argument("name", help="name in the record")
+    parser.add_argument("predictions", type=Path)
+    parser.add_argument("--held-out", type=Path, default=None)
     parser.add_argument("--splits", type=int, default=100)
-    parser.add_argument("--out", type=Path, default=Path("results/prediction_sets.json"))
+    parser.add_argument("--out", type=Path, default=Path("results/decisions.json"))
     arguments = parser.parse_args(argv)
-    if arguments.model is not None:
-        model = balpoe.load(arguments.model)
-        model.network.to("cuda" if torch.cuda.is_available() else "cpu")
-        predictions = model.predictions(balpoe.load_data(model.recipe.dataset, arguments.data_root or None)[1])
-    else:
-        predictions = balpoe.load_predictions(arguments.predictions)
-    rows = []
-    for name in PRIORS:
-        prior = balpoe.target_prior(name, predictions)
-        found: dict[str, list[Tensor]] = {way: [] for way in WAYS}
-        for split in range(arguments.splits):
-            validation, test = halves(predictions, split)
-            for way, settings in WAYS.items():
-                sets = balpoe.ConformalSets.fit(validation, alpha=ALPHA, target_prior=prior, seed=split, **settings)
-                found[way].append(measured(sets, test, prior))
-        for way, values in found.items():
-            table = torch.stack(values)
-            numbers = zip(("coverage", "macro", "size", "least"), table.mean(dim=0).tolist(), strict=True)
-            error = float(table[:, :2].std(dim=0).max()) / arguments.splits**0.5
-            rows.append({"prior": name, "way": way, **dict(numbers), "standard_error": error})
-            print(rows[-1], flush=True)
-    source = (arguments.model or arguments.predictions).name
-    write_json(arguments.out, {"of": source, "alpha": ALPHA, "splits": arguments.splits, "rows": rows})
+    test = predictions_of(arguments.predictions)
+    ensemble = settled(test)
+    found: dict[str, Any] = {"alpha": ALPHA, "splits": arguments.splits}
+    found["rows"] = rows_of(lambda seed: halves(ensemble, seed), arguments.splits)
+    if arguments.held_out is not None:
+        held_out = balpoe.load_predictions(arguments.held_out)
+        found["held out"] = rows_of(lambda seed: (balpoe.split_validation(held_out, seed)[1], test), HELD_OUT_SPLITS)
+    record = read_json(arguments.out) if arguments.out.exists() else {}
+    record.setdefault(arguments.name, {})["sets"] = found
+    write_json(arguments.out, record)
 
 
 if __name__ == "__main__":

@@ -125,3 +125,11 @@ def test_repeated_samples_would_break_the_promise_without_groups():
 
 def test_too_few_samples_promise_nothing():
     assert lowest_threshold(torch.linspace(1, 0.5, 20), torch.ones(20), 0.05, doubt=0.05) is None
+
+
+def test_an_error_that_few_samples_have_is_found():
+    """At 3 % one in eight samples can be answered: at a quarter, where the tests would else begin, all are refused."""
+    confidence, correct = draw(20_000, torch.Generator().manual_seed(0))
+    found = lowest_threshold(confidence, correct, 0.03, doubt=0.05)
+    assert found is not None
+    assert 0.02 < true_error(found) <= 0.03

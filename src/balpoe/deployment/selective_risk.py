@@ -10,7 +10,7 @@ from balpoe.errors import UserError
 
 __all__ = ["RiskCoverage", "lowest_threshold", "risk_coverage"]
 
-STARTS = (0.25, 0.5, 1.0)  # shares answered at which the tests begin
+STARTS = (0.05, 0.25, 0.5, 1.0)  # shares answered at which the tests begin; a small one for errors far below the usual
 STEPS = 100  # thresholds that are tested, one for each per cent answered
 BOLDNESS = 0.9  # of the largest stake that one loss cannot use up
 
