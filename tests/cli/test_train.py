@@ -57,7 +57,7 @@ def test_seeds_name_and_mean(run):
     assert "mine minus mine, seed by seed, mean and deviation of 2: accuracy +0.0 ± 0.0, balanced +0.0 ± 0.0" in out
     code, out, _ = run("evaluate", "runs/mine/seed-2", "--baseline", "runs/mine")
     assert code == 0
-    assert "mine/seed-2 minus mine/seed-2, 95 % paired intervals: accuracy +0.0 (+0.0 to +0.0)" in out
+    assert "mine/seed-2 minus mine/seed-2, 95 % paired intervals: accuracy +0.0 (-0.1 to +0.1)" in out
     code, _, err = run(*QUICK, "--seed", "1", "--name", "mine", "--lr", "0.5")
     assert code == 2
     assert "choose another --name" in sentence(err)

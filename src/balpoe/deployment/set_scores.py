@@ -29,7 +29,7 @@ class SetScore:
         seed: Seed of the random parts.
 
     >>> SetScore("probability", torch.zeros(2), torch.zeros(2))(torch.tensor([[0.0, 0.0]])).exp()
-    tensor([[2., 2.]], dtype=torch.float64)
+    tensor([[2., 2.]])
     """
 
     name: str
