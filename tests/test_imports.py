@@ -182,8 +182,8 @@ def test_training_on_features_waits_for_no_library_of_pictures(tmp_path):
 import sys
 from balpoe.cli.main import main
 main(["train", "rows.npz", "--epochs", "1", "--no-calibrate"])
-heavy = [name for name in ("torchvision", "timm", "sklearn", "scipy.stats", "scipy.optimize", "matplotlib") if name in sys.modules]
-print(heavy)
+heavy = ("torchvision", "timm", "sklearn", "scipy.stats", "scipy.optimize", "matplotlib")
+print([name for name in heavy if name in sys.modules])
 """
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=tmp_path)
     assert result.stdout.splitlines()[-1] == "[]"
