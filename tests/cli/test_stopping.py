@@ -193,10 +193,10 @@ def test_in_predict(run, trained, tmp_path, monkeypatch):
     import balpoe.cli.predict_rows as predicting
 
     monkeypatch.setattr(predicting, "IMAGES_AT_ONCE", 10)
-    real = predicting._answers
+    real = predicting._Answers.__call__
     for out in (["--out", "x.csv"], []):
         stopped, _ = stopping(real, 2)
-        monkeypatch.setattr(predicting, "_answers", stopped)
+        monkeypatch.setattr(predicting._Answers, "__call__", stopped)
         code, text, err = run("predict", f"{trained}/seed-0", "photos", *out)
         assert code == 2
         assert sentence(err) == "balpoe: stopped in predicting, 10; the same command begins anew"
