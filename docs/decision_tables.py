@@ -179,6 +179,17 @@ def sites(records: Mapping[str, Record]) -> str:
     return table((*heads, "yes/no list", "regained by the table, %"), rows)
 
 
+def speed(record: Record) -> str:
+    """Return seconds and memory of the decisions on a number of rows."""
+    seconds = {(row["kind"], row["rows"]): row for row in record["rows"]}
+    counts = sorted({rows for _, rows in seconds})
+    lines = [
+        (kind, *(f"{seconds[kind, n]['seconds']:.2f} s, {seconds[kind, n]['mib']:.0f} MiB" for n in counts))
+        for kind in dict.fromkeys(kind for kind, _ in seconds)
+    ]
+    return table(("decision", *(f"{n:,} rows" for n in counts)), lines)
+
+
 def decided(page: str, results: Path) -> str:
     """Return the page with its tables as they are now."""
 
@@ -191,6 +202,7 @@ def decided(page: str, results: Path) -> str:
         for each in (models, sets, costs, metrics, recalls, risk, abstaining, tree)
     }
     made["held-out-sets"] = lambda: sets(record, "held out")
+    made["speed"] = lambda: speed(read("decisions_speed"))
     made["unknown"] = lambda: unknown(read("unknown")["cifar100-lt"]["runs"])
     made["sites"] = lambda: sites({"shipped": read("sites"), "cifar100-lt-best": read("sites_best")})
     return TABLE.sub(lambda match: f"<!-- table {match[1]} -->\n\n{made[match[1]]()}", page)

@@ -57,6 +57,14 @@ def test_200_labels_a_site_regain_nine_tenths_of_what_exact_priors_gain():
     assert row["shrunk counts"]["regained"][1] >= 90
 
 
+def test_a_million_rows_take_less_than_ten_seconds_and_little_memory():
+    rows = [row for row in read_json(ROOT / "results" / "decisions_speed.json")["rows"] if row["rows"] == 1_000_000]
+    assert len(rows) == 6
+    for row in rows:
+        assert row["seconds"] < 10, row["kind"]
+        assert row["mib"] < 200, row["kind"]  # the rows are 400 MB
+
+
 def test_the_benchmark_runs_on_anybody_s_predictions(tmp_path, monkeypatch):
     names = ("airplane", "bird", "cat", "deer", "dog", "truck")
     targets = torch.arange(600) % 6

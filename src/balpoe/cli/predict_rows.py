@@ -73,8 +73,9 @@ def predict_files(
         device: Device to compute on.
     """
     model = load(run)
-    if len(model.preprocessing.size) != 3:
-        raise UserError(f"{run} was trained on features, not on images; use balpoe.load({run!r}).predict in Python")
+    if len(model.preprocessing.size) != 3 or model.preprocessing.size[0] != 3:
+        seen = "features" if len(model.preprocessing.size) != 3 else "arrays of other channels"
+        raise UserError(f"{run} was trained on {seen}, not on images; use balpoe.load({run!r}).predict in Python")
     if not 1 <= top <= len(model.class_names):
         raise UserError(f"--top must be 1 to {len(model.class_names)}, the number of classes, but is {top}")
     tabled = None if table is None else _TablePrior(table.read(model.class_names, model.source_prior), model)

@@ -256,7 +256,8 @@ def _notes(answered: Tensor, right: Tensor, weights: Tensor, error: float, confi
     given = weights * answered
     if not bool(given.any()):
         return (
-            f"error at most {error:g} {promise}: no threshold has it on these samples, so that nothing is answered",
+            f"error at most {error:g} {promise}: no threshold has it on these samples, so that nothing is answered; "
+            "allow a larger error, or hold out more samples of the classes that the deployment prior makes frequent",
         )
     share, wrong = float(given.sum() / weights.sum()), float(given @ (~right).double() / given.sum())
     return (f"error at most {error:g} {promise}: {share:.1%} of the held-out samples answered, {wrong:.2%} wrongly",)
