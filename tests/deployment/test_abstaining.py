@@ -97,6 +97,13 @@ def test_when_nothing_is_good_enough_nothing_is_answered():
     assert "nothing is answered" in fitted.notes[0]
 
 
+def test_a_class_without_held_out_samples_is_named():
+    lacking = HELD_OUT.subset((HELD_OUT.targets != 3).nonzero().squeeze(1))
+    absent = Abstention.fit(lacking, 0.2).notes[-1]
+    assert absent == "no held-out sample is of '3', 5.0% of the deployment prior: nothing is promised of them"
+    assert len(Abstention.fit(HELD_OUT, 0.2).notes) == 1
+
+
 def test_through_a_file(tmp_path):
     fitted = Abstention.fit(HELD_OUT, 0.2, balance="share", target_prior="train")
     fitted.save(tmp_path / "abstention.json")

@@ -103,6 +103,8 @@ def test_shares_are_taken_as_they_are(write):
     weights = PriorTable.read({"a": {"x": 3, "y": 1}}, "xy", ["site"], kind="shares")
     assert weights.lookup(["a"]).tolist() == [[0.75, 0.25]]
     assert PriorTable.read({"a": {"x": 1, "y": 0}, "b": {"x": 0, "y": 1}}, "xy", ["site"]).kind == "counts"
+    rounded = PriorTable.read({"a": {"x": 0.5, "y": 0.49}, "b": {"x": 2, "y": 8}}, "xy", ["site"])  # weights of any sum
+    torch.testing.assert_close(rounded.lookup(["a", "b"])[:, 0], torch.tensor([0.5 / 0.99, 0.2], dtype=torch.float64))
 
 
 def test_a_row_without_its_last_keys_is_about_all_of_them(write):
@@ -167,7 +169,8 @@ def test_each_row_of_logits_moves_to_its_own_prior(write):
         ("site,oak,elm\na,1\n", r"line 2: 2 fields where the first line has 3"),
         ("site,oak,elm\n", r"line 1: there is no row below the headings"),
         ("", r"sites\.csv, line 1: the table is empty; write site and the classes in its first line"),
-        ("site,oak\na,0.5\nb,1.5\n", None),
+        ("site,oak\na,0.5\nb,1.5\n", r"no row has a share of class 'elm', which would exclude it everywhere"),
+        ("site,oak\na,5\nb,15\n", None),
     ],
 )  # fmt: skip
 def test_what_is_wrong_is_said_with_its_row(write, text, sentence):

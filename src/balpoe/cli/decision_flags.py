@@ -74,8 +74,8 @@ def add_decisions(command: argparse.ArgumentParser) -> None:
         "--confidence", type=float, metavar="X", help=f"how sure that label must be (default: {CONFIDENCE})"
     )
     group.add_argument(
-        "--unknown", nargs="?", const="energy", metavar="SCORE",
-        help=f"whether a sample is of no known class, by {', '.join(UNKNOWN_SCORES)} (default: energy)",
+        "--unknown", nargs="?", const="probability", metavar="SCORE",
+        help=f"whether a sample is of no known class, by {', '.join(UNKNOWN_SCORES)} (default: probability)",
     )  # fmt: skip
 
 

@@ -102,6 +102,6 @@ def _about(table: PriorTable, gains: SiteGains) -> str:
         return f"Shares as the table has them; 95 % paired intervals over the samples of each place. {excluded}"
     strengths = ", ".join(f"{each:.3g}" for each in table.strengths)
     return (
-        f"Counts, shrunk: what a place is in is worth {strengths} of them (from all places down); 95 % paired "
+        f"Each place's counts are mixed with {strengths} counts of its wider area (from all places down); 95 % paired "
         f"intervals over the samples of each place. {excluded}"
     )

@@ -95,6 +95,10 @@ def predict_files(
         write(sys.stdout.write)
     else:
         write_file(Path(out), lambda stream: _as_text(stream, write))
+    if tabled is not None:
+        strengths = ", ".join(f"{each:.3g}" for each in tabled.table.strengths)
+        read = f"counts, each mixed with {strengths} of the wider area" if strengths else "shares, as they are"
+        print(f"balpoe: note: the table of priors was read as {read}", file=sys.stderr)
     if tabled is not None and tabled.unknown:
         print(f"balpoe: note: {unknown_keys_sentence(tabled.unknown, tabled.samples)}", file=sys.stderr)
     return counted.rows, counted.errors

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from balpoe.data.user.class_names import some_of
 from balpoe.deployment.posteriors import Posteriors, label_weights
 from balpoe.deployment.selective_risk import RiskCoverage, lowest_threshold, risk_coverage
 from balpoe.errors import UserError, unknown_name
@@ -86,6 +87,7 @@ class Abstention:
         for mask, threshold in zip(parts, found, strict=True):
             thresholds[mask] = NEVER if threshold is None else threshold
         notes = _notes(sure >= thresholds[answers], right, weights, error, confidence)
+        notes += _absent(held_out, posteriors.target_prior)
         return Abstention(held_out.class_names, thresholds, posteriors.target_prior, notes)
 
     def __call__(self, logits: Any, *, source_prior: Any = None) -> Tensor:
@@ -249,6 +251,16 @@ def _check_wanted(error: float, confidence: float | None, balance: str) -> None:
         raise UserError(f"confidence must lie in (0, 1), or be None for no promise, but is {confidence}")
     if balance not in BALANCES:
         raise unknown_name("balance", balance, BALANCES)
+
+
+def _absent(held_out: Predictions, prior: Tensor) -> tuple[str, ...]:
+    """What classes without a held-out sample do to the promise."""
+    absent = (torch.bincount(held_out.targets, minlength=held_out.num_classes) == 0) & (prior > 0)
+    if not bool(absent.any()):
+        return ()
+    names = some_of([held_out.class_names[label] for label in absent.nonzero().squeeze(1).tolist()], 5)
+    share = float(prior[absent].sum())
+    return (f"no held-out sample is of {names}, {share:.1%} of the deployment prior: nothing is promised of them",)
 
 
 def _notes(answered: Tensor, right: Tensor, weights: Tensor, error: float, confidence: float | None) -> tuple[str, ...]:

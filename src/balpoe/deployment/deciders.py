@@ -1,6 +1,6 @@
 """All that is decided of a sample, fitted once for one deployment prior: answer, set, level of the tree, unknown."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -210,9 +210,15 @@ def _known(held_out: HeldOut | None) -> HeldOut:
     return held_out
 
 
+APPROXIMATE = "The promise is approximate: these samples fitted the calibration, too"
+OTHER_NETWORKS = ", and networks other than the model predicted them"
+
+
 def _rule(wanted: Wanted, like: Predictions, held_out: HeldOut | None, prior: Any) -> DecisionRule | Abstention | None:
     if wanted.abstain_error is not None:
-        return Abstention.fit(_known(held_out).predictions, wanted.abstain_error, target_prior=prior)
+        known = _known(held_out)
+        found = Abstention.fit(known.predictions, wanted.abstain_error, target_prior=prior)
+        return replace(found, notes=(*found.notes, APPROXIMATE + (OTHER_NETWORKS if known.cross_fitted else "") + "."))
     if wanted.metric is not None:
         samples = _known(held_out).predictions if wanted.needs_held_out else like
         return fit_rule(samples, wanted.metric, target_prior=prior)

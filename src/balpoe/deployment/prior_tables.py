@@ -21,7 +21,6 @@ from balpoe.method.ensemble import at_least_float32, checked_source
 __all__ = ["KeyMatches", "PriorTable", "unknown_keys_sentence"]
 
 KINDS = ("auto", "counts", "shares")
-SUM_TOLERANCE = 1e-3  # of shares that were rounded
 NAMED = 5  # unknown keys that a sentence names
 
 
@@ -81,7 +80,7 @@ class PriorTable:
                 or two, a class and its count. A cell may say `never`: the class does not occur there.
             class_names: Class names of the model.
             keys: Names of the key columns, the widest first: region, site, month.
-            kind: "counts" or "shares"; "auto" takes rows that all sum to 1, not all of them whole numbers, for shares.
+            kind: "counts" or "shares"; "auto" takes whole numbers for counts, and any others for shares.
             parent: Name of a further column that says what the first key is in, such as the region of a site.
             strength: How many counts the parent is worth, for all levels or one a level from that of all places; None
                 to fit each by the likelihood of held-out counts.
@@ -154,13 +153,13 @@ def unknown_keys_sentence(unknown: Counter[tuple[str, ...]], samples: int) -> st
     """Return a sentence about keys that a table lacks.
 
     >>> unknown_keys_sentence(Counter({("north", "13"): 2}), 10)
-    '2 of 10 samples have keys that the table lacks (north/13) and get the prior of what these are in'
+    '2 of 10 samples have keys that the table lacks (north/13) and get the prior of their wider area'
     """
     named = ", ".join("/".join(key or "(empty)" for key in keys) for keys, _ in unknown.most_common(NAMED))
     more = f" and {len(unknown) - NAMED:,} more" if len(unknown) > NAMED else ""
     return (
         f"{unknown.total():,} of {samples:,} samples have keys that the table lacks ({named}{more}) and get the prior "
-        "of what these are in"
+        "of their wider area"
     )
 
 
@@ -179,10 +178,9 @@ def _key_rows(samples: Any, names: Sequence[str]) -> Iterator[tuple[str, ...]]:
 
 
 def _kind(rows: Sequence[PriorRow]) -> str:
-    """Shares sum to 1; so does a single count, which is a whole number."""
+    """Counts are whole numbers; whoever has other numbers has shares or weights, rounded or not."""
     weights = [row.weights.clip(min=0) for row in rows]
-    all_one = all(abs(each.sum() - 1) <= SUM_TOLERANCE for each in weights)
-    return "shares" if all_one and any((each != each.round()).any() for each in weights) else "counts"
+    return "shares" if any((each != each.round()).any() for each in weights) else "counts"
 
 
 def _check_shares(rows: Sequence[PriorRow], class_names: Sequence[str]) -> None:

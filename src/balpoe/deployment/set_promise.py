@@ -68,7 +68,7 @@ class Promise(NamedTuple):
         if self.mix == "counted":
             found += ", as far as counts of the validation samples are the shares that they were drawn with"
             least = _percent(1 - self.alpha - self.shortfall)
-            proven = not (pooled or self.drawn or self.cross_fitted or self.cv_plus)
+            proven = not (pooled or self.drawn or self.cross_fitted or self.cv_plus is not None)
             found += f"; whatever those are, at least {least}" if proven else ""
         return found + ("; too few samples tell which classes are alike." if self.one_pool else ".")
 
