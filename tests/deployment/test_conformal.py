@@ -128,6 +128,7 @@ def test_marginal_coverage(score):
     assert 0.89 <= share <= 0.91
 
 
+@pytest.mark.slow
 def test_coverage_of_each_class():
     """A class of 40 samples has at least 90 %, and up to 1 / 41 more; drawn thresholds have no more."""
     problem = uneven()

@@ -8,6 +8,8 @@ import torch
 from balpoe import Predictions, PriorTracker, UserError, estimate_prior, shift_prior, tempered_prior, track_prior
 from gaussians import Gaussians, long_tail
 
+pytestmark = pytest.mark.slow  # streams of thousands of samples
+
 CLASSES = 4
 UNIFORM = torch.full((CLASSES,), 1 / CLASSES, dtype=torch.float64)
 

@@ -93,6 +93,7 @@ def draw(samples, generator):
     return confidence, torch.rand(samples, generator=generator, dtype=torch.float64) > (1 - confidence) / 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["equal", "weighted", "groups"])
 def test_a_promise_is_kept(kind):
     """A broken promise in at most a tenth of the draws, but for chance; the plain threshold breaks about half."""

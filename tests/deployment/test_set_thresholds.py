@@ -33,6 +33,7 @@ def test_a_threshold_that_asks_for_the_shortfall_too_holds_the_level():
     assert mean_coverage(0.2 - shortfall(PRIOR, COUNTS)) >= 0.8
 
 
+@pytest.mark.slow
 def test_drawn_thresholds_meet_the_level():
     """19 samples of one class at 0.88: at least 18 of 20 otherwise."""
     generator = torch.Generator().manual_seed(0)

@@ -61,6 +61,7 @@ def test_scores_of_each_place_sample_by_sample(made):
     json.dumps(found.to_dict(), allow_nan=False)
 
 
+@pytest.mark.slow
 def test_intervals_hold_the_true_gain():
     """Of two Gaussians that overlap, at a site with a share of 0.9: the exact gain, from the error function."""
     edge = math.log(9) / 2  # where 0.9 N(-1, 1) and 0.1 N(1, 1) cross

@@ -50,6 +50,7 @@ def test_one_sample_is_no_two_halves():
         split_validation(make(samples=600, classes=6).subset(torch.tensor([0])))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("cross_fitted", [False, True])
 def test_sets_of_a_run(tmp_path, cross_fitted):
     held_out = calibrated_by(make(samples=600, classes=6))
