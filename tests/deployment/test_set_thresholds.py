@@ -1,5 +1,6 @@
 """Thresholds: what counts that stand for shares can cost, and drawn thresholds."""
 
+import pytest
 import torch
 
 from balpoe.deployment.class_pools import ALL
