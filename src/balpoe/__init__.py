@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from balpoe.deployment.taxonomy import Taxonomy as Taxonomy
     from balpoe.deployment.thresholds import Thresholds as Thresholds
     from balpoe.deployment.unknown import UnknownDetector as UnknownDetector
-    from balpoe.deployment.unknown import unknown_scores as unknown_scores
+    from balpoe.deployment.unknown_scores import unknown_scores as unknown_scores
     from balpoe.deployment.validation_split import split_validation as split_validation
     from balpoe.errors import UserError as UserError
     from balpoe.estimator import BalPoEClassifier as BalPoEClassifier
@@ -76,7 +76,8 @@ _HOMES = {
     "deployment.selective_risk": ("risk_coverage",),
     "deployment.taxonomy": ("Taxonomy",),
     "deployment.thresholds": ("Thresholds",),
-    "deployment.unknown": ("UnknownDetector", "unknown_scores"),
+    "deployment.unknown": ("UnknownDetector",),
+    "deployment.unknown_scores": ("unknown_scores",),
     "deployment.validation_split": ("split_validation",),
     "errors": ("UserError",),
     "estimator": ("BalPoEClassifier",),

@@ -21,13 +21,14 @@ def evaluated(capsys, *arguments):
 
 
 def test_tables_and_json_have_what_python_says(trees, forest, capsys, tmp_path):
-    flags = ["--costs", forest / "costs.csv", "--sets", "0.2", "--taxonomy", forest / "tree.csv", "--unknown"]
+    flags = ["--costs", forest / "costs.csv", "--sets", "0.2", "--taxonomy", forest / "tree.csv"]
+    flags += ["--unknown", "--thresholds", "recall=0.8"]
     code, out, err = evaluated(capsys, trees, *flags, "--prior", "train", "--out", tmp_path / "found.json")
     assert (code, err) == (0, "")
     test = balpoe.load_predictions(trees)
     costs = balpoe.deployment.cost_files.read_costs(forest / "costs.csv", test.class_names).costs
     tree = balpoe.Taxonomy.read(forest / "tree.csv")
-    wanted = Wanted(costs, alpha=0.2, taxonomy=tree, unknown="energy")
+    wanted = Wanted(costs, alpha=0.2, taxonomy=tree, unknown="probability", thresholds={"recall": 0.8})
     decider = Decider.fit(wanted, test, HeldOut.of_run(trees), parse_prior("train", test))
     expected = json.loads(json.dumps(decision_scores(decider, test)))
     written = json.loads((tmp_path / "found.json").read_text())
@@ -40,6 +41,8 @@ def test_tables_and_json_have_what_python_says(trees, forest, capsys, tmp_path):
     assert f" {over['size']:.2f} " in rows["mean over classes"]
     assert f" {100 * expected['levels'][1]['most_probable']:.1f} " in rows["group"]
     assert decider.sets.guarantee in out
+    assert "yes or no to each class, recall 0.8" in out
+    assert expected["thresholds"]["all"]["classes"] == 3
     assert "test samples, weighted to the prior train" in out
 
 

@@ -67,6 +67,7 @@ def _tables(scores: dict[str, Any], class_names: Sequence[str]) -> list[Table]:
         "sets": _sets_table,
         "levels": _levels_table,
         "unknown": _unknown_table,
+        "thresholds": _thresholds_table,
     }
     return [make(scores[name]) for name, make in makers.items() if name in scores]
 
@@ -129,6 +130,16 @@ def _unknown_table(groups: dict[str, float]) -> Table:
     table = _table("known samples called unknown", "%")
     for name, share in groups.items():
         table.add_row(name, _per_cent(share))
+    return table
+
+
+def _thresholds_table(found: dict[str, Any]) -> Table:
+    title = f"yes or no to each class, {found['aim']}; means over classes"
+    table = _table(title, "classes", "right of the yeses %", "found of the class %", "F1 %")
+    for name, row in found.items():
+        if isinstance(row, dict):
+            shares = (_per_cent(row[each]) for each in ("precision", "recall", "f1"))
+            table.add_row(name, f"{row['classes']:,}", *shares)
     return table
 
 

@@ -37,7 +37,8 @@ class Decisions:
         self.wanted: Wanted = flags.read(model.class_names)
         self.held_out = HeldOut.of_run(run) if self.wanted.needs_held_out else None
         self.columns = decision_columns(self.wanted)
-        self.separator = set_separator(model.class_names) if self.wanted.alpha is not None else ""
+        lists = self.wanted.alpha is not None or self.wanted.thresholds is not None
+        self.separator = set_separator(model.class_names) if lists else ""
         self._like = unlabelled(model, torch.zeros(0, model.network.num_experts, model.num_classes))
         self._of_row = functools.lru_cache(FITTED_AT_ONCE)(self._fitted)
         for note in () if isinstance(priors, PriorTable) else self._of_row(None).notes:
@@ -85,6 +86,7 @@ def decision_columns(wanted: Wanted) -> list[str]:
         "level": wanted.taxonomy is not None,
         "level_label": wanted.taxonomy is not None,
         "unknown": wanted.unknown is not None,
+        "yes": wanted.thresholds is not None,
     }
     return [name for name, is_asked in asked.items() if is_asked]
 

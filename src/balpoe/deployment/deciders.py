@@ -1,5 +1,6 @@
 """All that is decided of a sample, fitted once for one deployment prior: answer, set, level of the tree, unknown."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -14,7 +15,8 @@ from balpoe.deployment.decision_rule import DecisionRule
 from balpoe.deployment.decisions import fit_rule
 from balpoe.deployment.metric_rules import metric_name
 from balpoe.deployment.taxonomy import Deepest, Taxonomy
-from balpoe.deployment.unknown import UnknownDetector
+from balpoe.deployment.thresholds import Thresholds
+from balpoe.deployment.unknown import OTHER_NETWORKS, UnknownDetector
 from balpoe.deployment.validation_split import split_validation
 from balpoe.errors import UserError
 from balpoe.evaluation.predictions import Predictions
@@ -45,14 +47,23 @@ class Wanted(NamedTuple):
     taxonomy: Taxonomy | None = None
     confidence: float = 0.9
     """Probability that a label of the tree must reach."""
-    unknown: str | None = None
-    """Score of samples that are of no known class."""
+    unknown: str | tuple[str, ...] | None = None
+    """Score of samples that are of no known class, or several."""
+    unknown_keep: float = 0.95
+    """Share of known samples that is not called unknown."""
+    abstain_confidence: float | None = 0.95
+    """Probability with which the wanted error holds for further samples."""
+    abstain_balance: str = "none"
+    """What is kept alike in each shot group: "none", "share" or "error", as `Abstention.fit` takes it."""
+    thresholds: Mapping[str, Any] | None = None
+    """Aim of a threshold for each class, as `Thresholds.fit` takes it: precision, recall or costs; {}: the best F1."""
 
     @property
     def needs_held_out(self) -> bool:
         """Whether something of it is fitted on held-out samples."""
         fitted = self.metric is not None and metric_name(self.metric) not in UNFITTED
-        return fitted or any(each is not None for each in (self.abstain_error, self.alpha, self.unknown))
+        promised = (self.abstain_error, self.alpha, self.unknown, self.thresholds)
+        return fitted or any(each is not None for each in promised)
 
     @property
     def answers_asked_for(self) -> bool:
@@ -64,9 +75,10 @@ class HeldOut(NamedTuple):
     """A run's held-out samples."""
 
     predictions: Predictions
-    """All of them, calibrated as the model is, which they fitted: for rules and thresholds of answers."""
+    """All of them, calibrated as the model is, which they fitted: for rules of metrics, and thresholds of classes."""
     validation: Predictions
-    """The half that is new to its own calibration: for sets and the threshold of "unknown"."""
+    """The half that is new to its own calibration: for what makes a promise, answers at a wanted error, sets, and the
+    threshold of "unknown"."""
     cross_fitted: bool = False
     """Whether networks other than the model predicted them."""
 
@@ -102,6 +114,8 @@ class Decided:
     levels: Deepest | None = None
     unknown: Tensor | None = None
     """Whether a sample is of no known class, (samples,)."""
+    yes: Tensor | None = None
+    """Whether the probability of each class reaches its own threshold, (samples, classes)."""
 
     def rows(self) -> list[dict[str, Any]]:
         """Return what was decided of each sample, in words."""
@@ -109,13 +123,18 @@ class Decided:
         if self.answers is not None:
             columns["decision"] = [self.decider.answer_names[answer] for answer in self.answers.tolist()]
         if self.sets is not None:
-            names = self.decider.class_names
-            columns["set"] = [[names[label] for label in row.nonzero().squeeze(1).tolist()] for row in self.sets]
+            columns["set"] = self._named(self.sets)
         if self.levels is not None:
             columns["level"], columns["level_label"] = self.levels.levels, self.levels.names
         if self.unknown is not None:
             columns["unknown"] = self.unknown.tolist()
+        if self.yes is not None:
+            columns["yes"] = self._named(self.yes)
         return [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
+
+    def _named(self, members: Tensor) -> list[list[str]]:
+        names = self.decider.class_names
+        return [[names[label] for label in row.nonzero().squeeze(1).tolist()] for row in members]
 
 
 @dataclass(frozen=True, eq=False)
@@ -140,6 +159,7 @@ class Decider:
     taxonomy: Taxonomy | None = None
     confidence: float = 0.9
     detector: UnknownDetector | None = None
+    thresholds: Thresholds | None = None
 
     @staticmethod
     def fit(wanted: Wanted, like: Predictions, held_out: HeldOut | None, target_prior: Any = None) -> "Decider":
@@ -153,7 +173,7 @@ class Decider:
                 unknown, are then for the class mix of the held-out samples.
         """
         prior = like.source_prior if target_prior is None else target_prior
-        sets = detector = None
+        sets = detector = thresholds = None
         if wanted.alpha is not None:
             sets = ConformalSets.fit(
                 _known(held_out).validation,
@@ -163,10 +183,14 @@ class Decider:
                 cross_fitted=_known(held_out).cross_fitted,
             )
         if wanted.unknown is not None:
-            detector = UnknownDetector.fit(_known(held_out).validation, wanted.unknown, target_prior=target_prior)
+            known, keep = _known(held_out), wanted.unknown_keep
+            found = UnknownDetector.fit(known.validation, wanted.unknown, keep=keep, target_prior=target_prior)
+            detector = replace(found, notes=(*found.notes, OTHER_NETWORKS)) if known.cross_fitted else found
+        if wanted.thresholds is not None:
+            thresholds = Thresholds.fit(_known(held_out).predictions, target_prior=prior, **wanted.thresholds)
         rule = _rule(wanted, like, held_out, prior)
         names = like.class_names
-        return Decider(names, target_prior, rule, sets, wanted.taxonomy, wanted.confidence, detector)
+        return Decider(names, target_prior, rule, sets, wanted.taxonomy, wanted.confidence, detector, thresholds)
 
     def __call__(self, samples: Predictions) -> Decided:
         """Return what is decided of samples of the same model."""
@@ -177,6 +201,7 @@ class Decider:
             None if self.sets is None else self.sets.predict(samples),
             None if self.taxonomy is None else self.taxonomy.decide(samples, self.confidence, target_prior=prior),
             None if self.detector is None else self.detector.predict(samples),
+            None if self.thresholds is None else self.thresholds(samples),
         )
 
     @property
@@ -188,7 +213,8 @@ class Decider:
     def notes(self) -> tuple[str, ...]:
         """What came of the fit, in sentences."""
         sets = () if self.sets is None else (self.sets.guarantee,)
-        return (*(() if self.rule is None else self.rule.notes), *sets)
+        fitted = (each.notes for each in (self.rule, self.detector, self.thresholds) if each is not None)
+        return (*(note for notes in fitted for note in notes), *sets)
 
 
 def unlabelled(model: Any, expert_logits: Tensor) -> Predictions:
@@ -210,15 +236,12 @@ def _known(held_out: HeldOut | None) -> HeldOut:
     return held_out
 
 
-APPROXIMATE = "The promise is approximate: these samples fitted the calibration, too"
-OTHER_NETWORKS = ", and networks other than the model predicted them"
-
-
 def _rule(wanted: Wanted, like: Predictions, held_out: HeldOut | None, prior: Any) -> DecisionRule | Abstention | None:
     if wanted.abstain_error is not None:
         known = _known(held_out)
-        found = Abstention.fit(known.predictions, wanted.abstain_error, target_prior=prior)
-        return replace(found, notes=(*found.notes, APPROXIMATE + (OTHER_NETWORKS if known.cross_fitted else "") + "."))
+        asked: dict[str, Any] = {"confidence": wanted.abstain_confidence, "balance": wanted.abstain_balance}
+        found = Abstention.fit(known.validation, wanted.abstain_error, target_prior=prior, **asked)
+        return replace(found, notes=(*found.notes, OTHER_NETWORKS)) if known.cross_fitted else found
     if wanted.metric is not None:
         samples = _known(held_out).predictions if wanted.needs_held_out else like
         return fit_rule(samples, wanted.metric, target_prior=prior)
