@@ -8,6 +8,7 @@ import torch
 from balpoe.cli.main import main
 from balpoe.deployment.abstaining import abstained
 from balpoe.deployment.conformal import ConformalSets
+from balpoe.deployment.unknown import UnknownDetector
 from balpoe.evaluation.predictions import Predictions
 from balpoe.experiments.calibrate import Choice, calibrated_by
 from balpoe.experiments.run_folder import Run
@@ -34,7 +35,7 @@ def run(tmp_path):
 def test_tables_say_what_decisions_come_to(run):
     folder, predictions = run
     section = decide_section(subject_of(predictions, folder))
-    controls, answers, sets = section.exhibits
+    controls, answers, sets, unknown = section.exhibits
     assert isinstance(controls, Fragment)
     assert NO_SETS not in section.sentences
     _, threshold, error, *without = next(row for row in answers.rows if row[0] == "80.0")
@@ -50,8 +51,14 @@ def test_tables_say_what_decisions_come_to(run):
     row = next(row for row in sets.rows if row[:2] == ["per-class", "90"])
     place = sets.headings.index("all, each class alike")
     assert row[place] == f"{100 * float(held.mean()):.1f} ({float(found.sum(dim=1).double().mean()):.1f})"
+    detector = UnknownDetector.of_run(folder.folder, keep=0.95)
+    called, few = detector.predict(predictions), predictions.class_counts[predictions.targets] < 20
+    row = next(row for row in unknown.rows if row[0] == "95")
+    assert row[1] == f"{detector.threshold:.3f}"
+    assert row[unknown.headings.index("few-shot")] == f"{100 * float(called[few].double().mean()):.1f}"
     text = markdown_page("Report", [section])
     assert "| per-class | 90 |" in text
+    assert f"{row[unknown.headings.index('few-shot')]} % of the few-shot samples." in text
 
 
 def test_without_held_out_samples_a_sentence():

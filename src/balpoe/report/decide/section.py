@@ -3,10 +3,12 @@
 from collections.abc import Sequence
 
 from balpoe.deployment.taxonomy import Taxonomy
+from balpoe.deployment.validation_split import run_validation
 from balpoe.report.decide.answers import Answered, Answers, most_probable, surest, uniform_over_tested
-from balpoe.report.decide.page import ROWS, decide_controls
-from balpoe.report.decide.sets import SetScores, run_set_scores
+from balpoe.report.decide.page import ROWS, USUAL_KEEP, decide_controls
+from balpoe.report.decide.sets import SetScores, set_scores
 from balpoe.report.decide.tree import Level, tree_levels
+from balpoe.report.decide.unknown import UnknownPart, unknown_part
 from balpoe.report.inputs import Subject
 from balpoe.report.render import Fragment, Section, Table
 from balpoe.report.text import per_cent, seed_name
@@ -22,8 +24,8 @@ NO_DECISION = (
     "part is left out."
 )
 NO_SETS = (
-    "Prediction sets are left out: they need samples outside of training, and there are none here, or too few; train "
-    "with --calibrate."
+    'Prediction sets and "unknown" are left out: they need samples outside of training, and there are none here, or '
+    "too few; train with --calibrate."
 )
 
 
@@ -39,12 +41,23 @@ def decide_section(subject: Subject, taxonomy: Taxonomy | None = None) -> Sectio
         return Section("Decide", [NO_DECISION])
     prior = uniform_over_tested(predictions)
     answers = most_probable(predictions, prior, subject.shot_groups)
-    sets = run_set_scores(subject.runs[0].folder, predictions, subject.shot_groups) if subject.runs else []
+    sets, unknown = _of_held_out(subject)
     tables = [_answers_table(answers), *([_sets_table(sets)] if sets else [])]
+    tables += [] if unknown is None else [_unknown_table(unknown)]
     if taxonomy is not None:
         tables.append(_tree_table(tree_levels(taxonomy, predictions, prior, CONFIDENCES)))
     sentences = [*_sentences(answers, seed_name(subject)), *([] if sets else [NO_SETS])]
-    return Section("Decide", sentences, [Fragment(decide_controls(sets, taxonomy)), *tables])
+    sentences += [] if unknown is None else _unknown_sentences(unknown)
+    return Section("Decide", sentences, [Fragment(decide_controls(sets, taxonomy, unknown)), *tables])
+
+
+def _of_held_out(subject: Subject) -> tuple[list[SetScores], UnknownPart | None]:
+    """What the run's held-out samples tell of sets and of unknown; nothing where there are none, or too few."""
+    if not subject.runs or not (subject.runs[0].folder / "calibration.json").exists():
+        return [], None
+    validation, cross_fitted = run_validation(subject.runs[0].folder)
+    arguments = validation, subject.predictions[0], subject.shot_groups
+    return set_scores(*arguments, cross_fitted=cross_fitted), unknown_part(*arguments, cross_fitted=cross_fitted)
 
 
 def _sentences(answers: Answers, seed: str) -> list[str]:
@@ -100,6 +113,43 @@ def _sets_table(sets: Sequence[SetScores]) -> Table:
         "(per-class) for each class that has enough of them."
     )
     return Table(headings, rows, caption)
+
+
+def _unknown_table(part: UnknownPart) -> Table:
+    names = list(part.scores[0].groups)
+    headings = [
+        "kept",
+        "score above",
+        *(ROWS.get(name, f"{name}-shot") for name in names),
+        "of right answers",
+        "of wrong",
+    ]
+    rows = [
+        [
+            f"{100 * each.keep:g}",
+            f"{each.threshold:.3f}",
+            *(per_cent(group.all) for group in each.groups.values()),
+            *map(per_cent, each.groups[names[0]][1:]),
+        ]
+        for each in part.scores
+    ]
+    caption = (
+        "Test samples of known classes that would be called unknown, in per cent, by thresholds of the run's held-out "
+        "samples that keep a share of known samples (score: 1 less the largest probability). How many samples of no "
+        "known class are found cannot be said without some."
+    )
+    return Table(headings, rows, caption)
+
+
+def _unknown_sentences(part: UnknownPart) -> list[str]:
+    usual = min(part.scores, key=lambda each: abs(each.keep - USUAL_KEEP))
+    (_, mixed), *groups = usual.groups.items()
+    shots = ", ".join(f"{per_cent(each.all)} % of the {name}-shot samples" for name, each in groups)
+    first = (
+        f'If "unknown" is to keep {100 * usual.keep:g} % of the samples of known classes, {per_cent(mixed.all)} % of '
+        f"the test samples are called unknown in the class mix of the held-out samples: {shots}."
+    )
+    return [first, *part.notes]
 
 
 def _tree_table(levels: Sequence[Level]) -> Table:
