@@ -187,7 +187,8 @@ class Decider:
             found = UnknownDetector.fit(known.validation, wanted.unknown, keep=keep, target_prior=target_prior)
             detector = replace(found, notes=(*found.notes, OTHER_NETWORKS)) if known.cross_fitted else found
         if wanted.thresholds is not None:
-            thresholds = Thresholds.fit(_known(held_out).predictions, target_prior=prior, **wanted.thresholds)
+            aim: dict[str, Any] = {"num_resamples": 1, **wanted.thresholds}  # nobody asks for intervals here
+            thresholds = Thresholds.fit(_known(held_out).predictions, target_prior=prior, **aim)
         rule = _rule(wanted, like, held_out, prior)
         names = like.class_names
         return Decider(names, target_prior, rule, sets, wanted.taxonomy, wanted.confidence, detector, thresholds)

@@ -11,6 +11,7 @@ from balpoe.deployment.deciders import Decided, Decider
 from balpoe.deployment.decision_rule import DecisionRule
 from balpoe.deployment.posteriors import Posteriors, label_weights
 from balpoe.deployment.taxonomy import Deepest
+from balpoe.deployment.threshold_scores import threshold_scores
 from balpoe.evaluation.metrics import shot_groups as groups_of_classes
 from balpoe.evaluation.predictions import Predictions
 
@@ -63,7 +64,7 @@ def decision_scores(
         found["unknown"] = {name: _mean(called[rows], weights[rows]) for name, rows in groups.items()}
     if decided.yes is not None and decider.thresholds is not None:
         aim = {"aim": decider.thresholds.aim, "flagged": len(decider.thresholds.flagged)}
-        found["thresholds"] = {**aim, **_of_thresholds(decided.yes, predictions, weights, shot_groups)}
+        found["thresholds"] = {**aim, **threshold_scores(decided.yes, predictions, weights, shot_groups)}
     return found
 
 
@@ -162,33 +163,6 @@ def _of_levels(levels: Deepest, decider: Decider, predictions: Predictions, weig
     best = [float(hits / total) if total else None for hits, total in zip(right, mass, strict=True)]
     scores = levels.scores(targets, weights)
     return [{**asdict(score), "most_probable": share} for score, share in zip(scores, best, strict=True)]
-
-
-def _of_thresholds(
-    yes: Tensor, predictions: Predictions, weights: Tensor, shot_groups: tuple[int, int]
-) -> dict[str, dict[str, Any]]:
-    """Means over classes, all and by shot group: how many a yes is right of, and how many of a class have one."""
-    classes, targets = predictions.num_classes, predictions.targets
-    own = torch.bincount(targets, weights * yes[torch.arange(len(yes)), targets], minlength=classes)
-    mass = torch.bincount(targets, weights, minlength=classes)
-    said = torch.stack([weights @ column.double() for column in yes.unbind(dim=1)])  # never all of it in float64
-    tested = mass > 0
-    members = {"all": tested}
-    members |= {name: mask & tested for name, mask in groups_of_classes(predictions.class_counts, shot_groups).items()}
-    return {
-        name: {
-            "classes": int(mask.sum()),
-            "precision": _mean_or_none((own / said)[mask & (said > 0)]),  # of classes that have a yes
-            "recall": _mean_or_none((own / mass)[mask]),
-            "f1": _mean_or_none((2 * own / (said + mass))[mask]),
-        }
-        for name, mask in members.items()
-        if bool(mask.any())
-    }
-
-
-def _mean_or_none(values: Tensor) -> float | None:
-    return float(values.mean()) if len(values) else None
 
 
 def _answered(row: dict[str, Any]) -> dict[str, Any]:

@@ -183,18 +183,10 @@ def model_path(path: str | Path) -> Path:
 
 
 def load(path: str | Path) -> Model:
-    """Return the model of a run, or of one file; the network is in float32, on the CPU, in evaluation mode.
-
-    Nothing in the file is executed.
+    """Return the model of a run or a file; `balpoe.load` adds decisions to it. Nothing in the file is executed.
 
     Args:
-        path: A model's file; the folder of a run, or its name below `runs`, of which the only seed is taken; or
-            "latest" for the run that was finished last.
-
-    >>> load("nowhere.safetensors")
-    Traceback (most recent call last):
-        ...
-    balpoe.errors.UserError: there is no model nowhere.safetensors; give the folder of a run or a .safetensors file
+        path: A model's file, or a run, by its folder, its name or "latest".
     """
     from safetensors import SafetensorError, safe_open
 

@@ -1,12 +1,16 @@
 """The section "Decide" of a report: what it says in words and tables, and its controls."""
 
 from collections.abc import Sequence
+from typing import Any
 
 from balpoe.deployment.taxonomy import Taxonomy
-from balpoe.deployment.validation_split import run_validation
+from balpoe.deployment.validation_split import split_validation
+from balpoe.evaluation.predictions import Predictions
+from balpoe.experiments.calibrate import Choice
 from balpoe.report.decide.answers import Answered, Answers, most_probable, surest, uniform_over_tested
 from balpoe.report.decide.page import ROWS, USUAL_KEEP, decide_controls
 from balpoe.report.decide.sets import SetScores, set_scores
+from balpoe.report.decide.thresholds import aimed_scores
 from balpoe.report.decide.tree import Level, tree_levels
 from balpoe.report.decide.unknown import UnknownPart, unknown_part
 from balpoe.report.inputs import Subject
@@ -41,9 +45,11 @@ def decide_section(subject: Subject, taxonomy: Taxonomy | None = None) -> Sectio
         return Section("Decide", [NO_DECISION])
     prior = uniform_over_tested(predictions)
     answers = most_probable(predictions, prior, subject.shot_groups)
-    sets, unknown = _of_held_out(subject)
+    sets, unknown, held_out = _of_held_out(subject)
     tables = [_answers_table(answers), *([_sets_table(sets)] if sets else [])]
     tables += [] if unknown is None else [_unknown_table(unknown)]
+    if held_out is not None:
+        tables.append(_thresholds_table(aimed_scores(held_out, predictions, subject.shot_groups)))
     if taxonomy is not None:
         tables.append(_tree_table(tree_levels(taxonomy, predictions, prior, CONFIDENCES)))
     sentences = [*_sentences(answers, seed_name(subject)), *([] if sets else [NO_SETS])]
@@ -51,13 +57,15 @@ def decide_section(subject: Subject, taxonomy: Taxonomy | None = None) -> Sectio
     return Section("Decide", sentences, [Fragment(decide_controls(sets, taxonomy, unknown)), *tables])
 
 
-def _of_held_out(subject: Subject) -> tuple[list[SetScores], UnknownPart | None]:
-    """What the run's held-out samples tell of sets and of unknown; nothing where there are none, or too few."""
-    if not subject.runs or not (subject.runs[0].folder / "calibration.json").exists():
-        return [], None
-    validation, cross_fitted = run_validation(subject.runs[0].folder)
-    arguments = validation, subject.predictions[0], subject.shot_groups
-    return set_scores(*arguments, cross_fitted=cross_fitted), unknown_part(*arguments, cross_fitted=cross_fitted)
+def _of_held_out(subject: Subject) -> tuple[list[SetScores], UnknownPart | None, Predictions | None]:
+    """What the run's held-out samples tell of sets and of unknown, and the samples; nothing where there are none."""
+    choice = Choice.load(subject.runs[0].folder) if subject.runs else None
+    if choice is None:
+        return [], None, None
+    given = split_validation(choice.held_out)[1], subject.predictions[0], subject.shot_groups
+    cross_fitted = choice.cross_fitted
+    sets, unknown = set_scores(*given, cross_fitted=cross_fitted), unknown_part(*given, cross_fitted=cross_fitted)
+    return sets, unknown, choice.held_out
 
 
 def _sentences(answers: Answers, seed: str) -> list[str]:
@@ -139,6 +147,21 @@ def _unknown_table(part: UnknownPart) -> Table:
         "known class are found cannot be said without some."
     )
     return Table(headings, rows, caption)
+
+
+def _thresholds_table(scores: dict[str, dict[str, dict[str, Any]]]) -> Table:
+    groups = list(next(iter(scores.values())))
+    headings = ["thresholds for", *("all" if name == "all" else f"{name}-shot" for name in groups)]
+    rows = [[aim, *(" / ".join(_measures(row[name])) for name in groups)] for aim, row in scores.items()]
+    caption = (
+        "A yes or no to each class by itself, with a threshold of the run's held-out samples for each: precision / "
+        "recall / F1 on the test samples in per cent, means over classes, each class alike."
+    )
+    return Table(headings, rows, caption)
+
+
+def _measures(row: dict[str, Any]) -> list[str]:
+    return [per_cent(row[name]) for name in ("precision", "recall", "f1")]
 
 
 def _unknown_sentences(part: UnknownPart) -> list[str]:
