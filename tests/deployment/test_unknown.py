@@ -56,6 +56,14 @@ def test_bare_logits_with_their_priors_are_the_same(name, monkeypatch):
     torch.testing.assert_close(again, bare)
 
 
+@pytest.mark.parametrize("name", OF_LOGITS)
+def test_experts_count_by_their_weights(name):
+    """Weights of 1/2, 1/2 and 0 are two experts; the prior of each is taken out by itself."""
+    weighted = replace(PREDICTIONS, expert_weights=torch.tensor([0.5, 0.5, 0.0]))
+    two = unknown_scores(PREDICTIONS.expert_logits[:, :2], name, expert_priors=PREDICTIONS.expert_priors[:2])
+    torch.testing.assert_close(unknown_scores(weighted, name), two)
+
+
 def test_one_expert_agrees_with_itself():
     one = Predictions(PREDICTIONS.expert_logits[:, :1], PREDICTIONS.targets, PREDICTIONS.class_counts, [0.0])
     assert float(unknown_scores(one, "disagreement").max()) < 1e-12

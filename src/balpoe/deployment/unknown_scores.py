@@ -66,7 +66,8 @@ def unknown_scores(
         return means.cosine(features) if score == "cosine" else means.mahalanobis(features)
     log_priors = _log_priors(samples, expert_priors)
     found = [torch.zeros(0, dtype=torch.float64)]
-    found += [_of_logits(block.to(log_priors) - log_priors, score) for block in _blocks(samples)]
+    weights = samples.expert_weights if isinstance(samples, Predictions) else None
+    found += [_of_logits(block.to(log_priors) - log_priors, score, weights) for block in _blocks(samples)]
     scores = torch.cat(found)
     if bool(scores.isnan().any()):
         row = int(scores.isnan().nonzero()[0])
@@ -74,12 +75,12 @@ def unknown_scores(
     return scores
 
 
-def _of_logits(balanced: Tensor, score: str) -> Tensor:
+def _of_logits(balanced: Tensor, score: str, weights: Tensor | None) -> Tensor:
     """Scores of balanced expert logits, (rows, experts, classes)."""
     if score == "disagreement":
-        # The product over experts of p_e^(1/experts) sums to Z over the classes, and the mean KL divergence is -log Z.
-        return (-product_of_experts(balanced.log_softmax(dim=2)).logsumexp(dim=1)).clamp(min=0.0)
-    logits = product_of_experts(balanced)
+        # The product over experts of p_e^weight sums to Z over the classes, and the mean KL divergence is -log Z.
+        return (-product_of_experts(balanced.log_softmax(dim=2), weights).logsumexp(dim=1)).clamp(min=0.0)
+    logits = product_of_experts(balanced, weights)
     if score == "energy":
         return -logits.logsumexp(dim=1)
     return -logits.amax(dim=1) if score == "max-logit" else 1 - logits.softmax(dim=1).amax(dim=1)
