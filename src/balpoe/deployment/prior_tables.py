@@ -1,5 +1,6 @@
 """Priors by place and season: a table of counts or shares, shrunk where it is thin, looked up for each image."""
 
+import functools
 import math
 import warnings
 from collections import Counter
@@ -128,6 +129,14 @@ class PriorTable:
     def estimated(self) -> bool:
         """Whether the priors are estimates: shares of counted samples are, shares that somebody knows are not."""
         return self.kind == "counts"
+
+    def name(self, row: int) -> str:
+        """Return what a row is called: its keys."""
+        return "/".join(self._keys_of[row]) or "all places"
+
+    @functools.cached_property
+    def _keys_of(self) -> dict[int, tuple[str, ...]]:
+        return {row: keys for keys, row in self.row_of.items()}
 
     def lineage(self, row: int) -> tuple[int, ...]:
         """Return the rows of what a row is in, the narrowest first, up to that of all places.
