@@ -205,7 +205,7 @@ class ConformalSets:
                 self.alpha,
                 self.method,
                 mix,
-                0.0 if self.target_prior is None else shortfall(self.target_prior, self._counts),
+                None if self.target_prior is None else shortfall(self.target_prior, self._counts),
                 self.pooled_classes,
                 not bool((self.pool_of[self.rare] == ALL).any()),
                 self.method == "pooled" and bool((self.pool_of == ALL).all()),
@@ -283,7 +283,7 @@ class ConformalSets:
         return min([*sizes, len(self.targets)])
 
     def _weights(self, prior: Tensor | None) -> Tensor:
-        shares = self._counts / len(self.targets) if self.validation_prior is None else self.validation_prior
+        shares = self._counts.double() / len(self.targets) if self.validation_prior is None else self.validation_prior
         return label_weights(prior, shares)
 
     def _thresholds(self, prior: Tensor | None) -> Tensor:

@@ -20,8 +20,8 @@ class Promise(NamedTuple):
     mix: str = "validation"
     """Class mix of the new samples: "validation", "known", "counted" (known; counts stand for the validation shares) or
     "estimated"."""
-    shortfall: float = 0.0
-    """How far coverage may fall below 1 - alpha where counts stand for shares."""
+    shortfall: float | None = None
+    """How far coverage may fall below 1 - alpha where counts stand for shares; None: not known, and not said."""
     rare: Sequence[str] = ()
     """Classes too rare for what the method does for the others."""
     alone: bool = True
@@ -79,10 +79,14 @@ class Promise(NamedTuple):
         found = f"{self._level()} of {whom} have their class in their set, {self._mix()}"
         return found + ("; too few samples tell which classes are alike." if self.one_pool else ".")
 
+    @property
+    def is_proven(self) -> bool:
+        """Whether there is a level that holds for all shares that counts of the validation samples may come from."""
+        careful = self.drawn or self.cross_fitted or self.grouped or self.cv_plus is not None
+        return self.mix == "counted" and self.method != "per-class" and not self._by_pool and not careful
+
     def _least(self) -> str:
-        """What holds for all shares that the counts may come from, where that is proven."""
-        proven = self.mix == "counted" and self.method != "per-class" and not self._by_pool
-        if not proven or self.drawn or self.cross_fitted or self.grouped or self.cv_plus is not None:
+        if self.shortfall is None or not self.is_proven:
             return ""
         return f"Whatever those shares were, at least {_percent(1 - self.alpha - self.shortfall)}."
 
