@@ -140,6 +140,21 @@ def test_the_temperature_has_no_part_in_sets(classifier, data):
     assert (other.predict_set(X) == before).mean() > 0.999
 
 
+def test_one_network_promises_what_was_asked_for(data, monkeypatch):
+    """No CV+: a tenth of the samples is held out, and is new to the network."""
+    monkeypatch.setattr("balpoe.estimator.classifier.SMALL", {"mlp": 100, "head": 100})
+    X, y, new, _ = data
+    one = quick(target_prior="train").fit(X, y)
+    found, guarantee = one.predict_set(new, alpha=0.3, return_guarantee=True)
+    assert one._plan.networks == 1
+    assert guarantee.startswith("At least 70 % of samples have their class in their set, if they come with the given")
+    assert "Whatever those shares were, at least" in guarantee
+    prior, unseen = torch.from_numpy(one.class_prior_), one._unseen
+    plain = balpoe.ConformalSets.fit((unseen.logits * one.temperature_, unseen.targets), alpha=0.3, target_prior=prior)
+    logits = one.network_(one._plan.inputs(new)).detach().mean(dim=1)
+    assert (plain.predict(logits).numpy() == found).all()
+
+
 def test_what_weakens_the_promise_of_sets_is_said(data):
     X, y, new, _ = data
     grouped = quick(target_prior="train").fit(X, y, groups=np.arange(len(X)) // 2)
