@@ -1,15 +1,15 @@
 """The section "Decide" of a report: what it says in words and tables, and its controls."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from balpoe.deployment.taxonomy import Taxonomy
-from balpoe.deployment.validation_split import split_validation
 from balpoe.evaluation.predictions import Predictions
 from balpoe.experiments.calibrate import Choice
 from balpoe.report.decide.answers import Answered, Answers, most_probable, surest, uniform_over_tested
 from balpoe.report.decide.page import ROWS, USUAL_KEEP, decide_controls
-from balpoe.report.decide.sets import SetScores, set_scores
+from balpoe.report.decide.set_rows import set_rows
+from balpoe.report.decide.sets import SetScores, set_scores, set_validation
 from balpoe.report.decide.thresholds import aimed_scores
 from balpoe.report.decide.tree import Level, tree_levels
 from balpoe.report.decide.unknown import UnknownPart, unknown_part
@@ -45,7 +45,8 @@ def decide_section(subject: Subject, taxonomy: Taxonomy | None = None) -> Sectio
         return Section("Decide", [NO_DECISION])
     prior = uniform_over_tested(predictions)
     answers = most_probable(predictions, prior, subject.shot_groups)
-    sets, unknown, held_out = _of_held_out(subject)
+    known = _HeldOut.of(subject)
+    sets, unknown, held_out = known.sets, known.unknown, known.predictions
     tables = [_answers_table(answers), *([_sets_table(sets)] if sets else [])]
     tables += [] if unknown is None else [_unknown_table(unknown)]
     if held_out is not None:
@@ -54,18 +55,32 @@ def decide_section(subject: Subject, taxonomy: Taxonomy | None = None) -> Sectio
         tables.append(_tree_table(tree_levels(taxonomy, predictions, prior, CONFIDENCES)))
     sentences = [*_sentences(answers, seed_name(subject)), *([] if sets else [NO_SETS])]
     sentences += [] if unknown is None else _unknown_sentences(unknown)
-    return Section("Decide", sentences, [Fragment(decide_controls(sets, taxonomy, unknown)), *tables])
+    return Section("Decide", sentences, [Fragment(decide_controls(known.rows, taxonomy, unknown)), *tables])
 
 
-def _of_held_out(subject: Subject) -> tuple[list[SetScores], UnknownPart | None, Predictions | None]:
-    """What the run's held-out samples tell of sets and of unknown, and the samples; nothing where there are none."""
-    choice = Choice.load(subject.runs[0].folder) if subject.runs else None
-    if choice is None:
-        return [], None, None
-    given = split_validation(choice.held_out)[1], subject.predictions[0], subject.shot_groups
-    cross_fitted = choice.cross_fitted
-    sets, unknown = set_scores(*given, cross_fitted=cross_fitted), unknown_part(*given, cross_fitted=cross_fitted)
-    return sets, unknown, choice.held_out
+class _HeldOut(NamedTuple):
+    """What a run's held-out samples tell; nothing where there are none."""
+
+    sets: Sequence[SetScores] = ()
+    rows: dict[str, Any] | None = None
+    """What the page makes its own sets of."""
+    unknown: UnknownPart | None = None
+    predictions: Predictions | None = None
+
+    @staticmethod
+    def of(subject: Subject) -> "_HeldOut":
+        folder = subject.runs[0].folder if subject.runs else None
+        found = None if folder is None else set_validation(folder)
+        choice = None if folder is None else Choice.load(folder)
+        if found is None or choice is None:
+            return _HeldOut()
+        (validation, cross_fitted), test = found, subject.predictions[0]
+        return _HeldOut(
+            set_scores(validation, test, subject.shot_groups, cross_fitted=cross_fitted),
+            set_rows(validation, test, cross_fitted=cross_fitted),
+            unknown_part(validation, test, subject.shot_groups, cross_fitted=cross_fitted),
+            choice.held_out,
+        )
 
 
 def _sentences(answers: Answers, seed: str) -> list[str]:
