@@ -40,10 +40,10 @@ def evaluate_decisions(
     if out is not None and Path(out).suffix != ".json":
         raise UserError(f"--out {out} is not a .json file; give one")
     predictions, recipe = predictions_of(path, data_root)
-    wanted = flags.read(predictions.class_names)
+    few, many = thresholds or (recipe.shot_groups if recipe is not None else (20, 100))
+    wanted = flags.read(predictions.class_names, (few, many))
     target = None if prior is None else parse_prior(prior, predictions)
     decider = Decider.fit(wanted, predictions, HeldOut.of_run(path) if wanted.needs_held_out else None, target)
-    few, many = thresholds or (recipe.shot_groups if recipe is not None else (20, 100))
     scores = decision_scores(decider, predictions, (few, many))
     screen = console()
     mix = "as they come" if prior is None else f"weighted to the prior {prior}"
@@ -64,10 +64,10 @@ def _tables(scores: dict[str, Any], class_names: Sequence[str]) -> list[Table]:
         "cost": _cost_table,
         "metric": lambda found: _metric_table(found, class_names),
         "abstaining": _abstaining_table,
+        "thresholds": _thresholds_table,
         "sets": _sets_table,
         "levels": _levels_table,
         "unknown": _unknown_table,
-        "thresholds": _thresholds_table,
     }
     return [make(scores[name]) for name, make in makers.items() if name in scores]
 
