@@ -78,12 +78,13 @@ def test_what_is_fitted_wants_samples():
 
 
 def test_all_that_is_asked_of_abstaining_thresholds_and_unknown_is_passed_on():
-    asked = {"abstain_confidence": 0.6, "abstain_balance": "error", "unknown_keep": 0.8}
+    asked = {"abstain_confidence": 0.6, "abstain_balance": "error", "unknown_keep": 0.8, "shot_groups": (2, 100)}
     scores = ("probability", "disagreement")
     wanted = Wanted(abstain_error=0.2, unknown=scores, thresholds={"recall": 0.7}, **asked)
     decider = Decider.fit(wanted, TEST, HeldOut(HELD_OUT, HELD_OUT))
     decided, prior = decider(TEST), TEST.source_prior
-    abstention = Abstention.fit(HELD_OUT, 0.2, confidence=0.6, balance="error", target_prior=prior)
+    settings = {"confidence": 0.6, "balance": "error", "shot_groups": (2, 100)}
+    abstention = Abstention.fit(HELD_OUT, 0.2, target_prior=prior, **settings)
     assert torch.equal(decided.answers, abstention(TEST))
     assert torch.equal(decided.unknown, UnknownDetector.fit(HELD_OUT, scores, keep=0.8).predict(TEST))
     thresholds = Thresholds.fit(HELD_OUT, recall=0.7, target_prior=prior)

@@ -36,8 +36,13 @@ class DecisionFlags(NamedTuple):
     abstain_balance: str = "none"
     thresholds: Mapping[str, Any] | None = None
 
-    def read(self, class_names: Sequence[str]) -> "Wanted":
-        """Return what is wanted, with what the files say of these classes."""
+    def read(self, class_names: Sequence[str], shot_groups: tuple[int, int] = (20, 100)) -> "Wanted":
+        """Return what is wanted, with what the files say of these classes.
+
+        Args:
+            class_names: Name of each class.
+            shot_groups: Thresholds: a class is few-shot below the first number and many-shot above the second.
+        """
         from balpoe.deployment.cost_files import read_costs
         from balpoe.deployment.deciders import Wanted
         from balpoe.deployment.taxonomy import Taxonomy
@@ -45,7 +50,7 @@ class DecisionFlags(NamedTuple):
         costs, answers = (None, None) if self.costs is None else read_costs(self.costs, class_names)
         tree = None if self.taxonomy is None else Taxonomy.read(self.taxonomy, class_names)
         same = {name: value for name, value in self._asdict().items() if name not in ("costs", "taxonomy")}
-        return Wanted(costs=costs, answers=answers, taxonomy=tree, **same)
+        return Wanted(costs=costs, answers=answers, taxonomy=tree, shot_groups=shot_groups, **same)
 
     @property
     def files(self) -> tuple[str, ...]:

@@ -53,14 +53,14 @@ def evaluate_decisions(
     if out is not None and Path(out).suffix != ".json":
         raise UserError(f"--out {out} is not a .json file; give one")
     predictions, recipe = predictions_of(path, data_root)
-    wanted = flags.read(predictions.class_names)
+    few, many = thresholds or (recipe.shot_groups if recipe is not None else (20, 100))
+    wanted = flags.read(predictions.class_names, (few, many))
     held_out = HeldOut.of_run(path) if wanted.needs_held_out else None
     if table is None:
         deployed = _one_prior(wanted, predictions, held_out, prior, validation)
     else:
         keys = keys_of(predictions, recipe, table, key_table)
         deployed = _prior_of_each(wanted, predictions, held_out, table, keys)
-    few, many = thresholds or (recipe.shot_groups if recipe is not None else (20, 100))
     scores = decision_scores(deployed.decider, predictions, (few, many), as_they_come=prior == "estimate")
     screen = console()
     screen.print(f"{path}: {len(predictions):,} test samples, {deployed.mix}")

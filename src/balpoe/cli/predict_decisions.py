@@ -36,7 +36,8 @@ class Decisions:
 
     def __init__(self, run: str, model: Model, flags: DecisionFlags, priors: Tensor | PriorTable | None) -> None:
         self.model = model
-        self.wanted: Wanted = flags.read(model.class_names)
+        few, many = model.recipe.shot_groups
+        self.wanted: Wanted = flags.read(model.class_names, (few, many))
         held_out = HeldOut.of_run(run) if self.wanted.needs_held_out else None
         self.columns = decision_columns(self.wanted)
         lists = self.wanted.alpha is not None or self.wanted.thresholds is not None

@@ -57,6 +57,8 @@ class Wanted(NamedTuple):
     """Probability with which the wanted error holds for further samples."""
     abstain_balance: str = "none"
     """What is kept alike in each shot group: "none", "share" or "error", as `Abstention.fit` takes it."""
+    shot_groups: tuple[int, int] = (20, 100)
+    """Thresholds of the shot groups: few below the first number of training samples, many above the second."""
     thresholds: Mapping[str, Any] | None = None
     """Aim of a threshold for each class, as `Thresholds.fit` takes it: precision, recall or costs; {}: the best F1."""
 
@@ -267,7 +269,11 @@ class _Samples(NamedTuple):
         prior = like.source_prior if target is None else target
         if wanted.abstain_error is not None:
             known = _known(self.held_out)
-            asked: dict[str, Any] = {"confidence": wanted.abstain_confidence, "balance": wanted.abstain_balance}
+            asked: dict[str, Any] = {
+                "confidence": wanted.abstain_confidence,
+                "balance": wanted.abstain_balance,
+                "shot_groups": wanted.shot_groups,
+            }
             found = Abstention.fit(known.validation, wanted.abstain_error, target_prior=prior, **asked)
             return replace(found, notes=(*found.notes, OTHER_NETWORKS)) if known.cross_fitted else found
         if wanted.metric is not None:
