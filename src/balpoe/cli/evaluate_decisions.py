@@ -204,7 +204,7 @@ def _unknown_table(groups: dict[str, dict[str, Any]]) -> Table:
 def _table(title: str, *headings: str) -> Table:
     table = Table(title=title, title_justify="left")
     for heading in ("", *headings):
-        table.add_column(heading, justify="right" if heading else "left", no_wrap=True)
+        table.add_column(heading, justify="right" if heading else "left", no_wrap=not heading)
     return table
 
 
