@@ -164,7 +164,7 @@ def test_counts_of_places_promise_approximately_and_a_thin_place_stops_nothing(t
     table = ["--prior-table", tmp_path / "table.csv", "--keys", "site", "--prior-strength", "5"]
     rows, err = predicted(capsys, run, tmp_path / "images.csv", "--sets", "0.05", "--metric", "accuracy", *table)
     assert err.count("note: Approximate: about 95 % of samples have their class in their set") == 1
-    assert err.count("sets at c are those of a wider area (") == 1
+    assert err.count("sets at c are those of a wider area") == 1
     priors = balpoe.PriorTable.read(tmp_path / "table.csv", ("ash", "birch", "cedar"), ["site"], strength=5)
     around = balpoe.ConformalSets.of_run(run, alpha=0.05, target_prior=priors.priors[0])
     expected = around.predict(samples(run, files))

@@ -215,7 +215,7 @@ def _thresholds_table(found: dict[str, Any]) -> Table:
 def _table(title: str, *headings: str) -> Table:
     table = Table(title=title, title_justify="left")
     for heading in ("", *headings):
-        table.add_column(heading, justify="right" if heading else "left", no_wrap=True)
+        table.add_column(heading, justify="right" if heading else "left", no_wrap=not heading)
     return table
 
 

@@ -173,6 +173,7 @@ def _of_levels(levels: Deepest, decider: Decider | DecidersAt, sample: _Sample) 
     for name, column in columns.items():
         for row, each in zip(found, column, strict=True):
             row |= {name: each.value, f"{name}_interval": next(ends)}
+    found[-1]["accuracy_interval"] = None  # the root is right by definition
     return found
 
 

@@ -74,7 +74,8 @@ class PlaceDeciders:
         return (
             *(_note(of_place, len(self._seen)) for of_place in self._notes.values()),
             *(
-                f"{part} at {_named(list(reasons))} are those of a wider area ({next(iter(reasons.values()))})"
+                f"{part} at {_named(list(reasons))} are those of a wider area, or else of the held-out class mix "
+                f"({next(iter(reasons.values()))})"
                 for part, reasons in self._thin.items()
             ),
         )
