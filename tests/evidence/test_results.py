@@ -19,7 +19,8 @@ from balpoe.experiments.presets import cifar100_lt, preset
 from balpoe.experiments.recipe import FIELDS, Recipe, updated
 from balpoe.networks.fused import launch as launches
 from balpoe.old_names import current_names, current_recipe
-from balpoe.paper.expected import OVERVIEW, PAPER_RESULTS, PAPER_TABLES, SEARCH
+from balpoe.paper.ablations import SEARCH
+from balpoe.paper.expected import OVERVIEW, PAPER_RESULTS, PAPER_TABLES
 from balpoe.paper.not_reproduced import NOT_REPRODUCED
 from balpoe.paper.reproduce import SECONDS_A_STEP, missing_runs, write_tables
 from balpoe.paper.tables import measured_records
