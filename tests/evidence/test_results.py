@@ -711,6 +711,8 @@ def test_what_the_pages_on_own_data_say():
         evaluation = example[name]["evaluation"]
         low, high = (f"{100 * bound:.1f}" for bound in evaluation["intervals"]["balanced_accuracy"])
         assert f"{title} {100 * evaluation['balanced_accuracy']:.1f} % ({low} to {high})" in data
+    seconds = " and ".join(f"{example[name]['seconds']:.0f}" for name in ("cross-entropy", "balpoe"))
+    assert f"the two trainings themselves took {seconds} seconds" in data
     for row in json.loads((ROOT / "results" / "heads.json").read_text())["rows"]:
         numbers = (f"{100 * row[name]:.1f}" for name in ("balanced_accuracy", "many", "few", "ece"))
         assert f"| {' | '.join(numbers)} |" in backbone
@@ -722,6 +724,8 @@ def test_what_the_page_on_comparing_says():
     found = Comparison.load(ROOT / "results" / "compare_digits.json")
     shown = [line for line in page.splitlines() if re.search(r"\d ± \d", line)]
     assert verdict_of_all(found) in page
+    trainings = [each for row in {row.folder: row for row in found.rows}.values() for each in row.seconds]
+    assert f"{len(trainings)} trainings of {sum(trainings):.0f} seconds in all" in page
     for row in found.rows:
         start = textwrap.wrap(row.title, 24)[0]
         numbers = mean_and_deviation(row.scores["balanced_accuracy"], per_cent=True)
