@@ -124,7 +124,7 @@ class Measure:
         return torch.stack(values, dim=1)
 
     def intervals(self, summary: Summary, num_resamples: int, seed: int) -> dict[str, tuple[float, float]]:
-        """Return 95 % intervals of the metrics, those left out that have no value, or too few groups to tell."""
+        """Return 95 % intervals of the metrics, without those that have no value, or too few groups to tell."""
         statistic = functools.partial(self.resampled, summary)
         found = {}
         for name, (_, low, high) in self._bootstrapped(statistic, num_resamples, seed).items():
@@ -142,7 +142,7 @@ class Measure:
     def differences(
         self, ours: Summary, theirs: Summary, num_resamples: int, seed: int
     ) -> dict[str, tuple[float, float, float]]:
-        """Return differences of the metrics on the same samples and their 95 % intervals, those left out as above."""
+        """Return differences of the metrics on the same samples and their 95 % intervals, without the same ones."""
         found = self._bootstrapped(
             lambda counts: self.resampled(ours, counts) - self.resampled(theirs, counts), num_resamples, seed
         )
@@ -165,10 +165,10 @@ class Measure:
         return {name: (value, a, b) for name, value, a, b in rows if math.isfinite(value) and a == a}
 
     def _not_resampled(self, found: Mapping[str, tuple[float, float]]) -> Iterator[tuple[str, Tensor]]:
-        """Accuracies whose interval is not to be had by resampling, and how much each class that occurs weighs in it.
+        """Accuracies that resampling gives no sound interval of, and how much each class that occurs weighs in them.
 
-        Few samples of a class, or groups of any number that are right or wrong as a whole, make it too narrow; where
-        all are right, it has no width at all.
+        Resampled intervals are too narrow where a class has few samples, and where samples come in groups; where all
+        answers are right, they have no width at all.
         """
         samples = self.once.squeeze(0) if self.weights is None else self.weights
         all_weights = {"accuracy": torch.bincount(self.row_of, samples), **self.groups}
