@@ -110,12 +110,34 @@ def test_each_place_has_decisions_fitted_for_its_own_prior(trees, forest, capsys
     (tmp_path / "images.csv").write_text("\n".join(["path,site", *images]) + "\n")
     flags = ["--metric", "macro_f1", "--sets", "0.3", "--taxonomy", forest / "tree.csv", "--unknown"]
     prior_table = ["--prior-table", tmp_path / "table.csv", "--keys", "site"]
-    rows, _ = predicted(capsys, run, tmp_path / "images.csv", *flags, *prior_table)
+    rows, err = predicted(capsys, run, tmp_path / "images.csv", *flags, *prior_table)
+    assert err.count("of samples have their class in their set") == 1  # once, not for each site
+    assert err.count("expected macro F1 of") == 1
     for site, prior in shares.items():
         (tmp_path / "one.json").write_text(json.dumps(dict(zip(("ash", "birch", "cedar"), prior, strict=True))))
         alone, _ = predicted(capsys, run, *files, *flags, "--prior", tmp_path / "one.json")
         chosen = [place for place, each in enumerate(sites) if each == site]
         assert [rows[place] for place in chosen] == [alone[place] for place in chosen]
+
+
+def test_counts_of_places_promise_approximately_and_a_thin_place_stops_nothing(trees, capsys, tmp_path):
+    run, files = trees
+    sites = ["abc"[number % 3] for number in range(len(files))]
+    images = [f"{file},{site}" for file, site in zip(files, sites, strict=True)]
+    (tmp_path / "images.csv").write_text("\n".join(["path,site", *images]) + "\n")
+    (tmp_path / "table.csv").write_text("site,ash,birch,cedar\na,60,30,10\nb,40,30,20\nc,never,never,9\n")
+    table = ["--prior-table", tmp_path / "table.csv", "--keys", "site", "--prior-strength", "5"]
+    rows, err = predicted(capsys, run, tmp_path / "images.csv", "--sets", "0.05", "--metric", "accuracy", *table)
+    assert err.count("note: Approximate: about 95 % of samples have their class in their set") == 1
+    assert err.count("sets at c are those of a wider area") == 1
+    priors = balpoe.PriorTable.read(tmp_path / "table.csv", ("ash", "birch", "cedar"), ["site"], strength=5)
+    around = balpoe.ConformalSets.of_run(run, alpha=0.05, target_prior=priors.priors[0])
+    expected = around.predict(samples(run, files))
+    for row, inside, site in zip(rows, expected.tolist(), sites, strict=True):
+        if site == "c":
+            assert row["decision"] == row["label"] == "cedar"
+            names = [name for name, each in zip(around.class_names, inside, strict=True) if each]
+            assert row["set"].split("|") == names
 
 
 def test_json_lines_have_lists_and_truth_values_and_unreadable_files_their_error(trees, capsys, tmp_path):
@@ -144,10 +166,10 @@ MISTAKES = [
     (["--taxonomy", "tree.csv", "--confidence", "0"], "--confidence must lie above 0 and up to 1"),
     (["--costs", "short.csv"], "there are no costs of 'cedar'; add a line for each class"),
     (["--costs", "ragged.csv"], "line 3: class 'birch' has 2 costs, but there are 3 headings"),
-    (["--costs", "nan.csv"], "('birch') is nan; give a finite number"),
-    (["--costs", "gain.csv"], "('ash'): the right answer costs 2, more than 1"),
-    (["--costs", "negative.csv"], "('cedar'): missing it costs -1"),
-    (["--costs", "text.csv"], "line 2: 'much' is not a number"),
+    (["--costs", "nan.csv"], "nan.csv: line 3 ('birch') is nan; give a finite number"),
+    (["--costs", "gain.csv"], "gain.csv: line 2 ('ash'): the right answer costs 2, more than 1"),
+    (["--costs", "negative.csv"], "negative.csv: line 4 ('cedar'): missing it costs -1"),
+    (["--costs", "text.csv"], "text.csv, line 2, class 'ash': 'much' is not a number"),
     (["--costs", "strange.csv"], "line 2: unknown class 'elm'"),
     (["--costs", "nowhere.csv"], "nowhere.csv"),
     (["--metric", "beauty"], "unknown metric 'beauty'"),

@@ -3,6 +3,7 @@ import torch
 
 from balpoe import Abstention, ConformalSets, Predictions, Taxonomy, UnknownDetector, UserError, decide
 from balpoe.deployment.deciders import Decider, HeldOut, Wanted
+from balpoe.evaluation.prior_estimate import estimate_target
 
 TREE = Taxonomy.from_rows([("oak", "x"), ("ash", "x"), ("elm", "y")], levels=("class", "group"))
 
@@ -27,6 +28,20 @@ def test_everything_is_fitted_for_the_same_prior(prior):
     assert decided.levels.names == TREE.decide(TEST, 0.8, target_prior=prior).names
     assert torch.equal(decided.unknown, UnknownDetector.fit(HELD_OUT, target_prior=prior).predict(TEST))
     assert [set(row) for row in decided.rows()] == [{"decision", "set", "level", "level_label", "unknown"}] * len(TEST)
+
+
+def test_an_estimated_prior_makes_the_promise_of_sets_approximate():
+    wanted, held_out = Wanted(alpha=0.1), HeldOut(HELD_OUT, HELD_OUT)
+    prior = torch.tensor([0.7, 0.2, 0.1], dtype=torch.float64)
+    assert Decider.fit(wanted, TEST, held_out, prior).notes[0].startswith("At least 90 % of samples")
+    (note,) = Decider.fit(wanted, TEST, held_out, prior, estimated=True).notes
+    assert note.startswith("Approximate: about 90 % of samples")
+    assert Decider.fit(wanted, TEST, held_out, estimated=True).notes[0].startswith("At least")  # there is no prior
+    estimate = estimate_target(TEST, HELD_OUT)
+    decider = Decider.fit(wanted._replace(metric="macro_f1", unknown="energy", taxonomy=TREE), TEST, held_out, estimate)
+    assert decider.sets.estimated
+    torch.testing.assert_close(decider.target_prior, estimate.shift.prior)
+    torch.testing.assert_close(decider.rule.target_prior, estimate.shift.prior)
 
 
 def test_without_a_prior_answers_are_for_the_one_that_the_model_is_made_for():

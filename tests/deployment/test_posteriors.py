@@ -82,3 +82,14 @@ def test_nothing_to_weigh():
         label_weights(predictions, torch.tensor([0.0, 1.0]))
     with pytest.raises(UserError, match="no labelled sample"):
         label_weights(predictions.subset(torch.tensor([], dtype=torch.long)), torch.tensor([0.5, 0.5]))
+
+
+def test_experts_that_weigh_differently_do_so_here_too():
+    generator = torch.Generator().manual_seed(0)
+    about = torch.randint(3, (20,), generator=generator), [9, 5, 1], [1, 0]
+    logits, weights = torch.randn(20, 2, 3, generator=generator), torch.tensor([0.9, 0.1])
+    weighted = Predictions(logits, *about, expert_weights=weights)
+    found = torch.cat([block for _, block in Posteriors(weighted, [0.2, 0.3, 0.5]).probabilities()])
+    mixed = 0.9 * logits[:, 0] + 0.1 * logits[:, 1]
+    expected = shift_prior(mixed.double(), [0.2, 0.3, 0.5], weighted.source_prior).softmax(dim=1)
+    torch.testing.assert_close(found, expected, atol=1e-6, rtol=0)

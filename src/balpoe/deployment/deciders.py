@@ -1,6 +1,7 @@
 """All that is decided of a sample, fitted once for one deployment prior: answer, set, level of the tree, unknown."""
 
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -13,6 +14,8 @@ from balpoe.deployment.costs import ABSTAIN
 from balpoe.deployment.decision_rule import DecisionRule
 from balpoe.deployment.decisions import fit_rule
 from balpoe.deployment.metric_rules import metric_name
+from balpoe.deployment.posteriors import Posteriors
+from balpoe.deployment.set_inputs import resolved_prior
 from balpoe.deployment.taxonomy import Deepest, Taxonomy
 from balpoe.deployment.unknown import UnknownDetector
 from balpoe.deployment.validation_split import split_validation
@@ -140,33 +143,46 @@ class Decider:
     taxonomy: Taxonomy | None = None
     confidence: float = 0.9
     detector: UnknownDetector | None = None
+    thin: Mapping[str, str] = field(default_factory=dict)
+    """What the held-out samples were too few to fit for the deployment prior, and why."""
 
     @staticmethod
-    def fit(wanted: Wanted, like: Predictions, held_out: HeldOut | None, target_prior: Any = None) -> "Decider":
+    def fit(
+        wanted: Wanted,
+        like: Predictions,
+        held_out: HeldOut | None,
+        target_prior: Any = None,
+        *,
+        estimated: bool = False,
+        fallbacks: Sequence[Any] = (),
+    ) -> "Decider":
         """Return what decides as wanted, all of it under one prior.
 
         Args:
             wanted: What is to be decided.
             like: Predictions of the model, of any samples or none.
             held_out: Held-out samples of its run; None where nothing is fitted on any.
-            target_prior: Deployment prior, (classes,); None: what the model is made for. Sets, and the threshold of
-                unknown, are then for the class mix of the held-out samples.
+            target_prior: Deployment prior, (classes,), or an estimate of it; None: what the model is made for. Sets,
+                and the threshold of unknown, are then for the class mix of the held-out samples.
+            estimated: Whether the prior was estimated, such as shares of counted samples.
+            fallbacks: Priors to take, the first that will do, for what cannot be fitted for the deployment prior.
         """
-        prior = like.source_prior if target_prior is None else target_prior
-        sets = detector = None
-        if wanted.alpha is not None:
-            sets = ConformalSets.fit(
-                _known(held_out).validation,
-                alpha=wanted.alpha,
-                method=wanted.set_method,
-                target_prior=target_prior,
-                cross_fitted=_known(held_out).cross_fitted,
-            )
-        if wanted.unknown is not None:
-            detector = UnknownDetector.fit(_known(held_out).validation, wanted.unknown, target_prior=target_prior)
-        rule = _rule(wanted, like, held_out, prior)
-        names = like.class_names
-        return Decider(names, target_prior, rule, sets, wanted.taxonomy, wanted.confidence, detector)
+        prior, is_estimate = resolved_prior(target_prior, like, like.num_classes)
+        samples = _Samples(wanted, like, held_out, estimated or is_estimate)
+        thin: dict[str, str] = {}
+
+        def fitted(part: str, fit: Callable[[Tensor | None], Any]) -> Any:
+            *tried, last = (prior, *fallbacks)
+            for each in tried:
+                try:
+                    return fit(each)
+                except UserError as error:
+                    thin.setdefault(part, str(error))
+            return fit(last)
+
+        rule, sets = fitted("answers", samples.rule), fitted("sets", samples.sets)
+        detector = fitted("thresholds of unknown", samples.detector)
+        return Decider(like.class_names, prior, rule, sets, wanted.taxonomy, wanted.confidence, detector, thin)
 
     def __call__(self, samples: Predictions) -> Decided:
         """Return what is decided of samples of the same model."""
@@ -178,6 +194,11 @@ class Decider:
             None if self.taxonomy is None else self.taxonomy.decide(samples, self.confidence, target_prior=prior),
             None if self.detector is None else self.detector.predict(samples),
         )
+
+    def probabilities(self, samples: Predictions) -> Iterator[tuple[slice, Tensor]]:
+        """Yield rows and their probabilities under the deployment prior, in float64."""
+        prior = samples.source_prior if self.target_prior is None else self.target_prior
+        return Posteriors(samples, prior).probabilities()
 
     @property
     def answer_names(self) -> tuple[str, ...]:
@@ -214,16 +235,45 @@ APPROXIMATE = "The promise is approximate: these samples fitted the calibration,
 OTHER_NETWORKS = ", and networks other than the model predicted them"
 
 
-def _rule(wanted: Wanted, like: Predictions, held_out: HeldOut | None, prior: Any) -> DecisionRule | Abstention | None:
-    if wanted.abstain_error is not None:
-        known = _known(held_out)
-        found = Abstention.fit(known.predictions, wanted.abstain_error, target_prior=prior)
-        return replace(found, notes=(*found.notes, APPROXIMATE + (OTHER_NETWORKS if known.cross_fitted else "") + "."))
-    if wanted.metric is not None:
-        samples = _known(held_out).predictions if wanted.needs_held_out else like
-        return fit_rule(samples, wanted.metric, target_prior=prior)
-    if not wanted.answers_asked_for:
-        return None
-    costs = torch.ones(like.num_classes, dtype=torch.float64) if wanted.costs is None else wanted.costs
-    answers: Any = wanted.answers
-    return DecisionRule(like.class_names, costs, None, wanted.abstain_cost, answers, prior)
+class _Samples(NamedTuple):
+    """What each part of a decider is fitted on."""
+
+    wanted: Wanted
+    like: Predictions
+    held_out: HeldOut | None
+    estimated: bool
+
+    def rule(self, target: Tensor | None) -> DecisionRule | Abstention | None:
+        wanted, like = self.wanted, self.like
+        prior = like.source_prior if target is None else target
+        if wanted.abstain_error is not None:
+            known = _known(self.held_out)
+            found = Abstention.fit(known.predictions, wanted.abstain_error, target_prior=prior)
+            approximate = APPROXIMATE + (OTHER_NETWORKS if known.cross_fitted else "") + "."
+            return replace(found, notes=(*found.notes, approximate))
+        if wanted.metric is not None:
+            samples = _known(self.held_out).predictions if wanted.needs_held_out else like
+            return fit_rule(samples, wanted.metric, target_prior=prior)
+        if not wanted.answers_asked_for:
+            return None
+        costs = torch.ones(like.num_classes, dtype=torch.float64) if wanted.costs is None else wanted.costs
+        answers: Any = wanted.answers
+        return DecisionRule(like.class_names, costs, None, wanted.abstain_cost, answers, prior)
+
+    def sets(self, target: Tensor | None) -> ConformalSets | None:
+        if self.wanted.alpha is None:
+            return None
+        known = _known(self.held_out)
+        found = ConformalSets.fit(
+            known.validation,
+            alpha=self.wanted.alpha,
+            method=self.wanted.set_method,
+            target_prior=target,
+            cross_fitted=known.cross_fitted,
+        )
+        return replace(found, estimated=self.estimated and target is not None)
+
+    def detector(self, target: Tensor | None) -> UnknownDetector | None:
+        if self.wanted.unknown is None:
+            return None
+        return UnknownDetector.fit(_known(self.held_out).validation, self.wanted.unknown, target_prior=target)
