@@ -23,13 +23,14 @@ def evaluated(capsys, *arguments):
 
 
 def test_tables_and_json_have_what_python_says(trees, forest, capsys, tmp_path):
-    flags = ["--costs", forest / "costs.csv", "--sets", "0.2", "--taxonomy", forest / "tree.csv", "--unknown"]
+    flags = ["--costs", forest / "costs.csv", "--sets", "0.2", "--taxonomy", forest / "tree.csv"]
+    flags += ["--unknown", "--thresholds", "recall=0.8"]
     code, out, err = evaluated(capsys, trees, *flags, "--prior", "train", "--out", tmp_path / "found.json")
     assert (code, err) == (0, "")
     test = balpoe.load_predictions(trees)
     costs = balpoe.deployment.cost_files.read_costs(forest / "costs.csv", test.class_names).costs
     tree = balpoe.Taxonomy.read(forest / "tree.csv")
-    wanted = Wanted(costs, alpha=0.2, taxonomy=tree, unknown="energy")
+    wanted = Wanted(costs, alpha=0.2, taxonomy=tree, unknown="probability", thresholds={"recall": 0.8})
     decider = Decider.fit(wanted, test, HeldOut.of_run(trees), parse_prior("train", test))
     expected = json.loads(json.dumps(decision_scores(decider, test)))
     written = json.loads((tmp_path / "found.json").read_text())
@@ -48,6 +49,8 @@ def test_tables_and_json_have_what_python_says(trees, forest, capsys, tmp_path):
                           for each in expected["unknown"]["all"].values())  # fmt: skip
     assert f" {share:.1f} ({low:.1f} to {high:.1f}) " in rows["all"]
     assert decider.sets.guarantee in out
+    assert "yes or no to each class, recall 0.8" in out
+    assert expected["thresholds"]["all"]["classes"] == 3
     assert "test samples, weighted to the prior train" in out
 
 

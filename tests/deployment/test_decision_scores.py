@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 import torch
-from sklearn.metrics import f1_score, recall_score
+from sklearn.metrics import f1_score, precision_score, recall_score
 
 from balpoe import Predictions, PriorTable, Taxonomy
 from balpoe.deployment.abstaining import abstained
@@ -172,3 +172,25 @@ def test_answers_that_are_no_classes_have_nothing_to_be_compared_with():
     found = decision_scores(fitted(Wanted(costs=costs, answers=("wait", "treat"))), TEST)
     assert set(found["cost"]) == {"decision"}
     assert "abstaining" not in found
+
+
+@pytest.mark.parametrize("prior", [None, PRIOR])
+def test_a_yes_or_no_to_each_class_is_measured_as_scikit_learn_does(prior):
+    decider = fitted(Wanted(thresholds={"recall": 0.7}), prior)
+    found = decision_scores(decider, TEST)["thresholds"]
+    yes, counts = decider.thresholds(TEST).numpy(), torch.bincount(TEST.targets).double()
+    weights = None if prior is None else (prior / counts)[TEST.targets].numpy()
+    targets = np.eye(3, dtype=bool)[TEST.targets.numpy()]
+    measures = {"precision": precision_score, "recall": recall_score, "f1": f1_score}
+    for name, measure in measures.items():
+        each = [measure(targets[:, label], yes[:, label], sample_weight=weights) for label in range(3)]
+        assert found["all"][name] == pytest.approx(np.mean(each))
+        for label, group in enumerate(("many", "medium", "few")):
+            assert found[group][name] == pytest.approx(each[label])
+    assert (found["aim"], found["flagged"], found["all"]["classes"]) == ("recall 0.7", 0, 3)
+
+
+def test_thresholds_that_nothing_reaches_have_no_precision():
+    decider = fitted(Wanted(thresholds={"costs": (1.0, 0.0)}))  # a miss costs nothing
+    found = decision_scores(decider, TEST)["thresholds"]["all"]
+    assert (found["precision"], found["recall"], found["f1"]) == (None, 0.0, 0.0)

@@ -31,7 +31,10 @@ def table_of(weights, keys=("site", "month"), **options):
     return PriorTable.read(weights, NAMES, keys, **options)
 
 
-@pytest.mark.parametrize("wanted", [WANTED, Wanted(metric="macro_f1"), Wanted(abstain_error=0.2)])
+@pytest.mark.parametrize(
+    "wanted",
+    [WANTED, Wanted(metric="macro_f1"), Wanted(abstain_error=0.2), Wanted(thresholds={"recall": 0.8})],
+)
 def test_samples_have_what_is_fitted_for_their_place_alone(wanted):
     table = table_of(SHARES)
     keys = random.Random(0).choices([*SHARES, ("n", "9"), ("?", "5")], k=len(TEST))

@@ -53,14 +53,14 @@ def evaluate_decisions(
     if out is not None and Path(out).suffix != ".json":
         raise UserError(f"--out {out} is not a .json file; give one")
     predictions, recipe = predictions_of(path, data_root)
-    wanted = flags.read(predictions.class_names)
+    few, many = thresholds or (recipe.shot_groups if recipe is not None else (20, 100))
+    wanted = flags.read(predictions.class_names, (few, many))
     held_out = HeldOut.of_run(path) if wanted.needs_held_out else None
     if table is None:
         deployed = _one_prior(wanted, predictions, held_out, prior, validation)
     else:
         keys = keys_of(predictions, recipe, table, key_table)
         deployed = _prior_of_each(wanted, predictions, held_out, table, keys)
-    few, many = thresholds or (recipe.shot_groups if recipe is not None else (20, 100))
     scores = decision_scores(deployed.decider, predictions, (few, many), as_they_come=prior == "estimate")
     screen = console()
     screen.print(f"{path}: {len(predictions):,} test samples, {deployed.mix}")
@@ -119,6 +119,7 @@ def _tables(scores: dict[str, Any], class_names: Sequence[str]) -> list[Table]:
         "cost": _cost_table,
         "metric": lambda found: _metric_table(found, class_names),
         "abstaining": _abstaining_table,
+        "thresholds": _thresholds_table,
         "sets": _sets_table,
         "levels": _levels_table,
         "unknown": _unknown_table,
@@ -198,6 +199,16 @@ def _unknown_table(groups: dict[str, dict[str, Any]]) -> Table:
     table = _table("known samples called unknown (95 % intervals)", "%")
     for name, row in groups.items():
         table.add_row(name, _with_interval(row["share"], row["interval"]))
+    return table
+
+
+def _thresholds_table(found: dict[str, Any]) -> Table:
+    title = f"yes or no to each class, {found['aim']}; means over classes"
+    table = _table(title, "classes", "right of the yeses %", "found of the class %", "F1 %")
+    for name, row in found.items():
+        if isinstance(row, dict):
+            shares = (_per_cent(row[each]) for each in ("precision", "recall", "f1"))
+            table.add_row(name, f"{row['classes']:,}", *shares)
     return table
 
 

@@ -36,10 +36,12 @@ class Decisions:
 
     def __init__(self, run: str, model: Model, flags: DecisionFlags, priors: Tensor | PriorTable | None) -> None:
         self.model = model
-        self.wanted: Wanted = flags.read(model.class_names)
+        few, many = model.recipe.shot_groups
+        self.wanted: Wanted = flags.read(model.class_names, (few, many))
         held_out = HeldOut.of_run(run) if self.wanted.needs_held_out else None
         self.columns = decision_columns(self.wanted)
-        self.separator = set_separator(model.class_names) if self.wanted.alpha is not None else ""
+        lists = self.wanted.alpha is not None or self.wanted.thresholds is not None
+        self.separator = set_separator(model.class_names) if lists else ""
         like = unlabelled(model, torch.zeros(0, model.network.num_experts, model.num_classes))
         self._decider: Decider | PlaceDeciders
         if isinstance(priors, PriorTable):
@@ -86,6 +88,7 @@ def decision_columns(wanted: Wanted) -> list[str]:
         "level": wanted.taxonomy is not None,
         "level_label": wanted.taxonomy is not None,
         "unknown": wanted.unknown is not None,
+        "yes": wanted.thresholds is not None,
     }
     return [name for name, is_asked in asked.items() if is_asked]
 

@@ -14,6 +14,7 @@ from balpoe.deployment.place_deciders import DecidersAt
 from balpoe.deployment.posteriors import label_weights
 from balpoe.deployment.score_intervals import ScoreIntervals, WeightedMean
 from balpoe.deployment.taxonomy import Deepest
+from balpoe.deployment.threshold_scores import threshold_scores
 from balpoe.evaluation.metrics import shot_groups as groups_of_classes
 from balpoe.evaluation.predictions import Predictions
 
@@ -75,6 +76,9 @@ def decision_scores(
         found["unknown"] = dict(
             zip(groups, ({"share": each.value, "interval": end} for each, end in ends), strict=True)
         )
+    if decided.yes is not None and (thresholds := decided.decider.thresholds) is not None:
+        aim = {"aim": thresholds.aim, "flagged": len(thresholds.flagged)}
+        found["thresholds"] = {**aim, **threshold_scores(decided.yes, predictions, weights, shot_groups)}
     return found
 
 

@@ -145,6 +145,7 @@ def _in_order(parts: Sequence[Decided], order: Tensor, decider: Decider) -> Deci
         joined([part.sets for part in parts]),
         None if labels is None or probability is None else Deepest(levels[0].taxonomy, labels, probability),
         joined([part.unknown for part in parts]),
+        joined([part.yes for part in parts]),
     )
 
 

@@ -23,7 +23,7 @@ from balpoe.method.ensemble import product_of_experts, shift_prior, source_prior
 from balpoe.method.expert_calibration import ExpertCalibration, read_calibration, training_offsets
 from balpoe.networks import ExpertNetwork, multiply_adds, num_parameters
 
-__all__ = ["Model", "load", "save_model"]
+__all__ = ["Model", "load", "model_path", "save_model"]
 
 FORMAT = 1
 PREDICTED_AT_ONCE = 256  # in one forward pass
@@ -164,22 +164,12 @@ def save_model(path: Path, model: Model, *, half: bool = False) -> None:
     write_file(path, lambda stream: stream.write(data))
 
 
-def load(path: str | Path) -> Model:
-    """Return the model of a run, or of one file; the network is in float32, on the CPU, in evaluation mode.
-
-    Nothing in the file is executed.
+def model_path(path: str | Path) -> Path:
+    """Return the file of a model, or say why there is none.
 
     Args:
-        path: A model's file; the folder of a run, or its name below `runs`, of which the only seed is taken; or
-            "latest" for the run that was finished last.
-
-    >>> load("nowhere.safetensors")
-    Traceback (most recent call last):
-        ...
-    balpoe.errors.UserError: there is no model nowhere.safetensors; give the folder of a run or a .safetensors file
+        path: A model's file, or a run, as `load` takes it.
     """
-    from safetensors import SafetensorError, safe_open
-
     path = run_path(path)
     file = path / "model.safetensors" if path.is_dir() else path
     seeds = sorted(each for each in path.glob("seed-*/model.safetensors") if each.parent.suffix == "")
@@ -188,6 +178,18 @@ def load(path: str | Path) -> Model:
     file = seeds[0] if seeds else file
     if not file.is_file():
         raise UserError(f"there is no model {file}; give the folder of a run or a .safetensors file")
+    return file
+
+
+def load(path: str | Path) -> Model:
+    """Return the model of a run or a file; `balpoe.load` adds decisions to it. Nothing in the file is executed.
+
+    Args:
+        path: A model's file, or a run, by its folder, its name or "latest".
+    """
+    from safetensors import SafetensorError, safe_open
+
+    file = model_path(path)
     try:
         with safe_open(file, framework="pt") as opened:
             about = _about(file, opened.metadata() or {})

@@ -19,6 +19,7 @@ from balpoe.evaluation.evaluate import evaluate
 from balpoe.method.intervals import wilson_interval
 from balpoe.report.decide.page import decide_assets, decide_controls
 from balpoe.report.decide.set_rows import set_rows
+from balpoe.report.decide.unknown import unknown_part
 from balpoe.report.explorer.pack import explorer
 from explorer_pages import page_holds, page_of
 from made_predictions import HOSTILE, make
@@ -27,9 +28,9 @@ from made_predictions import HOSTILE, make
 class Decide:
     """The controls of an opened page."""
 
-    def __init__(self, opened, predictions, sets=None, taxonomy=None, **context):
+    def __init__(self, opened, predictions, sets=None, taxonomy=None, unknown=None, **context):
         self.made = explorer(predictions)
-        more = decide_controls(sets, taxonomy)
+        more = decide_controls(sets, taxonomy, unknown)
         self.opened = opened(page_of(self.made, more=more, assets=decide_assets()), **context)
         self.page = self.opened.page
         self.opened.wait(lambda: self.page.evaluate("window.balpoeDecide.moves") > 0)
@@ -237,9 +238,41 @@ def test_a_promise_that_is_approximate_is_called_so(opened):
     assert set_rows(predictions.subset(torch.arange(2)), predictions) is None
 
 
+def test_unknown_is_as_python_counted_it_and_follows_the_keys(opened):
+    predictions = make(1200, 10)
+    held = torch.arange(1200) < 400
+    part = unknown_part(predictions.subset(held & (predictions.targets != 9)), predictions.subset(~held), (20, 100))
+    page = Decide(opened, predictions.subset(~held), unknown=part)
+    slider = page.page.locator('[data-control="keep"]')
+    assert page.page.evaluate("window.balpoeUnknown.keep") == 0.95
+    slider.press("Home")
+    for each in part.scores:
+        assert page.page.evaluate("window.balpoeUnknown.keep") == each.keep
+        assert f"Keep {100 * each.keep:g} %" in slider.get_attribute("aria-valuetext")
+        cells = page.cells("unknown")
+        assert list(cells) == ["all, class mix of the held-out samples", "many-shot", "medium-shot", "few-shot"]
+        for row, name in zip(cells.values(), each.groups, strict=True):
+            assert row == ["-" if share is None else f"{100 * share:.1f}" for share in each.groups[name]]
+        line = page.page.locator(".unknown-threshold").get_attribute("d")
+        assert float(line[1:].split()[0]) == pytest.approx(44 + 300 * each.threshold, abs=0.06)
+        slider.press("ArrowRight")
+    assert "No held-out sample of '9' set the threshold" in page.page.locator(".unknown-notes").inner_text()
+    assert page.page.locator(".unknown-right, .unknown-wrong").count() == 4  # two lines, and what they are
+    page.settle(lambda: page.page.get_by_role("button", name="Uniform").click())  # a prior changes nothing here
+    assert page.page.evaluate("window.balpoeUnknown.keep") == 0.99
+
+
+def test_names_in_notes_of_unknown_are_text(opened):
+    predictions = replace(make(600, 5), class_names=HOSTILE)
+    part = unknown_part(predictions.subset(predictions.targets != 1), predictions, (20, 100))
+    page = Decide(opened, predictions, unknown=part)
+    assert "<img src=x" in page.page.locator(".unknown-notes").inner_text()
+    assert page.page.evaluate("window.broken") is None
+
+
 def test_what_is_not_there_is_left_out(opened):
     page = Decide(opened, make(200, 5))
-    assert page.page.locator('[data-control="alpha"], [data-control="level"]').count() == 0
+    assert page.page.locator('[data-control="alpha"], [data-control="level"], [data-control="keep"]').count() == 0
     assert page.page.locator('[data-control="confidence"]').is_visible()
 
 
@@ -299,14 +332,10 @@ def test_it_fits_a_phone(opened, scheme):
     taxonomy = Taxonomy.from_rows(
         [(str(label), f"{label % 2}{'long' * 20}") for label in range(10)], ("class", "w" * 40)
     )
-    page = Decide(
-        opened,
-        predictions,
-        set_rows(predictions, predictions),
-        taxonomy,
-        color_scheme=scheme,
-        viewport={"width": 390, "height": 740},
-    )
+    part, phone = unknown_part(predictions, predictions, (20, 100)), {"width": 390, "height": 740}
+    sets = set_rows(predictions, predictions)
+    page = Decide(opened, predictions, sets, taxonomy, part, color_scheme=scheme, viewport=phone)
+    assert page.page.locator('[data-table="unknown"]').is_visible()
     assert page.page.evaluate("document.documentElement.scrollWidth") <= 390
     page.page.emulate_media(media="print")
     assert page.page.locator('[data-control="confidence"]').is_hidden()
@@ -315,7 +344,8 @@ def test_it_fits_a_phone(opened, scheme):
 
 def test_the_page_hardly_grows():
     predictions = make(6000, 100)
-    assert len(decide_controls(None, cifar100_taxonomy())) + sum(map(len, decide_assets())) < 45_000
+    part = unknown_part(predictions, predictions, (20, 100))
+    assert len(decide_controls(None, cifar100_taxonomy(), part)) + sum(map(len, decide_assets())) < 53_000
     sets = set_rows(predictions.subset(torch.arange(500)), predictions)
     assert len(decide_controls(sets)) < 850_000  # 5,000 test samples a byte a class, 500 held-out ones two
     many = make(6000, 300)
