@@ -2,14 +2,20 @@
 
 import json
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
 
-from balpoe import load
+from balpoe import expert_network, load
+from balpoe.baselines.method import Stage
+from balpoe.baselines.ride import RIDELoss
 from balpoe.baselines.ride_router import RouterLoss, further_helps
 from balpoe.cli.main import main
+from balpoe.data.loading.in_memory import Batch
+from balpoe.evaluation.predictions import logits_of
 from balpoe.experiments import build
 from balpoe.experiments.build import assemble
 from balpoe.experiments.presets import preset
@@ -18,8 +24,14 @@ from balpoe.experiments.run_folder import Run, train_run
 from balpoe.networks.experts import costs_by_asked
 from balpoe.networks.router import experts_asked, join_scores
 from balpoe.training import loop
+from balpoe.training.concurrent import complete
+from balpoe.training.fit import fit_and_predict
+from balpoe.training.settings import FitSettings
+from balpoe.training.stages import fit_stages
+from balpoe.training.step import _batch_loss
 from commands import QUICK, sentence
 from images import picture_folder
+from trainings import tiny_data
 
 QUICK_RUN = {"epochs": 8, "width": (8,), "batch_size": 64, "threads": 1, "device": "cpu"}
 
@@ -66,6 +78,44 @@ def test_gradients_go_to_the_scores_and_large_ones_are_safe():
     assert bool(outputs.grad.isfinite().all())
     assert not outputs.grad[..., :-1].any()
     assert bool(outputs.grad[:, :-1, -1].any())
+
+
+def test_a_step_of_the_second_stage_can_be_captured():
+    """Through network and loss without values: what reads or branches on one raises."""
+    network = expert_network("mlp", num_classes=4, num_experts=3, num_features=6, width=8)
+    network.add_router()
+    network.requires_grad_(False)
+    network.router.requires_grad_(True)
+    network.freeze_statistics()
+    with FakeTensorMode(allow_non_fake_inputs=True) as mode:
+        batch = Batch(torch.randn(8, 6), mode.from_tensor(torch.arange(8) % 4))
+        _batch_loss(network.train(), RouterLoss(), batch, torch.rand(())).backward()
+    assert all(each.grad is not None for each in network.router.parameters())
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
+def test_a_gpu_trains_captured_as_eager_and_routes_as_a_cpu():
+    data, weights = tiny_data(), []
+    stage = Stage("stage-2", RouterLoss(), trains=("router.",), epochs=1.0, keeps_statistics=True)
+    for step in ("eager", "captured"):
+        torch.manual_seed(0)
+        network = expert_network("resnet32", num_classes=4, num_experts=3, width=4)
+        network.add_router()
+        settings = FitSettings(epochs=2, batch_size=16, lr=0.02, device="cuda", precision="32-true", step=step)
+        loss = RIDELoss(data.class_counts, scale=32.0)
+        logits = complete(fit_stages(by_step, (stage,), network, loss, data, data, replace(settings, progress=False)))
+        weights.append(network.router.weight.detach().cpu())
+    torch.testing.assert_close(weights[1], weights[0], rtol=2e-2, atol=2e-2)
+    found = logits_of(network.cpu(), data)
+    same = experts_asked(found) == experts_asked(logits)
+    assert float(same.double().mean()) > 0.9  # but for scores next to 0
+    torch.testing.assert_close(found[same], logits[same], rtol=1e-2, atol=5e-2)
+
+
+def by_step(*parts):
+    yield
+    return fit_and_predict(*parts)[1]
 
 
 def recipe(method, **changes):
