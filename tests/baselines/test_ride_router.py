@@ -228,9 +228,10 @@ def test_images_of_ones_own(frozen, tmp_path, monkeypatch, capsys, no_drawings):
     torch.testing.assert_close(
         model.predictions(files).expert_logits, run.predictions().expert_logits, rtol=1e-3, atol=1e-3
     )
-    assert main(["report", str(folder), "--out", str(tmp_path / "page.html")]) == 0
-    assert "The router asked" in (tmp_path / "page.html").read_text(encoding="utf-8")
     assert main(["predict", str(folder), str(root / "ash")]) == 0
+    if frozen:  # once is enough
+        assert main(["report", str(folder), "--out", str(tmp_path / "page.html")]) == 0
+        assert "The router asked" in (tmp_path / "page.html").read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize(
