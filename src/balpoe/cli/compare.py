@@ -91,7 +91,7 @@ def _compare(arguments: argparse.Namespace) -> None:
 
 def _can_be_calibrated(recipe: Recipe) -> bool:
     """Whether samples outside of training are known: not of the data sets that come as lists of files."""
-    return recipe.dataset == "own" or DATASETS[recipe.dataset].in_memory
+    return recipe.dataset == "own" or DATASETS[recipe.dataset].has_ratio
 
 
 def _recipes(

@@ -201,9 +201,13 @@ def data_parts(recipe: Recipe, progress: bool = False) -> DataParts:
         raise UserError(f"--validation is for {names}; give other data a test part of their own")
     if entry is None:
         return _own_parts(recipe, own_data(recipe, progress))
-    if recipe.calibrate:
+    train_files, test_files, further = load_files(
+        recipe.dataset, recipe.data_root or None, _image_preprocessing(recipe, entry),
+        imbalance_ratio=recipe.imbalance_ratio, profile=recipe.profile,
+    )  # fmt: skip
+    if recipe.calibrate and further is None:
         raise UserError(f"--calibrate does not know labelled images outside of {recipe.dataset}; leave it out")
-    return DataParts(*load_files(recipe.dataset, recipe.data_root or None, _image_preprocessing(recipe, entry)))
+    return DataParts(train_files, test_files, further if recipe.calibrate else None)
 
 
 def _own_parts(recipe: Recipe, found: UserData) -> DataParts:

@@ -1,11 +1,14 @@
 """The section "Decide" of a report: what it says in words and tables, and its controls."""
 
 from collections.abc import Sequence
+from typing import Any
 
 from balpoe.deployment.taxonomy import Taxonomy
+from balpoe.evaluation.predictions import Predictions
 from balpoe.report.decide.answers import Answered, Answers, most_probable, surest, uniform_over_tested
-from balpoe.report.decide.page import ROWS, decide_controls
-from balpoe.report.decide.sets import SetScores, run_set_scores
+from balpoe.report.decide.page import decide_controls
+from balpoe.report.decide.set_rows import set_rows
+from balpoe.report.decide.sets import SetScores, set_scores, set_validation
 from balpoe.report.decide.tree import Level, tree_levels
 from balpoe.report.inputs import Subject
 from balpoe.report.render import Fragment, Section, Table
@@ -17,6 +20,7 @@ SHARES = (1.0, 0.95, 0.9, 0.8, 0.7, 0.5)
 SHOWN_SHARE = 0.8  # of which a sentence speaks
 SHOWN_ALPHAS = (0.05, 0.1, 0.2)
 CONFIDENCES = (0.7, 0.8, 0.9, 0.95)
+SET_ROWS = {"held-out mix": "all, class mix of the held-out samples", "all alike": "all, each class alike"}
 NO_DECISION = (
     "The scores of this model are not probabilities for a known class mix, so no decision can rest on them, and this "
     "part is left out."
@@ -39,12 +43,22 @@ def decide_section(subject: Subject, taxonomy: Taxonomy | None = None) -> Sectio
         return Section("Decide", [NO_DECISION])
     prior = uniform_over_tested(predictions)
     answers = most_probable(predictions, prior, subject.shot_groups)
-    sets = run_set_scores(subject.runs[0].folder, predictions, subject.shot_groups) if subject.runs else []
+    sets, rows = _sets(subject, predictions)
     tables = [_answers_table(answers), *([_sets_table(sets)] if sets else [])]
     if taxonomy is not None:
         tables.append(_tree_table(tree_levels(taxonomy, predictions, prior, CONFIDENCES)))
     sentences = [*_sentences(answers, seed_name(subject)), *([] if sets else [NO_SETS])]
-    return Section("Decide", sentences, [Fragment(decide_controls(sets, taxonomy)), *tables])
+    return Section("Decide", sentences, [Fragment(decide_controls(rows, taxonomy)), *tables])
+
+
+def _sets(subject: Subject, predictions: Predictions) -> tuple[list[SetScores], dict[str, Any] | None]:
+    """Scores of prediction sets, and what the page makes its own of; nothing without held-out samples."""
+    found = set_validation(subject.runs[0].folder) if subject.runs else None
+    if found is None:
+        return [], None
+    validation, cross_fitted = found
+    scores = set_scores(validation, predictions, subject.shot_groups, cross_fitted=cross_fitted)
+    return scores, set_rows(validation, predictions, cross_fitted=cross_fitted)
 
 
 def _sentences(answers: Answers, seed: str) -> list[str]:
@@ -85,7 +99,7 @@ def _without(found: dict[str, Answered], groups: Sequence[str]) -> list[str]:
 def _sets_table(sets: Sequence[SetScores]) -> Table:
     names = list(sets[0].groups)
     shown = [each for each in sets if each.alpha in SHOWN_ALPHAS] or sets
-    headings = ["method", "promised", *(ROWS.get(name, f"{name}-shot") for name in names)]
+    headings = ["method", "promised", *(SET_ROWS.get(name, f"{name}-shot") for name in names)]
     rows = [
         [
             each.method,
