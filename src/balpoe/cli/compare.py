@@ -74,7 +74,8 @@ def _compare(arguments: argparse.Namespace) -> None:
         Asked(
             folder=folder,
             data=base,
-            command=_command(arguments, base, differences_text(recipe, start)),
+            command=_command(arguments, base),
+            changed=differences_text(recipe, start),
             start=recipe,
             seeds=chosen_seeds(arguments, recipe),
             every=arguments.methods == ALL,
@@ -126,13 +127,13 @@ def _tuned(arguments: argparse.Namespace, recipes: dict[str, Recipe]) -> tuple[t
     return names, int(arguments.trials)
 
 
-def _command(arguments: argparse.Namespace, base: str, changed: str) -> str:
+def _command(arguments: argparse.Namespace, base: str) -> str:
     """The command for the page, without places of a machine."""
     words = ["balpoe compare", base, f"--methods {arguments.methods}", f"--seeds {arguments.seeds}"]
     words += ["--choose"] if arguments.choose else []
     words += [f"--tune {arguments.tune} --trials {arguments.trials}"] if arguments.tune else []
     words += [f"--set {key}={value}" for key, value in arguments.settings]
-    return " ".join(words) + (f" (and {changed})" if changed else "")
+    return " ".join(words)
 
 
 def _minutes(text: str | None) -> float:

@@ -93,7 +93,6 @@ class Model:
 
         They are as the network gives them; `calibrated` makes of them what `predict` uses.
         """
-        self.network.eval()
         return forward_in_blocks(self.network, self.preprocessing, self._blocks(images))
 
     def calibrated(self, expert_logits: Tensor) -> Tensor:

@@ -162,7 +162,7 @@ def fit_expert_calibration(
 def fit_one_temperature(
     expert_logits: Tensor, targets: Tensor, offsets: Tensor, source_prior: Tensor | None
 ) -> ExpertCalibration:
-    """Return the first thing that `fit_expert_calibration` fits, one temperature of all experts, alone.
+    """Return one temperature for all experts, the first step of `fit_expert_calibration`, and nothing more.
 
     It is enough to compare trainings by, at a small part of the cost, and all that suits scores which are no posterior:
     their answers stay as they are. What it gains on further labels is not measured.

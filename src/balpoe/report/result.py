@@ -9,7 +9,7 @@ import torch
 from balpoe.evaluation.catalogue import METRICS
 from balpoe.evaluation.evaluate import compare, evaluate
 from balpoe.evaluation.experts_asked import router_notes
-from balpoe.evaluation.metrics import rarest_third
+from balpoe.evaluation.metrics import rarest_third_is_few
 from balpoe.evaluation.rival import adjusted_rival, paired_difference, rival_name, verdict
 from balpoe.report.console import mean_and_deviation, score_table
 from balpoe.report.inputs import Subject
@@ -144,7 +144,7 @@ def _groups(subject: Subject) -> list[str]:
 
 def _repeated(subject: Subject) -> set[str]:
     """The rarest third of the classes, where these are just the few-shot ones."""
-    same = torch.equal(rarest_third(subject.predictions[0].class_counts), group_masks(subject)["few"])
+    same = rarest_third_is_few(subject.predictions[0].class_counts, subject.shot_groups)
     return {"rarest_third"} if same else set()
 
 
