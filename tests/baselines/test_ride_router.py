@@ -162,6 +162,15 @@ def test_what_is_saved_of_it(run):
     assert torch.equal(subset.experts_asked, asked[[3, 1]])
 
 
+def test_a_comparison_says_how_many_were_asked(tmp_path, monkeypatch, capsys, no_drawings):
+    monkeypatch.chdir(tmp_path)
+    flags = ["--methods", "ride,ride-router", "--seeds", "1", "--epochs", "2", "--no-calibrate"]
+    assert main(["compare", "digits-lt", *flags, "--runs", "runs"]) == 0
+    ours, theirs = (line for line in capsys.readouterr().out.splitlines() if "of 2: RIDE" in line)
+    assert "experts asked" not in ours
+    assert theirs.endswith("experts asked")
+
+
 def test_a_loaded_model_routes_as_the_run_did(run, capsys):
     test = assemble(recipe("ride-router")).test
     model, saved = load(run.folder / "model.safetensors"), run.predictions()
