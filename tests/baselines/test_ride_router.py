@@ -29,7 +29,6 @@ from balpoe.training.fit import fit_and_predict
 from balpoe.training.settings import FitSettings
 from balpoe.training.stages import fit_stages
 from balpoe.training.step import _batch_loss
-from commands import QUICK, sentence
 from images import picture_folder
 from trainings import tiny_data
 
@@ -241,27 +240,6 @@ def test_images_of_ones_own(frozen, tmp_path, monkeypatch, capsys, no_drawings):
     if frozen:  # once is enough
         assert main(["report", str(folder), "--out", str(tmp_path / "page.html")]) == 0
         assert "The router asked" in (tmp_path / "page.html").read_text(encoding="utf-8")
-
-
-@pytest.mark.parametrize(
-    ("flags", "words"),
-    [
-        (
-            ["--method", "ride-router", "--num-experts", "1"],
-            "ride-router chooses between experts, but num_experts is 1",
-        ),
-        (["--method", "ride", "--set", "router_weight=3"], "there is no setting 'router_weight' here"),
-        (["--method", "balpoe", "--set", "router_logits=3"], "there is no setting 'router_logits' here"),
-        (["--method", "ride-router", "--set", "router_logits=0"], "router_logits must be at least 1, but is 0"),
-        (["--method", "ride-router", "--set", "router_epochs=0"], "router_epochs must be above 0, but is 0"),
-        (["--method", "ride-routing"], "did you mean 'ride-router'?"),
-    ],
-)
-def test_bad_input(flags, words, tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-    assert main([*QUICK, *flags]) == 2
-    assert words in sentence(capsys.readouterr().err)
-    assert not (tmp_path / "runs").exists()
 
 
 def test_an_evaluation_whose_router_is_garbled_is_refused(run, tmp_path, capsys):
