@@ -272,7 +272,8 @@ def print_table(out: Console, table: render.Table) -> None:
 
 def _test_line(run: Run) -> str:
     scores = run.evaluation()
-    return f"balanced accuracy {100 * scores['balanced_accuracy']:.1f} %, ECE {100 * scores['ece']:.1f} %"
+    asked = f", {scores['router']['experts_asked']['all']:.2f} experts asked" if scores.get("router") else ""
+    return f"balanced accuracy {100 * scores['balanced_accuracy']:.1f} %, ECE {100 * scores['ece']:.1f} %{asked}"
 
 
 def _held_out_line(run: Run) -> str:

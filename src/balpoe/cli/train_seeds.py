@@ -10,6 +10,7 @@ from rich.console import Console
 from balpoe.errors import UserError
 from balpoe.evaluation.catalogue import METRICS
 from balpoe.evaluation.evaluate import evaluate
+from balpoe.evaluation.experts_asked import router_notes
 from balpoe.evaluation.metrics import rarest_third_is_few, shot_groups
 from balpoe.evaluation.predictions import Predictions
 from balpoe.evaluation.rival import adjusted_rival, paired_difference, verdict
@@ -170,7 +171,8 @@ def _print_scores(out: Console, rows: dict[str, list[dict[str, Any]]], runs: lis
     print_scores(out, rows, title=runs[0].folder.parent.name)
     predictions = runs[0].predictions()
     notes = calibration_notes(runs[0].folder, runs[0].recipe(), runs[0].evaluation())
-    for caveat in (*predictions.caveats, *predictions.about_groups, *notes):
+    routing = router_notes([run.evaluation() for run in runs])
+    for caveat in (*predictions.caveats, *predictions.about_groups, *routing, *notes):
         out.print(caveat)
 
 

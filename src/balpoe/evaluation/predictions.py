@@ -19,12 +19,14 @@ from balpoe.method.ensemble import checked_source, product_of_experts, shift_pri
 from balpoe.method.expert_calibration import ExpertCalibration, read_calibration, training_offsets
 from balpoe.method.intervals import LEAST_EVIDENCE, evidence_counts
 from balpoe.method.priors import Lambdas, checked_lambdas, checked_prior, class_prior, tempered_prior
-from balpoe.networks.experts import multiply_adds, num_parameters
+from balpoe.networks.experts import ExpertNetwork, costs_by_asked, multiply_adds, num_parameters
+from balpoe.networks.router import experts_asked
 
-__all__ = ["Predictions", "forward_in_blocks", "load_predictions", "logits_of", "predict"]
+__all__ = ["Predictions", "forward_in_blocks", "load_predictions", "logits_of", "network_costs", "predict"]
 
 HALF_PRECISION_ABOVE = 256 * 2**20  # bytes; beyond that the logits are saved as float16
 BLOCK_VALUES = 2**21  # logits looked at together when a large table is read row by row
+PER_SAMPLE = "expert_logits", "targets", "groups", "view_logits", "experts_asked"
 NO_POSTERIOR = (
     "This method's scores are not probabilities for a known class mix, so they are shown as trained and not adjusted "
     "to any prior; a prior only weights the test samples."
@@ -54,6 +56,10 @@ class Predictions:
         expert_weights: Weights of the experts in the ensemble, (experts,), which sum to 1; None for equal ones.
         view_logits: Expert logits of two views of each sample, (samples, 2, experts, classes), from which the weights
             were learnt; None where there are no such views.
+        experts_asked: Number of experts that a router asked about each sample, (samples,); those that it did not ask
+            stand in `expert_logits` with the mean of those that it did. None where all are asked. `multiply_adds` is
+            then the mean over the samples.
+        multiply_adds_of_all: Cost of one sample with all experts asked, and no router; None without a router.
 
     >>> predictions = Predictions(torch.zeros(5, 3, 2), torch.tensor([0, 0, 0, 0, 1]), [90, 10], [1, 0, -1])
     >>> len(predictions), predictions.logits.shape, predictions.source_prior
@@ -73,6 +79,8 @@ class Predictions:
     groups: Tensor | None = None
     expert_weights: Tensor | None = None
     view_logits: Tensor | None = None
+    experts_asked: Tensor | None = None
+    multiply_adds_of_all: int | None = None
 
     def __post_init__(self) -> None:
         put = object.__setattr__  # frozen for users, completed here once
@@ -116,8 +124,21 @@ class Predictions:
         views = (len(self), 2, *self.expert_logits.shape[1:])
         if self.view_logits is not None and self.view_logits.shape != views:
             raise UserError(f"view_logits must have shape {views}, but have {tuple(self.view_logits.shape)}")
-        if not all(size is None or isinstance(size, int) for size in (self.parameters, self.multiply_adds)):
+        self._check_asked()
+        sizes = self.parameters, self.multiply_adds, self.multiply_adds_of_all
+        if not all(size is None or isinstance(size, int) for size in sizes):
             raise UserError("parameters and multiply_adds must be whole numbers, or None")
+
+    def _check_asked(self) -> None:
+        asked = self.experts_asked
+        if asked is None:
+            return
+        whole = asked.shape == self.targets.shape and not asked.is_floating_point()
+        if not whole or (len(asked) and not 1 <= int(asked.min()) <= int(asked.max()) <= self.num_experts):
+            raise UserError(
+                f"experts_asked must be a number from 1 to {self.num_experts} for each of the {len(self.targets)} "
+                f"samples, but are {asked.dtype} of shape {tuple(asked.shape)}"
+            )
 
     def _check_classes(self) -> None:
         if not all(isinstance(name, str) for name in self.class_names):
@@ -259,7 +280,7 @@ class Predictions:
 
     def subset(self, indices: Tensor) -> "Predictions":
         """Return the predictions of some samples; weights of the experts stay as they are."""
-        parts = {name: getattr(self, name) for name in ("expert_logits", "targets", "groups", "view_logits")}
+        parts = {name: getattr(self, name) for name in PER_SAMPLE}
         return replace(self, **{name: part[indices] for name, part in parts.items() if part is not None})
 
     def blocks(self) -> Iterator[slice]:
@@ -269,7 +290,7 @@ class Predictions:
             yield slice(start, start + rows)
 
     def save(self, folder: str | Path) -> None:
-        """Write expert_logits.npy, targets.npy (groups.npy, view_logits.npy) and, last, predictions.json about them.
+        """Write expert_logits.npy, targets.npy (and what else there is) and, last, predictions.json about them.
 
         The logits in the file are as the network gave them, without the calibration, whose numbers are in the .json.
         """
@@ -280,6 +301,8 @@ class Predictions:
             save_array(folder / "groups.npy", self.groups)
         if self.view_logits is not None:
             save_array(folder / "view_logits.npy", _for_file(self.view_logits))
+        if self.experts_asked is not None:
+            save_array(folder / "experts_asked.npy", self.experts_asked)
         write_json(
             folder / "predictions.json",
             {
@@ -294,6 +317,8 @@ class Predictions:
                 "has_groups": self.groups is not None,
                 "expert_weights": _listed(self.expert_weights),
                 "has_views": self.view_logits is not None,
+                "has_router": self.experts_asked is not None,
+                "multiply_adds_of_all": self.multiply_adds_of_all,
             },
         )
 
@@ -317,6 +342,8 @@ class Predictions:
                 groups=load_array(folder / "groups.npy") if about.get("has_groups") else None,
                 expert_weights=_tensor(about.get("expert_weights")),
                 view_logits=load_array(folder / "view_logits.npy", mapped=True) if about.get("has_views") else None,
+                experts_asked=load_array(folder / "experts_asked.npy") if about.get("has_router") else None,
+                multiply_adds_of_all=about.get("multiply_adds_of_all"),
             )
         except UserError:
             raise
@@ -387,18 +414,35 @@ def predict(
     torch.Size([6, 3, 2])
     """
     example = torch.zeros(1, *test.preprocessing.size, device=_device(network))
+    logits = logits_of(network, test, batch_size=batch_size, workers=workers)
     return Predictions(
-        logits_of(network, test, batch_size=batch_size, workers=workers),
+        logits,
         test.targets,
         torch.as_tensor(class_counts),
         None if lambdas is None else checked_lambdas(lambdas),
         test.class_names,
         train_prior,
-        num_parameters(network),
-        multiply_adds(network, example),
-        source_prior,
+        source_prior=source_prior,
         groups=test.groups,
+        **network_costs(network, logits, example),
     )
+
+
+def network_costs(network: nn.Module, expert_logits: Tensor, example: Tensor) -> dict[str, Any]:
+    """Return what predictions say of their network's size and work, by the names of their fields.
+
+    Args:
+        network: Network that gave the logits.
+        expert_logits: Its expert logits of some samples.
+        example: One sample, on the network's device.
+    """
+    size = {"parameters": num_parameters(network)}
+    if not isinstance(network, ExpertNetwork) or network.router is None:
+        return {**size, "multiply_adds": multiply_adds(network, example)}
+    asked, costs = experts_asked(expert_logits), costs_by_asked(network, example)
+    mean = sum(cost * int((asked == number).sum()) for number, cost in enumerate(costs, start=1)) / max(1, len(asked))
+    whole = multiply_adds(network.without_router(), example)
+    return {**size, "experts_asked": asked, "multiply_adds": round(mean), "multiply_adds_of_all": whole}
 
 
 def logits_of(network: nn.Module, test: Samples, *, batch_size: int = 500, workers: int = -1) -> Tensor:

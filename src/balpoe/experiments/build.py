@@ -295,7 +295,7 @@ def build_network(recipe: Recipe, num_classes: int, size: tuple[int, ...], train
             recipe.network, num_classes=num_classes, num_experts=recipe.experts,
             cosine_scale=recipe.cosine_scale, **settings,
         )  # fmt: skip
-    load_method(recipe.method).extend(network)
+        load_method(recipe.method).extend(network, **checked_settings(recipe.method, recipe.method_settings))
     return network
 
 

@@ -14,14 +14,14 @@ from balpoe.data.dataset import Preprocessing
 from balpoe.data.loading.image_files import Samples, decoded
 from balpoe.errors import UserError
 from balpoe.evaluation.deployment_prior import target_prior as deployment_prior
-from balpoe.evaluation.predictions import Predictions, forward_in_blocks, logits_of
+from balpoe.evaluation.predictions import Predictions, forward_in_blocks, logits_of, network_costs
 from balpoe.experiments.build import build_network
 from balpoe.experiments.recipe import Recipe, recipe_toml, toml_values, updated
 from balpoe.experiments.run_paths import run_path
 from balpoe.files import write_file
 from balpoe.method.ensemble import product_of_experts, shift_prior, source_prior
 from balpoe.method.expert_calibration import ExpertCalibration, read_calibration, training_offsets
-from balpoe.networks import ExpertNetwork, multiply_adds, num_parameters
+from balpoe.networks import ExpertNetwork
 
 __all__ = ["Model", "load", "model_path", "save_model"]
 
@@ -132,10 +132,10 @@ class Model:
         if expert_logits is None:
             expert_logits = logits_of(self.network, data, workers=self.recipe.workers)
         example = torch.zeros(1, *self.preprocessing.size, device=next(self.network.parameters()).device)
-        cost = multiply_adds(self.network, example)
         return Predictions(
             expert_logits, data.targets, self.class_counts, self.lambdas, self.class_names, self.train_prior,
-            num_parameters(self.network), cost, self.source_prior, self.calibration, data.groups,
+            source_prior=self.source_prior, calibration=self.calibration, groups=data.groups,
+            **network_costs(self.network, expert_logits, example),
         )  # fmt: skip
 
 
