@@ -239,3 +239,24 @@ def test_scikit_learn_moves_the_threshold_of_two_classes(data):
     tuned = TunedThresholdClassifierCV(quick(), scoring="f1", cv=2, random_state=0).fit(X, cedar)
     assert 0 < tuned.best_threshold_ < 1
     assert set(tuned.predict(new)) == {0, 1}
+
+
+def test_predictions_for_all_that_is_fitted_or_decides_on_them(classifier, data):
+    """Held-out ones are of samples that the networks had not seen; both give the classifier's own probabilities."""
+    X, y, new, labels = data
+    held_out, unlabelled = classifier.held_out_, classifier.unlabelled(new)
+    assert held_out.class_names == unlabelled.class_names == tuple(NAMES)
+    assert torch.bincount(held_out.targets).tolist() == [int((y == name).sum()) for name in NAMES]
+    uniform = torch.full((3,), 1 / 3)
+    for prior, name in ((uniform, "uniform"), (torch.from_numpy(classifier.class_prior_), "train")):
+        found = unlabelled.adjusted(unlabelled.logits, prior).softmax(dim=1).numpy()
+        np.testing.assert_allclose(found, classifier.set_params(target_prior=name).predict_proba(new), atol=1e-6)
+    right = (held_out.logits.argmax(dim=1) == held_out.targets).double().mean()
+    seen = (classifier.set_params(target_prior="uniform").predict(X) == y).mean()
+    assert right < seen  # not what the networks say of samples that they were trained on
+    answers = balpoe.Abstention.fit(held_out, error=0.2, confidence=None)(unlabelled)
+    known = answers < 3
+    assert 0.2 < known.double().mean() < 1
+    assert (NAMES[answers[known].numpy()] != labels[known.numpy()]).mean() < (classifier.predict(new) != labels).mean()
+    far = classifier.unlabelled(np.zeros_like(new[:5]))
+    assert balpoe.UnknownDetector.fit(held_out).predict(far).shape == (5,)

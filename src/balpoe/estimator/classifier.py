@@ -23,9 +23,10 @@ from balpoe.data.augment.operations import AUGMENTATIONS, Operation
 from balpoe.data.dataset import Dataset
 from balpoe.deployment.conformal import ConformalSets
 from balpoe.errors import UserError, unknown_name
-from balpoe.estimator.decisions import Deployed, answers, check_decision, fitted_sets, sets_guarantee
+from balpoe.estimator.decisions import Deployed, answers, check_decision, fitted_sets, predictions_of, sets_guarantee
 from balpoe.estimator.inputs import FeatureInputs, ImageInputs, group_numbers, numbers_alone, sample_weights
 from balpoe.evaluation.deployment_prior import target_prior as named_prior
+from balpoe.evaluation.predictions import Predictions
 from balpoe.method.ensemble import shift_prior, source_prior
 from balpoe.method.label_shift import PriorEstimate, estimate_prior
 from balpoe.method.losses import BalPoELoss
@@ -347,6 +348,25 @@ class BalPoEClassifier(ClassifierMixin, BaseEstimator):
         return fitted_sets(
             unseen, self._source(), self.classes_, alpha=alpha, method=method, cross_fitted=trained_further, **known
         )
+
+    @property
+    def held_out_(self) -> Predictions:
+        """Labelled predictions of samples that the networks had not seen: what thresholds and the like are fitted on.
+
+        These samples fitted the temperature, too: one number of all of them.
+        """
+        check_is_fitted(self)
+        return predictions_of(self._unseen, self._source(), self.classes_)
+
+    def unlabelled(self, X: Any) -> Predictions:
+        """Return what the ensemble says of samples, for all that decides on predictions; their labels say nothing.
+
+        Args:
+            X: Samples.
+        """
+        logits = self._logits(X)
+        nothing = torch.zeros(len(logits), dtype=torch.long)
+        return replace(self.held_out_, expert_logits=logits[:, None], targets=nothing, groups=None)
 
     def predict_expert_proba(self, X: Any) -> np.ndarray:
         """Return what each expert says, (samples, experts, classes), under the prior that it was trained for.

@@ -15,7 +15,7 @@ from balpoe.errors import UserError
 from balpoe.evaluation.predictions import Predictions
 from balpoe.training.cross_fit import Unseen
 
-__all__ = ["Deployed", "answers", "check_decision", "fitted_sets", "sets_guarantee"]
+__all__ = ["Deployed", "answers", "check_decision", "fitted_sets", "predictions_of", "sets_guarantee"]
 
 IN_COMMON = (
     "What the networks have in common (the scaling of features, and mixup_alpha where it is 'auto') counts as given, "
@@ -61,7 +61,7 @@ def answers(decision: Any, deployed: Deployed, classes: np.ndarray) -> Tensor:
         classes: Class labels.
     """
     if isinstance(decision, str):
-        held_out = _held_out(deployed.unseen, deployed.source_prior, classes)
+        held_out = predictions_of(deployed.unseen, deployed.source_prior, classes)
         rule = fit_rule(held_out, decision, target_prior=deployed.target_prior)
     else:
         rule = _rule(decision, classes, deployed.target_prior)
@@ -82,7 +82,7 @@ def fitted_sets(
         method: Method of `balpoe.ConformalSets`.
         known: Further settings of its fit: the deployment prior, and what is known of it and of the networks.
     """
-    held_out = _held_out(unseen, source_prior, classes)
+    held_out = predictions_of(unseen, source_prior, classes)
     try:
         return ConformalSets.fit(held_out, alpha=alpha, method=method, folds=unseen.fold, **known)
     except UserError as error:
@@ -94,7 +94,14 @@ def sets_guarantee(sets: ConformalSets) -> str:
     return f"{sets.guarantee} {IN_COMMON}"
 
 
-def _held_out(unseen: Unseen, source_prior: Tensor, classes: np.ndarray) -> Predictions:
+def predictions_of(unseen: Unseen, source_prior: Tensor, classes: np.ndarray) -> Predictions:
+    """Return predictions of the ensemble, for all that is fitted on predictions or decides on them.
+
+    Args:
+        unseen: Logits and labels.
+        source_prior: Prior that the logits are made for.
+        classes: Class labels.
+    """
     counts = torch.bincount(unseen.targets, minlength=len(classes))
     return Predictions(
         unseen.logits[:, None], unseen.targets, counts, None, _names(classes), source_prior,
