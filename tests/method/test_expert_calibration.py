@@ -15,6 +15,7 @@ from balpoe.method.expert_calibration import (
     read_calibration,
     training_offsets,
 )
+from balpoe.method.label_likelihood import DEVIATION
 from balpoe.method.priors import logit_offsets
 
 PRIOR = torch.tensor([0.7, 0.2, 0.1], dtype=torch.float64)
@@ -71,7 +72,9 @@ def test_one_temperature_alone_is_the_one_of_a_slow_search(source):
 
     def loss(scale):
         scaled = ExpertCalibration((1 / scale,) * 3)(logits, PRIOR, offsets)
-        return float(held_out_losses(product_of_experts(scaled), targets, source).sum()) + (scale - 1) ** 2 / 2
+        return float(held_out_losses(product_of_experts(scaled), targets, source).sum()) + (scale - 1) ** 2 / (
+            2 * DEVIATION**2
+        )
 
     best = min((0.1 + step / 1000 for step in range(1500)), key=loss)
     found = fit_one_temperature(logits, targets, offsets, source)

@@ -7,7 +7,7 @@ from balpoe.method import label_likelihood
 from balpoe.method.calibration import SCALES
 from balpoe.method.ensemble import product_of_experts
 from balpoe.method.expert_calibration import ExpertCalibration, held_out_losses
-from balpoe.method.label_likelihood import BIASES, Expansion, Form, LabelLikelihood, most_likely
+from balpoe.method.label_likelihood import BIASES, DEVIATION, Expansion, Form, LabelLikelihood, most_likely
 
 
 def world(seed, samples=40, classes=5, strength=2.0, spread=1.0):
@@ -36,7 +36,7 @@ def slow(logits, targets, prior, offsets, source):
         scaled = numbers[:2, None] * (logits + offsets) - offsets
         ensemble = product_of_experts(scaled) + numbers[2] * prior.log()
         away = numbers - torch.tensor([1.0, 1.0, 0.0])
-        return held_out_losses_by_hand(ensemble, targets, source) + away @ away / 2
+        return held_out_losses_by_hand(ensemble, targets, source) + away @ away / (2 * DEVIATION**2)
 
     return function
 

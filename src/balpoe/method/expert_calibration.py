@@ -113,7 +113,7 @@ def fit_expert_calibration(
 
     The likelihood is the mean of two: of the labels as they come, and of all classes alike. One temperature is fitted;
     a bias by frequency, and a temperature for each expert, only where they predict further labels better by two
-    standard errors. A normal prior around no change, of deviation 1, counts where there are few labels.
+    standard errors. A normal prior around no change, of deviation 0.2, counts where there are few labels.
 
     Args:
         expert_logits: Logits (samples, experts, classes) of samples that were not in training.

@@ -17,6 +17,7 @@ from balpoe.method.priors import class_counts
 __all__ = ["Expansion", "Form", "LabelLikelihood", "most_likely"]
 
 BIASES = -10.0, 10.0
+DEVIATION = 0.2  # of the normal prior around no change; chosen on small data sets (docs/trust.md)
 BLOCK = 1 << 14  # values of a table that are computed at a time
 CLOSE = 1e-4  # last step of a search, as a part of the scale
 MOST_STEPS = 100
@@ -60,12 +61,14 @@ class Expansion(NamedTuple):
         return Expansion(*(torch.stack(terms).sum(dim=0) for terms in zip(*several, strict=True)))
 
     def with_prior(self, away: Tensor) -> "Expansion":
-        """Return it with minus the log-density of a normal prior of deviation 1 added.
+        """Return it with minus the log-density of the normal prior added.
 
         Args:
             away: Distance of the numbers from the prior's middle.
         """
-        return Expansion(self.value + away @ away / 2, self.slope + away, self.curvature + torch.eye(len(away)))
+        weight = 1 / DEVIATION**2
+        value, slope = self.value + weight * (away @ away) / 2, self.slope + weight * away
+        return Expansion(value, slope, self.curvature + weight * torch.eye(len(away)))
 
     def step(self, numbers: Tensor, low: Tensor, high: Tensor) -> Tensor:
         """Return the way from the numbers to where the expansion is lowest; those drawn beyond their end stay there."""
