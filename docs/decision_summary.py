@@ -51,7 +51,7 @@ def _sets(record: Record) -> Iterator[Row]:
     for way in ("per-class", "marginal"):
         rows = [row for row in rows_of(record, "sets", "rows", way=way) if "classes of all" in row]
         lowest = [100 * row["classes of all"][0] for row in rows]
-        yield f"... the class that {way} sets cover least", "-", f"{between(lowest, 0)} %", "no bar"
+        yield f"... the class that {way} sets cover least, mean over splits", "-", f"{between(lowest, 0)} %", "no bar"
     held_out = [100 * row["coverage"][0] for row in rows_of(record, "sets", "held out", way="marginal")]
     what = "sets, marginal, from a run's own held-out samples"
     yield what, "90 % or more", f"{between(held_out)} %", yes(min(held_out) >= 90)

@@ -27,6 +27,11 @@ def test_the_tables_are_made_from_the_records():
     assert script("docs/decision_tables.py").decided(PAGE, ROOT / "results") == PAGE
 
 
+def test_no_row_stands_outside_of_a_table():
+    for table in re.findall(r"(?:^\|.*\n)+", PAGE, flags=re.MULTILINE):
+        assert table.splitlines()[1].startswith("| ---"), table
+
+
 def test_what_was_measured_stands_in_tables_alone():
     """So that no figure of the page can differ from its record."""
     prose = "\n".join(line for line in PAGE.splitlines() if not line.startswith("|"))
