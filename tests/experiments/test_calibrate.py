@@ -17,6 +17,8 @@ from balpoe.experiments.presets import preset
 from balpoe.experiments.recipe import updated
 from balpoe.experiments.run_folder import Run, train_run
 from balpoe.method.expert_calibration import ExpertCalibration, held_out_losses
+from balpoe.report.inputs import read_subject
+from balpoe.report.overview import what_section
 
 
 def features(path, *, samples=240, **extra):
@@ -175,7 +177,11 @@ def test_epochs_grow_while_held_out_samples_gain(tmp_path, monkeypatch):
     assert choice.rising
     assert len(run.losses()) == 8
     notes = calibration_notes(run.folder, run.recipe(), run.evaluation())
-    assert any("try --epochs 16" in note for note in notes)
+    assert any("ended; try --epochs 16" in note for note in notes)
+    given = updated(run.recipe(), {"epochs": 8})
+    said = " ".join(calibration_notes(run.folder, given, run.evaluation()))
+    assert "leave out --epochs, so that enough are chosen, or try --epochs 16" in said
+    assert ["epochs", "8"] in what_section(read_subject(str(run.folder))).exhibits[0].rows
 
 
 def test_a_rival_that_still_learns_is_told_of(tmp_path, monkeypatch, capsys):

@@ -18,6 +18,7 @@ from balpoe.data.dataset import Dataset
 from balpoe.data.loading.image_files import Samples
 from balpoe.errors import UserError
 from balpoe.evaluation.predictions import Predictions
+from balpoe.evaluation.random_error import random_error_notes
 from balpoe.experiments.build import Assembly
 from balpoe.experiments.recipe import Recipe
 from balpoe.files import read_json, write_json
@@ -228,12 +229,14 @@ def calibration_notes(folder: Path, recipe: Recipe, evaluation: Mapping[str, Any
     ece = [f"{100 * value:.1f} %" for value in (found["before"]["ece"], evaluation["ece"])]
     notes = [
         f"Calibrated by {len(choice.held_out):,} samples outside of training: {chosen}temperature {temperatures}; "
-        f"on the test samples the ECE was {ece[0]} before, and is {ece[1]}."
+        f"on the test samples the ECE was {ece[0]} before, and is {ece[1]}.",
+        *random_error_notes(evaluation),
     ]
     if choice.rising:
+        chosen = "leave out --epochs, so that enough are chosen, or " if recipe.epochs else ""
         notes.append(
             "The likelihood of samples outside of training was still rising where training ended; "
-            f"try --epochs {2 * choice.epochs}."
+            f"{chosen}try --epochs {2 * choice.epochs}."
         )
     if below_middle_expert(choice.held_out):
         notes.append(
