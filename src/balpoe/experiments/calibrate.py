@@ -37,6 +37,7 @@ __all__ = [
     "ALPHAS",
     "Choice",
     "Fit",
+    "are_of_cross_fitting",
     "below_middle_expert",
     "calibrated_by",
     "calibration_notes",
@@ -109,6 +110,16 @@ class Choice:
             return Choice(float(about["mixup_alpha"]), held_out, tried, *numbers, **flags)
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise UserError(f"{path} is garbled ({error}); train the run anew with --fresh") from error
+
+
+def are_of_cross_fitting(predictions: str | Path) -> bool:
+    """Return whether saved predictions are a run's held-out ones, said by networks other than the run's own.
+
+    Args:
+        predictions: Folder of the predictions.
+    """
+    about = Path(predictions).resolve().parents[1] / "calibration.json"
+    return Path(predictions).name == "held-out" and about.exists() and bool(read_json(about).get("cross_fitted", True))
 
 
 def is_cross_fitted(recipe: Recipe, parts: Assembly) -> bool:
