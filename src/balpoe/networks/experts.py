@@ -39,6 +39,8 @@ class ExpertLayer(nn.Module):
     """
 
     num_experts: int
+    shared: tuple[str, ...] = ()
+    """Names of parameters that are one for all experts."""
 
     def each(self, inputs: Sequence[Tensor]) -> list[Tensor]:
         """Return the experts' outputs, computed one after the other from their own inputs."""
@@ -81,21 +83,27 @@ class ExpertNetwork(nn.Module):
 
     def forward(self, images: Tensor) -> Tensor:
         """Return expert logits (batch, experts, classes) of normalised images or feature vectors."""
+        logits: Tensor = self.classifier(self.expert_features(images))
+        return logits
+
+    def expert_features(self, images: Tensor) -> Tensor:
+        """Return what the classifier is given, (batch, experts, features); one expert's, where they share them."""
         shared = self.trunk(images)
         if not len(self.branches):
-            features = _pooled(shared, 1)
-        elif self.num_experts > 1 and shared.device.type == "cpu" and not self._has_own_features(shared):
-            features = self._one_by_one(shared)
-        else:
-            features = self._together(shared)
-        logits: Tensor = self.classifier(features)
-        return logits
+            return _pooled(shared, 1)
+        if self.num_experts > 1 and shared.device.type == "cpu" and not self._has_own_features(shared):
+            return self._one_by_one(shared)
+        return self._together(shared)
 
     def expert(self, index: int) -> "ExpertNetwork":
         """Return a copy that holds one expert alone: the same trunk, that expert's branch and classifier."""
         if not 0 <= index < self.num_experts:
             raise UserError(f"expert {index} is asked for, but the network has experts 0 to {self.num_experts - 1}")
         alone = copy.deepcopy(self)
+        for layer in alone.trunk.modules():  # adapters that each expert has for itself
+            if isinstance(layer, ExpertLayer) and layer.num_experts > 1:
+                _keep_tensors(layer, index, self.num_experts)
+                layer.num_experts = 1
         _keep_expert(alone.branches, index, self.num_experts)
         _keep_expert(alone.classifier, index, self.num_experts)
         return alone
@@ -377,14 +385,19 @@ def _keep_expert(module: nn.Module, index: int, num_experts: int) -> None:
     if isinstance(module, ExpertCopies):
         module.experts = nn.ModuleList([module.experts[index]])
     else:
-        for name, tensor in (*module.named_parameters(recurse=False), *module.named_buffers(recurse=False)):
-            if tensor.ndim:
-                part = tensor.detach().chunk(num_experts)[index].clone()
-                setattr(module, name, nn.Parameter(part) if isinstance(tensor, nn.Parameter) else part)
+        _keep_tensors(module, index, num_experts)
         for child in module.children():
             _keep_expert(child, index, num_experts)
     if isinstance(module, ExpertLayer | CosineClassifier):
         module.num_experts = 1
+
+
+def _keep_tensors(module: nn.Module, index: int, num_experts: int) -> None:
+    shared = module.shared if isinstance(module, ExpertLayer) else ()
+    for name, tensor in (*module.named_parameters(recurse=False), *module.named_buffers(recurse=False)):
+        if tensor.ndim and name not in shared:
+            part = tensor.detach().chunk(num_experts)[index].clone()
+            setattr(module, name, nn.Parameter(part) if isinstance(tensor, nn.Parameter) else part)
 
 
 def _pooled(x: Tensor, num_experts: int) -> Tensor:
