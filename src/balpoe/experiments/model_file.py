@@ -18,10 +18,11 @@ from balpoe.evaluation.predictions import Predictions, forward_in_blocks, logits
 from balpoe.experiments.build import build_network
 from balpoe.experiments.recipe import Recipe, recipe_toml, toml_values, updated
 from balpoe.experiments.run_paths import run_path
-from balpoe.files import write_file
+from balpoe.files import read_text, write_file
 from balpoe.method.ensemble import product_of_experts, shift_prior, source_prior
 from balpoe.method.expert_calibration import ExpertCalibration, read_calibration, training_offsets
 from balpoe.networks import ExpertNetwork, multiply_adds, num_parameters
+from balpoe.networks.frozen_weights import check_frozen, frozen_digest
 
 __all__ = ["Model", "load", "save_model"]
 
@@ -140,14 +141,23 @@ class Model:
         )  # fmt: skip
 
 
-def save_model(path: Path, model: Model, *, half: bool = False) -> None:
-    """Write a model as safetensors; `half` keeps its parameters in float16, its statistics in float32."""
+def save_model(path: Path, model: Model, *, half: bool = False, whole: bool = False) -> None:
+    """Write a model as safetensors; of a network with adapters, only what was trained and its backbone's digest.
+
+    Args:
+        path: Path of the file.
+        model: Model to write.
+        half: Whether its parameters are kept in float16; its statistics are in float32.
+        whole: Whether a backbone with adapters is written, too, so that the file can be used without it.
+    """
     from safetensors.torch import save
 
     parameters = {name for name, _ in model.network.named_parameters()}
+    backbone = _backbone(model.network) if model.recipe.tune == "adapters" and not whole else {}
     weights = {
         name: (tensor.half() if half and name in parameters else tensor).contiguous().cpu()
         for name, tensor in model.network.state_dict().items()
+        if name not in backbone
     }
     about = {
         "format": FORMAT,
@@ -159,13 +169,14 @@ def save_model(path: Path, model: Model, *, half: bool = False) -> None:
         "source_prior": _numbers(model.source_prior),
         "calibration": model.calibration and asdict(model.calibration),
         "recipe": recipe_toml(model.recipe.without_places()),
+        **({"backbone": frozen_digest(model.network.trunk)} if backbone else {}),
     }
     # One entry: with two, safetensors would write them in any order, and the same model as different bytes.
     data = save(weights, {"balpoe": json.dumps(about, ensure_ascii=False)})
     write_file(path, lambda stream: stream.write(data))
 
 
-def load(path: str | Path) -> Model:
+def load(path: str | Path, *, weights: str | Path = "") -> Model:
     """Return the model of a run, or of one file; the network is in float32, on the CPU, in evaluation mode.
 
     Nothing in the file is executed.
@@ -173,6 +184,8 @@ def load(path: str | Path) -> Model:
     Args:
         path: A model's file; the folder of a run, or its name below `runs`, of which the only seed is taken; or
             "latest" for the run that was finished last.
+        weights: File of the backbone's weights, for a model that holds adapters alone; by default where they were in
+            training, or beside the model.
 
     >>> load("nowhere.safetensors")
     Traceback (most recent call last):
@@ -192,15 +205,16 @@ def load(path: str | Path) -> Model:
     try:
         with safe_open(file, framework="pt") as opened:
             about = _about(file, opened.metadata() or {})
-            weights = {name: opened.get_tensor(name).float() for name in opened.keys()}  # noqa: SIM118 (not a dict)
+            tensors = {name: opened.get_tensor(name).float() for name in opened.keys()}  # noqa: SIM118 (not a dict)
     except SafetensorError as error:
         raise UserError(f"{file} is not a whole safetensors file ({error}); fetch or train it again") from error
+    backbone = _with_backbone(file, about, str(weights)) if about.get("backbone") else None
     try:
         recipe = updated(Recipe(), toml_values(about["recipe"]))
-        size = tuple(about["preprocessing"]["size"])
-        network = build_network(recipe, len(about["class_names"]), size, trained=True)
+        network = backbone or _built(recipe, about, trained=True)
         state = network.state_dict()
-        network.load_state_dict({name: weights[name].to(tensor.dtype) for name, tensor in state.items()})
+        tensors = {**(_backbone(network) if backbone else {}), **tensors}
+        network.load_state_dict({name: tensors[name].to(tensor.dtype) for name, tensor in state.items()})
         statistics: dict[str, Any] = {
             name: tuple(value) if isinstance(value, list) else {"resize": int, "interpolation": str}[name](value)
             for name, value in about["preprocessing"].items()
@@ -212,6 +226,43 @@ def load(path: str | Path) -> Model:
     except (KeyError, TypeError, ValueError, RuntimeError) as error:
         raise UserError(f"{file} does not describe a network of this version: {str(error).splitlines()[0]}") from error
     return Model(network.eval(), names, counts, preprocessing, prior, lambdas, recipe, source, calibration)
+
+
+def _built(recipe: Recipe, about: Mapping[str, Any], trained: bool) -> ExpertNetwork:
+    size = tuple(about["preprocessing"]["size"])
+    return build_network(recipe, len(about["class_names"]), size, trained=trained)
+
+
+def _backbone(network: ExpertNetwork) -> dict[str, Tensor]:
+    """The weights of a trunk with adapters that are not theirs, by name."""
+    frozen = (item for item in network.trunk.named_parameters() if not item[1].requires_grad)
+    return {f"trunk.{name}": parameter.detach() for name, parameter in frozen}
+
+
+def _with_backbone(file: Path, about: Mapping[str, Any], weights: str) -> ExpertNetwork:
+    """The network of a model that holds adapters alone, its backbone as in training."""
+    try:
+        recipe = updated(Recipe(), toml_values(about["recipe"]))
+        weights = weights or _place_of_weights(file, recipe.weights)
+        network = _built(updated(recipe, {"weights": weights}), about, trained=False)
+    except UserError as error:
+        raise UserError(f"{file} holds adapters without their backbone: {error}") from error
+    except (KeyError, TypeError, ValueError, RuntimeError) as error:
+        raise UserError(f"{file} does not describe a network of this version: {str(error).splitlines()[0]}") from error
+    check_frozen(frozen_digest(network.trunk), str(about["backbone"]), str(file))
+    return network
+
+
+def _place_of_weights(file: Path, name: str) -> str:
+    """Where the weights of a recipe are now: where its run had them, beside the model, or here."""
+    if name in ("", "pretrained"):
+        return name
+    run = file.with_name("recipe.toml")
+    there = updated(Recipe(), toml_values(read_text(run))).weights if run.is_file() else name
+    found = next((path for path in (Path(there), file.with_name(name), Path(name)) if path.is_file()), None)
+    if found is None:
+        raise UserError(f"there is no {name} beside it; put these weights there, or name them (weights=)")
+    return str(found)
 
 
 def _numbers(values: Tensor | None) -> Any:

@@ -36,7 +36,7 @@ def own(as_released: bool = False) -> Recipe:
     of docs/own-data.md.
     """
     return Recipe(
-        dataset="own", augmentation="none", network="tf_efficientnet_lite0.in1k", weights="pretrained", frozen=True,
+        dataset="own", augmentation="none", network="tf_efficientnet_lite0.in1k", weights="pretrained", tune="head",
         split=-1, width=(256,), epochs=0, batch_size=128, lr=0.03, schedule="cosine", warmup_epochs=0,
         calibrate=True, choose_mixup=True, choose_lr=True,
     )  # fmt: skip
@@ -44,7 +44,7 @@ def own(as_released: bool = False) -> Recipe:
 
 def own_features(as_released: bool = False) -> Recipe:
     """Own features, such as embeddings: a hidden layer and a cosine classifier for each expert, minutes on a CPU."""
-    changes = {"network": "head", "weights": "", "frozen": False, "choose_mixup": True, "choose_lr": True}
+    changes = {"network": "head", "weights": "", "tune": "full", "choose_mixup": True, "choose_lr": True}
     return updated(own(), changes)
 
 

@@ -49,10 +49,12 @@ class AdaptFormer(ExpertLayer):
     def forward(self, tokens: Tensor) -> Tensor:
         """Return what is added to tokens (experts * batch, ..., width)."""
         rows = tokens.reshape(self.num_experts, -1, tokens.shape[-1])
-        unit = F.layer_norm(rows, rows.shape[-1:]) * self.norm_weight[:, None] + self.norm_bias[:, None]
-        hidden = F.relu(torch.bmm(unit, self.down) + self.down_bias[:, None])
-        change = torch.bmm(hidden, self.up) + self.up_bias[:, None]
-        return (self.scale[:, None] * change).view(tokens.shape)
+        # Weights of the norm and the scale are taken into the small matrices: of the tokens less is kept for gradients.
+        down = self.norm_weight[:, :, None] * self.down
+        down_bias = torch.baddbmm(self.down_bias[:, None], self.norm_bias[:, None], self.down)
+        hidden = F.relu(torch.baddbmm(down_bias, F.layer_norm(rows, rows.shape[-1:]), down))
+        change = torch.baddbmm((self.scale * self.up_bias)[:, None], hidden, self.scale[:, None] * self.up)
+        return change.view(tokens.shape)
 
 
 class LowRankLinear(nn.Linear, ExpertLayer):
@@ -222,7 +224,7 @@ def _blocks(network: ExpertNetwork) -> nn.Sequential:
             f"this network ({type(trunk.model).__name__}) has no transformer blocks to adapt; choose a vision "
             f"transformer, such as {EXAMPLES}, or --tune head or full"
         )
-    if any(not type(block.attn).__name__ == "Attention" for block in blocks):  # type: ignore[union-attr]
+    if any(type(block.attn).__name__ != "Attention" for block in blocks):
         raise UserError(f"the attention of this network is not one that can be adapted; choose {EXAMPLES}")
     return blocks
 
