@@ -145,7 +145,7 @@ def test_adapters_of_another_backbone_are_refused(adapted, tmp_path):
     with pytest.raises(UserError, match=sentence):
         load(adapted.folder, weights=tmp_path / "other.safetensors")
     save_file(timm.create_model("test_vit2", num_classes=0).state_dict(), tmp_path / "more.safetensors")
-    with pytest.raises(UserError, match="without their backbone: .*more.safetensors.*made for this network"):
+    with pytest.raises(UserError, match=r"without their backbone: .*more.safetensors.*made for this network"):
         load(adapted.folder, weights=tmp_path / "more.safetensors")
 
 

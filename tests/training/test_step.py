@@ -7,16 +7,17 @@ import torch
 from lightning_fabric import Fabric
 
 from balpoe import BalPoELoss, UserError, expert_network
+from balpoe.baselines.remix import Remix
 from balpoe.data.augment.operations import AUGMENTATIONS
 from balpoe.data.loading.in_memory import Batch
 from balpoe.training.distributed import launch
 from balpoe.training.optimizers import make_optimizer
 from balpoe.training.settings import FitSettings
-from balpoe.training.step import CapturedStep, EagerStep, Learner, _check_first_state, _State, training_step
+from balpoe.training.step import CapturedStep, EagerStep, Learner, _check_first_state, _parts, _State, training_step
 from balpoe.training.weight_averaging import first_mean
 from compilations import distances_of_compiled_gradients, number_of_compilations
 from processes import READY
-from trainings import features, losses_of_steps, resnet, tiny_data, train
+from trainings import features, losses_of_steps, mlp, resnet, tiny_data, train
 
 cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs CUDA")
 
@@ -337,3 +338,30 @@ def test_nothing_is_read_from_the_device_within_an_epoch(monkeypatch, step):
     finally:
         torch.cuda.set_sync_debug_mode("default")
     assert reads == ["_read", "_read", "_read", "save"]  # the first epoch also prepares, and is not watched
+
+
+@pytest.mark.parametrize(
+    "mixing", [{"mixup_alpha": 0.0}, {"mixup_alpha": 0.4}, {"mixup_alpha": 0.0, "mixing": Remix()}]
+)
+@pytest.mark.parametrize("parts", [2, 3, 16])
+def test_a_batch_in_parts_makes_the_same_step(parts, mixing):
+    data, straight, ours = features(), mlp(features()), mlp(features())
+    settings = {"epochs": 2, "clip_gradients": 0.5, "weight_average_decay": 0.5, **mixing}
+    expected = train(data, straight, **settings)
+    found = train(data, ours, **settings, accumulate=parts)
+    assert [entry["loss"] for entry in found] == pytest.approx([entry["loss"] for entry in expected], rel=1e-5)
+    for mine, theirs in zip(ours.parameters(), straight.parameters(), strict=True):
+        torch.testing.assert_close(mine, theirs, rtol=1e-4, atol=1e-6)
+
+
+def test_parts_of_a_batch():
+    batch = Batch(torch.arange(10.0), torch.arange(10), torch.arange(10) + 1, torch.arange(10) / 10, 0.5)
+    parts = _parts(batch, 3)
+    assert [len(part.images) for part in parts] == [4, 4, 2]
+    assert sum(part.part for part in parts) == pytest.approx(0.5)
+    for name in ("images", "targets", "partner_targets", "weight"):
+        assert torch.equal(torch.cat([getattr(part, name) for part in parts]), getattr(batch, name))
+    assert _parts(batch, 1)[0] is batch
+    assert len(_parts(batch, 99)) == 10
+    with pytest.raises(UserError, match="two views of each image cannot be parted; set accumulate to 1"):
+        FitSettings(accumulate=2, second_view=(), mixup_alpha=0.0)

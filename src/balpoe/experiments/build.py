@@ -280,6 +280,9 @@ def build_network(recipe: Recipe, num_classes: int, size: tuple[int, ...], train
         trained: Whether its weights will be those of a file, so that first ones need not be fetched.
     """
     settings: dict[str, Any] = {"width": recipe.width, "split": recipe.split}
+    for name in ("drop_path", "gradient_checkpointing"):
+        if getattr(recipe, name) and recipe.network in (*FOR_FEATURES, "resnet32"):
+            raise UserError(f"{name} is for models of timm, but the network is {recipe.network}; leave it out")
     if recipe.network == "mlp":
         settings["num_features"] = math.prod(size)
     elif recipe.network == "head":
@@ -289,7 +292,8 @@ def build_network(recipe: Recipe, num_classes: int, size: tuple[int, ...], train
     else:
         settings = {
             "weights": "" if trained else recipe.weights, "split": recipe.split, "hidden": recipe.width[0],
-            "image_size": size[-1],
+            "image_size": size[-1], "drop_path": recipe.drop_path,
+            "gradient_checkpointing": recipe.gradient_checkpointing,
         }  # fmt: skip
     with FIRST_WEIGHTS, torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(recipe.seed)

@@ -164,6 +164,14 @@ class Recipe(TrainingOptions):
     )
     warmup_epochs: int = setting(5, "epochs over which the rate rises", at_least=0, at_most=10**9, group="optimisation")
 
+    drop_path: float = setting(
+        0.0, "models of timm: part of the samples that pass the last block by; less before it", at_least=0, below=1,
+        group="optimisation",
+    )  # fmt: skip
+    gradient_checkpointing: bool = setting(
+        False, "models of timm: compute blocks again for their gradients, to save memory", group="optimisation"
+    )
+
     # Machine: has no part in a run's identity
     data_root: str = setting("", "folder of the data files; empty: BALPOE_DATA", group="machine", metavar="FOLDER")
     download: bool = setting(False, "fetch missing data files", group="machine")

@@ -74,6 +74,8 @@ class Learner(NamedTuple):
     mean: list[Tensor] = []  # noqa: RUF012 (a NamedTuple's default)
     """Exponential mean of the weights that training changes; empty where there is none."""
     mean_decay: float = 0.0
+    accumulate: int = 1
+    """Number of parts of a batch that go through the network one after the other."""
 
     @property
     def weights(self) -> list[nn.Parameter]:
@@ -105,7 +107,7 @@ def training_step(fabric: Fabric, learner: Learner, kind: str, precision: str) -
     if kind == "eager" or not able:
         return EagerStep(fabric, learner)
     if kind in ("auto", "fused"):
-        if precision == "bf16-mixed" and can_be_fused(learner.network, fabric.device):
+        if precision == "bf16-mixed" and learner.accumulate == 1 and can_be_fused(learner.network, fabric.device):
             return CapturedStep(fabric, learner, FusedForward(learner.network))
         if kind == "fused":
             widths = "16, 32 or 64 channels in each stage"
@@ -129,14 +131,18 @@ class EagerStep:
         for group in self.optimizer.param_groups:
             group["lr"] = lr * group["rate"]
         self.optimizer.zero_grad()
-        value = _batch_loss(self.network, self.learner.loss, batch, progress) * batch.part
-        # Fabric averages gradients over the processes; the parts' losses are to be summed.
-        self.fabric.backward(value * self.fabric.world_size)
+        values, parts = [], _parts(batch, self.learner.accumulate)
+        for number, part in enumerate(parts, start=1):
+            with self.fabric.no_backward_sync(self.network, enabled=number < len(parts)):
+                value = _batch_loss(self.network, self.learner.loss, part, progress) * part.part
+                # Fabric averages gradients over the processes; the parts' losses are to be summed.
+                self.fabric.backward(value * self.fabric.world_size)
+            values.append(value.detach())
         if limit := self.learner.clip_gradients:
             self.fabric.clip_gradients(self.network, self.optimizer, max_norm=limit, error_if_nonfinite=False)
         self.optimizer.step()
         self.learner.move_mean()
-        return value.detach()
+        return sum(values[1:], values[0])
 
     def preparation(self, batch: Batch) -> None:
         """Return nothing: every batch is as good as the first."""
@@ -255,14 +261,19 @@ class CapturedStep:
 
     def _work(self, batch: Batch, batch_loss: BatchLoss) -> Tensor:
         self.learner.optimizer.zero_grad()
-        with self.fabric.autocast():
-            value = batch_loss(self.forward, self.learner.loss, batch, self.progress)
-        value.backward()
+        values = []
+        for part in _parts(batch, self.learner.accumulate):
+            with self.fabric.autocast():
+                value = batch_loss(self.forward, self.learner.loss, part, self.progress)
+            if self.learner.accumulate > 1:
+                value = value * part.part
+            value.backward()
+            values.append(value.detach())
         if limit := self.learner.clip_gradients:
             nn.utils.clip_grad_norm_(self.learner.weights, limit)
         self.learner.optimizer.step()
         self.learner.move_mean()
-        return value.detach()
+        return sum(values[1:], values[0])
 
 
 def _fault(forward: FusedForward, images: Tensor) -> str:
@@ -345,6 +356,19 @@ def _check_first_state(optimizer: torch.optim.Optimizer) -> None:
     for name, value in twin.state[weight].items():
         if name != "step" and isinstance(value, Tensor) and bool(value.any()):
             raise RuntimeError(f"the optimiser {type(optimizer).__name__} begins with a {name} that is not zero")
+
+
+def _parts(batch: Batch, number: int) -> list[Batch]:
+    """A batch in so many parts, each with its share of the batch; itself, if it is one."""
+    if number == 1:
+        return [batch]
+    rows, parts = len(batch.targets), list[Batch]()
+    for images, indices in zip(batch.images.chunk(number), torch.arange(rows).chunk(number), strict=True):
+        chosen = slice(int(indices[0]), int(indices[-1]) + 1)
+        partner = None if batch.partner_targets is None else batch.partner_targets[chosen]
+        weight = batch.weight if batch.weight is None or not batch.weight.ndim else batch.weight[chosen]
+        parts.append(Batch(images, batch.targets[chosen], partner, weight, batch.part * len(images) / rows))
+    return parts
 
 
 def _shape(batch: Batch) -> tuple[torch.Size, ...]:
