@@ -82,6 +82,15 @@ class Learner(NamedTuple):
         """The weights that training changes."""
         return [parameter for parameter in self.network.parameters() if parameter.requires_grad]
 
+    def too_large(self, batch: Batch) -> UserError:
+        """Return what to say of a batch for which there is too little memory."""
+        rows, parts = len(batch.targets), 2 * self.accumulate
+        smaller = f"add --accumulate {parts} for the same training in parts of {-(-rows // parts)}, or take a smaller"
+        return UserError(
+            f"a step of {rows} samples in {self.accumulate} part{'s' * (self.accumulate > 1)} does not fit into the "
+            f"memory of the GPU; {smaller} --batch-size"
+        )
+
     def move_mean(self) -> None:
         """Take the weights after a step into their mean."""
         if self.mean:
@@ -128,6 +137,12 @@ class EagerStep:
 
     def __call__(self, batch: Batch, lr: float, progress: float) -> Tensor:
         """Change the weights by one batch."""
+        try:
+            return self._changed(batch, lr, progress)
+        except torch.OutOfMemoryError as error:
+            raise self.learner.too_large(batch) from error
+
+    def _changed(self, batch: Batch, lr: float, progress: float) -> Tensor:
         for group in self.optimizer.param_groups:
             group["lr"] = lr * group["rate"]
         self.optimizer.zero_grad()
@@ -216,8 +231,8 @@ class CapturedStep:
                     self.forward = self.learner.network
                     self.captures.clear()  # those of other shapes: all steps are to be of one kind
                 self.captures[_shape(batch)] = self._captured(batch, before)
-            except torch.OutOfMemoryError:
-                raise
+            except torch.OutOfMemoryError as error:
+                raise self.learner.too_large(batch) from error
             except RuntimeError as error:
                 reason = str(error).strip().partition("\n")[0]
                 warnings.warn(f"the training step cannot be captured and runs eagerly: {reason}", stacklevel=2)
@@ -363,8 +378,9 @@ def _parts(batch: Batch, number: int) -> list[Batch]:
     if number == 1:
         return [batch]
     rows, parts = len(batch.targets), list[Batch]()
-    for images, indices in zip(batch.images.chunk(number), torch.arange(rows).chunk(number), strict=True):
-        chosen = slice(int(indices[0]), int(indices[-1]) + 1)
+    for images in batch.images.chunk(number):
+        start = sum(len(part.targets) for part in parts)
+        chosen = slice(start, start + len(images))
         partner = None if batch.partner_targets is None else batch.partner_targets[chosen]
         weight = batch.weight if batch.weight is None or not batch.weight.ndim else batch.weight[chosen]
         parts.append(Batch(images, batch.targets[chosen], partner, weight, batch.part * len(images) / rows))
