@@ -1,13 +1,15 @@
 """Adapters of transformers, against what they are by definition and against the backbone alone."""
 
 import copy
+import re
+from pathlib import Path
 
 import pytest
 import torch
 from torch.nn import functional as F
 
 from balpoe import UserError, expert_network
-from balpoe.networks import num_parameters
+from balpoe.networks import multiply_adds, num_parameters
 from balpoe.networks.adapters import AdaptFormer, LowRankLinear, adapter_size, add_adapters, merged
 
 TRANSFORMERS = {
@@ -172,6 +174,21 @@ def test_merged_leaves_changes_of_single_experts():
         alone = merged(network.expert(2))
         torch.testing.assert_close(alone(images)[:, 0], expected[:, 2], rtol=1e-4, atol=1e-4)
     assert not any(isinstance(module, LowRankLinear) for module in alone.modules())
+
+
+def test_costs_that_the_documents_name(uniform_weights):
+    text = (Path(__file__).parents[2] / "docs" / "own-backbone.md").read_text(encoding="utf-8")
+    rows = re.findall(r"\| (\d), (\w+)(, LoRA)? \| ([\d.]+) million \(([\d.]+).* \| ([\d.]+) billion", text)
+    assert len(rows) == 5
+    for experts, split, lora, *numbers in rows:
+        network = expert_network("vit_small_patch16_224", num_classes=100, num_experts=int(experts))
+        kind = "lora" if lora or split == "LoRA" else "adaptformer"
+        add_adapters(network, kind, split=int(split) if split.isdecimal() else 0)
+        weights = [weight for weight in network.parameters() if weight.requires_grad]
+        ours = [weight for weight in network.trunk.parameters() if weight.requires_grad]
+        millions = [sum(weight.numel() for weight in each) / 1e6 for each in (weights, ours)]
+        billions = multiply_adds(network, torch.zeros(1, 3, 224, 224)) / 1e9
+        assert [f"{number:.2f}" for number in (*millions, billions)] == numbers
 
 
 @pytest.mark.parametrize(("classes", "size"), [(100, 4), (365, 8), (1000, 32), (8142, 256), (24, 1), (2, 1)])
