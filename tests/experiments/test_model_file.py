@@ -136,6 +136,18 @@ def test_adapters_are_saved_without_their_backbone(adapted, tmp_path):
     torch.testing.assert_close(load(alone).predictions(test).expert_logits, saved)
 
 
+@pytest.mark.parametrize("views", ["flips", "five-crops", "ten-crops"])
+def test_views_of_images(adapted, views):
+    model, (_, test) = load(adapted.folder), recipe_data(adapted.recipe())
+    found = model.predictions(test, views=views)
+    torch.testing.assert_close(found.logits.softmax(dim=1), model.predict([*test.paths], views=views))
+    assert not torch.allclose(found.logits.softmax(dim=1), model.predict([*test.paths]), atol=1e-6)
+    images = torch.stack([decoded(path, model.preprocessing) for path in test.paths])
+    if views == "flips":  # of which no more than the middle is needed
+        torch.testing.assert_close(model.predict(images, views=views), model.predict([*test.paths], views=views))
+    assert model.predict(images, views=views).shape == (len(test), 2)
+
+
 def test_adapters_of_another_backbone_are_refused(adapted, tmp_path):
     torch.manual_seed(1)
     save_file(timm.create_model("test_vit", num_classes=0).state_dict(), tmp_path / "other.safetensors")

@@ -176,6 +176,7 @@ def test_merged_leaves_changes_of_single_experts():
     assert not any(isinstance(module, LowRankLinear) for module in alone.modules())
 
 
+@pytest.mark.slow
 def test_costs_that_the_documents_name(uniform_weights):
     text = (Path(__file__).parents[2] / "docs" / "own-backbone.md").read_text(encoding="utf-8")
     rows = re.findall(r"\| (\d), (\w+)(, LoRA)? \| ([\d.]+) million \(([\d.]+).* \| ([\d.]+) billion", text)

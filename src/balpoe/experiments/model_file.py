@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ from balpoe.data.dataset import Preprocessing
 from balpoe.data.loading.image_files import Samples, decoded
 from balpoe.errors import UserError
 from balpoe.evaluation.deployment_prior import target_prior as deployment_prior
+from balpoe.evaluation.image_views import logits_of_views, with_views
 from balpoe.evaluation.predictions import Predictions, forward_in_blocks, logits_of
 from balpoe.experiments.build import build_network
 from balpoe.experiments.recipe import Recipe, recipe_toml, toml_values, updated
@@ -70,7 +71,7 @@ class Model:
         """Old name of `train_prior`."""
         return self.train_prior
 
-    def predict(self, images: Any, target_prior: Any = None) -> Tensor:
+    def predict(self, images: Any, target_prior: Any = None, *, views: str = "") -> Tensor:
         """Return the probability of each class, (samples, classes), for raw samples.
 
         Args:
@@ -78,8 +79,9 @@ class Model:
                 width, 3) or (height, width). Or samples as the network takes them, in one tensor or array: uint8
                 (samples, channels, height, width) of the model's size, or float features (samples, features).
             target_prior: Deployment prior, as for `balpoe.evaluate`; by default what the ensemble is made for.
+            views: Views of each image over which log-probabilities are averaged: "flips", "five-crops" or "ten-crops".
         """
-        logits = product_of_experts(self.calibrated(self.expert_logits(images)))
+        logits = product_of_experts(self.calibrated(self.expert_logits(images, views)))
         if target_prior is not None:
             if self.source_prior is None:
                 raise UserError(
@@ -89,13 +91,18 @@ class Model:
             logits = shift_prior(logits, deployment_prior(target_prior, self), self.source_prior)
         return logits.softmax(dim=1)
 
-    def expert_logits(self, images: Any) -> Tensor:
-        """Return expert logits (samples, experts, classes) for raw samples, as `predict` takes them.
+    def expert_logits(self, images: Any, views: str = "") -> Tensor:
+        """Return expert logits (samples, experts, classes) for raw samples and views, as `predict` takes them.
 
         They are as the network gives them; `calibrated` makes of them what `predict` uses.
         """
         self.network.eval()
-        return forward_in_blocks(self.network, self.preprocessing, self._blocks(images))
+        if not views:
+            return forward_in_blocks(self.network, self.preprocessing, self._blocks(images))
+        viewed, larger = with_views(self.network, self.preprocessing, views)
+        if self._are_samples(images):
+            return forward_in_blocks(viewed, self.preprocessing, self._blocks(images))
+        return forward_in_blocks(viewed, larger, replace(self, preprocessing=larger)._blocks(images))
 
     def calibrated(self, expert_logits: Tensor) -> Tensor:
         """Return expert logits as the calibration makes them; as they are without one."""
@@ -104,10 +111,15 @@ class Model:
         offsets = training_offsets(self.train_prior, self.lambdas, self.source_prior)
         return self.calibration(expert_logits, self.train_prior, offsets)
 
+    def _are_samples(self, images: Any) -> bool:
+        """Whether images are as the network takes them, in one tensor or array."""
+        size = tuple(self.preprocessing.size)
+        return isinstance(images, np.ndarray | Tensor) and size in (tuple(images.shape), tuple(images.shape[1:]))
+
     def _blocks(self, images: Any) -> Iterator[Tensor]:
         """Samples of the model's size; what has another shape is one image, or a list of them."""
         size = tuple(self.preprocessing.size)
-        if isinstance(images, np.ndarray | Tensor) and size in (tuple(images.shape), tuple(images.shape[1:])):
+        if self._are_samples(images):
             samples = torch.as_tensor(images)
             yield from (samples if samples.shape[1:] == size else samples[None]).split(PREDICTED_AT_ONCE)
             return
@@ -124,14 +136,17 @@ class Model:
             chosen = several[start : start + PREDICTED_AT_ONCE]
             yield torch.stack([decoded(each, self.preprocessing) for each in chosen])
 
-    def predictions(self, data: Samples, expert_logits: Tensor | None = None) -> Predictions:
+    def predictions(self, data: Samples, expert_logits: Tensor | None = None, *, views: str = "") -> Predictions:
         """Return the expert logits of labelled data, for `balpoe.evaluate`.
 
         Args:
             data: Labelled samples.
             expert_logits: The network's, where they are known already; the samples may then be a trunk's features.
+            views: Views of each image, as for `predict`.
         """
-        if expert_logits is None:
+        if expert_logits is None and views:
+            expert_logits = logits_of_views(self.network, data, views, workers=self.recipe.workers)
+        elif expert_logits is None:
             expert_logits = logits_of(self.network, data, workers=self.recipe.workers)
         example = torch.zeros(1, *self.preprocessing.size, device=next(self.network.parameters()).device)
         cost = multiply_adds(self.network, example)
