@@ -19,6 +19,8 @@ TRANSFORMERS = {
     "deit_tiny_distilled_patch16_224": 32,
     "test_vit3": 160,  # pools by attention, as SigLIP does
     "test_vit4": 32,  # another kind of normalisation
+    "vit_small_patch16_dinov3": 32,  # positions by rotation, layer scale as a parameter
+    "vit_pe_core_tiny_patch16_384": 32,
 }
 TENSORS = {"adaptformer": 7, "lora": 4}  # of each block
 
@@ -132,6 +134,16 @@ def test_each_expert_has_adapters_of_its_own_in_the_last_blocks(kind, split):
     assert len(own) == split * TENSORS[kind]
 
 
+@pytest.mark.parametrize("kind", TENSORS)
+def test_experts_of_a_rotary_transformer(kind, uniform_weights):
+    network = made("vit_small_patch16_dinov3")
+    images = torch.randn(2, 3, 32, 32)
+    with torch.no_grad():
+        add_adapters(network, kind, size=2, split=2)
+        together = shaken(network)(images)
+        torch.testing.assert_close(network.expert(2)(images)[:, 0], together[:, 2], rtol=1e-4, atol=1e-4)
+
+
 def test_one_expert_has_nothing_to_split():
     network = made(experts=1)
     add_adapters(network, split=2)
@@ -211,6 +223,17 @@ def test_networks_that_cannot_be_adapted(name, settings, sentence):
     with pytest.raises(UserError, match=sentence):
         add_adapters(network)
     assert all(weight.requires_grad for weight in network.parameters())
+
+
+def test_an_attention_that_only_adaptformers_fit(uniform_weights):
+    network = made("eva02_tiny_patch14_224", 28)
+    with pytest.raises(UserError, match=r"\(EvaAttention\) cannot be adapted so; choose adaptformer"):
+        add_adapters(network, "lora")
+    images = torch.randn(2, 3, 28, 28)
+    with torch.no_grad():
+        before = network(images)
+        add_adapters(network)
+        assert torch.equal(network(images), before)
 
 
 @pytest.mark.parametrize(

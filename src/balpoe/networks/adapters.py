@@ -8,7 +8,7 @@ at once.
 
 import copy
 import math
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -97,9 +97,9 @@ class LowRankLinear(nn.Linear, ExpertLayer):
 class ParallelMlp(nn.Module):
     """A block's way through its MLP, with an adapter beside all of it: the layer scale of DINOv2 is the MLP's alone."""
 
-    def __init__(self, block: Any, adapter: AdaptFormer) -> None:
+    def __init__(self, norm: nn.Module, mlp: nn.Module, layer_scale: nn.Module, adapter: AdaptFormer) -> None:
         super().__init__()
-        self.norm, self.mlp, self.layer_scale, self.adapter = block.norm2, block.mlp, block.ls2, adapter
+        self.norm, self.mlp, self.layer_scale, self.adapter = norm, mlp, layer_scale, adapter
 
     def forward(self, tokens: Tensor) -> Tensor:
         """Return what the block adds to its tokens."""
@@ -107,16 +107,29 @@ class ParallelMlp(nn.Module):
         return change
 
 
-class RepeatedTokens(ExpertLayer):
-    """Tokens of a batch (batch, ...) once for each expert, (experts * batch, ...)."""
+class LayerScale(nn.Module):
+    """A factor for each feature; timm's rotary transformers have it as a parameter of the block."""
 
-    def __init__(self, num_experts: int) -> None:
+    def __init__(self, gamma: nn.Parameter) -> None:
         super().__init__()
-        self.num_experts = num_experts
+        self.gamma = gamma
 
     def forward(self, tokens: Tensor) -> Tensor:
-        """Repeat the batch as a whole."""
-        return tokens.repeat(self.num_experts, *[1] * (tokens.ndim - 1))
+        """Scale tokens (..., width)."""
+        return self.gamma * tokens
+
+
+class RepeatedBlock(ExpertLayer):
+    """The first block with adapters of single experts: tokens (batch, ...) become (experts * batch, ...) before it."""
+
+    def __init__(self, block: nn.Module, num_experts: int) -> None:
+        super().__init__()
+        self.block, self.num_experts = block, num_experts
+
+    def forward(self, tokens: Tensor, **more: Any) -> Tensor:
+        """Map tokens that are repeated as a whole; `more` is the same for all of them, as positions are."""
+        out: Tensor = self.block(tokens.repeat(self.num_experts, *[1] * (tokens.ndim - 1)), **more)
+        return out
 
 
 class OwnFeatures(ExpertLayer):
@@ -159,7 +172,7 @@ def add_adapters(network: ExpertNetwork, kind: str = "adaptformer", *, size: int
     """
     if kind not in ADAPTERS:
         raise unknown_name("adapter", kind, ADAPTERS)
-    blocks = _blocks(network)
+    blocks = _blocks(network, kind)
     if not 0 <= split <= len(blocks):
         raise UserError(f"adapter_split must be 0 to {len(blocks)}, the number of blocks, but is {split}")
     if size < 0:
@@ -171,7 +184,7 @@ def add_adapters(network: ExpertNetwork, kind: str = "adaptformer", *, size: int
         ADAPTERS[kind](block, size or adapter_size(network.num_classes, len(blocks)), experts)
     if first_own < len(blocks):
         assert isinstance(network.trunk, Features)
-        blocks[first_own] = nn.Sequential(RepeatedTokens(network.num_experts), blocks[first_own])
+        blocks[first_own] = RepeatedBlock(blocks[first_own], network.num_experts)
         network.trunk = OwnFeatures(network.trunk, network.num_experts)
 
 
@@ -195,21 +208,30 @@ def merged(network: ExpertNetwork) -> ExpertNetwork:
 
 
 def _add_adaptformer(block: Any, size: int, num_experts: int) -> None:
-    width = next(iter(block.norm2.parameters())).shape[-1]
-    block.mlp = ParallelMlp(block, AdaptFormer(width, size, num_experts))
-    block.norm2, block.ls2 = nn.Identity(), nn.Identity()
+    if type(block).__name__ == "Block":
+        layer_scale, block.ls2 = block.ls2, nn.Identity()
+    else:
+        layer_scale = nn.Identity() if block.gamma_2 is None else LayerScale(block.gamma_2)
+        block.gamma_2 = None
+    adapter = AdaptFormer(block.attn.proj.out_features, size, num_experts)
+    block.mlp, block.norm2 = ParallelMlp(block.norm2, block.mlp, layer_scale, adapter), nn.Identity()
 
 
 def _add_lora(block: Any, size: int, num_experts: int) -> None:
-    for name in ("qkv", "proj"):
-        setattr(block.attn, name, LowRankLinear(getattr(block.attn, name), size, num_experts))
+    for name in ("qkv", "q_proj", "k_proj", "v_proj", "proj"):  # one projection for all three, or one for each
+        if isinstance(linear := getattr(block.attn, name, None), nn.Linear):
+            setattr(block.attn, name, LowRankLinear(linear, size, num_experts))
 
 
 ADAPTERS = {"adaptformer": _add_adaptformer, "lora": _add_lora}
 """How each kind is put into a block of timm's transformers, by name."""
 
 
-def _blocks(network: ExpertNetwork) -> nn.Sequential:
+KNOWN_BLOCKS = ({"Block"}, {"EvaBlock"})
+"""Classes of timm's blocks, by name as in `cutting`: what others do with layers of the same names is not known."""
+
+
+def _blocks(network: ExpertNetwork, kind: str) -> nn.Sequential | nn.ModuleList:
     """The blocks to adapt, of a transformer whose layers are where they are expected."""
     trunk = network.trunk
     if not isinstance(trunk, Features) or not all(isinstance(layer, ExpertLinear) for layer in network.branches):
@@ -217,16 +239,20 @@ def _blocks(network: ExpertNetwork) -> nn.Sequential:
             "adapters go into a backbone of timm that the experts share as a whole; "
             "take one (--network), with --split -1"
         )
-    blocks = getattr(trunk.model, "blocks", None)
-    # By name, as in `cutting`: what other classes do with layers of these names is not known.
-    if not isinstance(blocks, nn.Sequential) or {type(block).__name__ for block in blocks} != {"Block"}:
+    blocks: Any = getattr(trunk.model, "blocks", ())
+    if {type(block).__name__ for block in blocks} not in KNOWN_BLOCKS:
         raise UserError(
             f"this network ({type(trunk.model).__name__}) has no transformer blocks to adapt; choose a vision "
             f"transformer, such as {EXAMPLES}, or --tune head or full"
         )
-    if any(type(block.attn).__name__ != "Attention" for block in blocks):
-        raise UserError(f"the attention of this network is not one that can be adapted; choose {EXAMPLES}")
-    return blocks
+    attention = {type(block.attn).__name__ for block in blocks}
+    by_parts = any(getattr(block.attn, "q_bias", None) is not None for block in blocks)  # EVA's, beside the projection
+    if not attention <= {"Attention", "AttentionRope", "EvaAttention"} or (kind == "lora" and by_parts):
+        raise UserError(
+            f"the attention of this network ({', '.join(sorted(attention))}) cannot be adapted so; "
+            f"choose adaptformer (--adapter), or another network, such as {EXAMPLES}"
+        )
+    return cast(nn.Sequential | nn.ModuleList, blocks)
 
 
 def _random(num_experts: int, inputs: int, outputs: int) -> Tensor:
