@@ -1,13 +1,13 @@
 """What decisions cost, and whether what is promised of them holds for further samples.
 
-    python benchmarks/decision_promises.py NAME PREDICTIONS [--splits 100]
+    python benchmarks/decision_promises.py NAME PREDICTIONS [--splits 100] [--only abstaining ...]
 
 PREDICTIONS are test predictions, as prediction_sets.py takes them. Under each of three known priors: the cost of
 answers against that of the most probable class, the error against the share answered, and answers in a tree of labels,
 with 95 % intervals of the stratified, paired bootstrap. What is fitted, thresholds of abstaining and rules of metrics,
 is fitted on half of each class and measured on the other half: means over splits, with the ends of what 95 % of the
-splits have. A minute or two on one core. Writes `costs`, `metrics`, `recalls`, `abstaining`, `risk` and `tree` of NAME
-in results/decisions.json.
+splits have. A minute or two on one core. Writes `costs`, `metrics`, `recalls`, `abstaining`, `groups`, `risk` and
+`tree` of NAME in results/decisions.json.
 """
 
 import argparse
@@ -17,14 +17,13 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from prediction_sets import PRIORS, halves, predictions_of, settled
+from prediction_sets import PRIORS, groups_of, halves, predictions_of, settled
 from torch import Tensor
 
 import balpoe
 from balpoe.deployment.abstaining import abstained
 from balpoe.deployment.posteriors import Posteriors, label_weights
 from balpoe.deployment.taxonomy import Taxonomy, cifar100_taxonomy, tree_costs
-from balpoe.evaluation.metrics import shot_groups
 from balpoe.files import read_json, write_json
 from balpoe.method.intervals import bootstrap
 
@@ -36,7 +35,9 @@ ABSTENTIONS: dict[str, dict[str, Any]] = {
     "promised": {"confidence": 0.95},
     "promised, equal shares": {"confidence": 0.95, "balance": "share"},
 }
+BALANCES = {"one threshold": "none", "equal shares": "share", "error in each group": "error"}
 ANSWERED = (0.5, 0.8)
+PARTS = ("costs", "tree", "risk", "metrics", "recalls", "abstaining", "groups")
 VEHICLES = ("airplane", "automobile", "ship", "truck")
 
 
@@ -175,11 +176,49 @@ def abstaining_rows(predictions: balpoe.Predictions, splits: int) -> list[dict[s
     return rows
 
 
+def group_rows(predictions: balpoe.Predictions) -> list[dict[str, Any]]:
+    """Who is sent away, and who is wrong, where shot groups have one threshold, equal shares or the same error."""
+    found: dict[tuple[str, str], list[Any]] = {(name, way): [] for name in PRIORS for way in BALANCES}
+    for seed in range(RULE_SPLITS):
+        held_out, test = halves(predictions, seed)
+        for (name, way), values in found.items():
+            prior = balpoe.target_prior(name, test)
+            rule = balpoe.Abstention.fit(held_out, error=ERROR, target_prior=prior, seed=seed, balance=BALANCES[way])
+            values.append(abstaining(test, rule(test), prior))
+    rows = []
+    for (name, way), values in found.items():
+        errors = [[each[f"error of {group}"] for group in groups_of(predictions)] for each in values]
+        kept = [all(error is None or error <= ERROR for error in several) for several in errors]
+        spreads = {key: _over_answered([each[key] for each in values]) for key in values[0]}
+        silent = sum(each["error"] is None for each in values)
+        rows.append({"prior": name, "way": way, **spreads, "kept in each": sum(kept) / RULE_SPLITS, "silent": silent})
+        print(rows[-1], flush=True)
+    return rows
+
+
+def abstaining(test: balpoe.Predictions, answers: Tensor, prior: Tensor) -> dict[str, float | None]:
+    """Share answered of the samples of each group, by the truth; error of the answers of each group, by the answer."""
+    whole = {row.name: row for row in abstained(test, answers, target_prior=prior)}
+    found: dict[str, float | None] = {"error": whole["all"].error}
+    found |= {f"answered of {name}": 1 - row.abstained for name, row in whole.items()}
+    weights, wrong = label_weights(test, prior), (answers != test.targets).double()
+    for name, group in groups_of(test).items():
+        mass = weights * torch.cat([group, torch.tensor([False])])[answers]
+        found[f"error of {name}"] = float(mass @ wrong / mass.sum()) if bool(mass.any()) else None
+    return found
+
+
+def _over_answered(values: Sequence[float | None]) -> list[float] | None:
+    """Mean and ends over the splits that answered something."""
+    known = [value for value in values if value is not None]
+    return over_splits(known) if known else None
+
+
 def risk_rows(predictions: balpoe.Predictions) -> list[dict[str, Any]]:
     """Area under the risk-coverage curve, in per cent, of all samples and by shot group, and the error at coverage."""
     rows, targets = [], predictions.targets
-    groups = {"all": torch.ones(predictions.num_classes, dtype=torch.bool), **shot_groups(predictions.class_counts)}
-    members = {name: mask[targets] for name, mask in groups.items() if bool(mask.any())}
+    groups = {"all": torch.ones(predictions.num_classes, dtype=torch.bool), **groups_of(predictions)}
+    members = {name: mask[targets] for name, mask in groups.items()}
     for name in PRIORS:
         prior = balpoe.target_prior(name, predictions)
         weights, posteriors = label_weights(predictions, prior), probabilities(predictions, prior)
@@ -238,9 +277,10 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("name", help="name in the record")
     parser.add_argument("predictions", type=Path)
     parser.add_argument("--splits", type=int, default=100)
+    parser.add_argument("--only", nargs="+", default=PARTS, choices=PARTS, help="parts to measure")
     parser.add_argument("--out", type=Path, default=Path("results/decisions.json"))
     arguments = parser.parse_args(argv)
-    given = predictions_of(arguments.predictions)
+    given, splits = predictions_of(arguments.predictions), arguments.splits
     predictions, taxonomy = settled(given), taxonomy_of(given.class_names)
     evaluation = balpoe.evaluate(given)
     found: dict[str, Any] = {
@@ -248,13 +288,17 @@ def main(argv: Sequence[str] | None = None) -> None:
         "accuracy": evaluation.accuracy,
         "ece": evaluation.ece,
         "ece as trained": balpoe.evaluate(replace(given, calibration=None)).ece,
-        "costs": cost_rows(predictions, taxonomy),
-        "tree": tree_rows(predictions, taxonomy),
-        "risk": risk_rows(predictions),
-        "metrics": metric_rows(predictions),
-        "recalls": recall_rows(predictions),
-        "abstaining": {"splits": arguments.splits, "rows": abstaining_rows(predictions, arguments.splits)},
     }
+    measures: dict[str, Callable[[], Any]] = {
+        "costs": lambda: cost_rows(predictions, taxonomy),
+        "tree": lambda: tree_rows(predictions, taxonomy),
+        "risk": lambda: risk_rows(predictions),
+        "metrics": lambda: metric_rows(predictions),
+        "recalls": lambda: recall_rows(predictions),
+        "abstaining": lambda: {"splits": splits, "rows": abstaining_rows(predictions, splits)},
+        "groups": lambda: {"splits": RULE_SPLITS, "rows": group_rows(predictions)},
+    }
+    found |= {part: measures[part]() for part in arguments.only}
     record = read_json(arguments.out) if arguments.out.exists() else {}
     record.setdefault(arguments.name, {}).update(found)
     write_json(arguments.out, record)

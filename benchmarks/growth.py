@@ -16,7 +16,6 @@ import math
 import multiprocessing
 import resource
 import tempfile
-import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
@@ -24,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from memory import watched
 
 import balpoe
 from balpoe.data.long_tail import long_tailed_counts
@@ -75,11 +75,6 @@ def report(folder: Path, classes: int, experts: int) -> Callable[[], object]:
 PARTS = {"loss": loss, "metrics": metrics, "report": report}
 
 
-def own_mebibytes() -> float:
-    lines = Path("/proc/self/status").read_text().splitlines()
-    return int(next(line.split()[1] for line in lines if line.startswith("RssAnon"))) / 1024
-
-
 def time_of(part: str, folder: Path, classes: int, experts: int) -> Growth:
     torch.set_num_threads(1)
     work = PARTS[part](folder, classes, experts)
@@ -98,18 +93,9 @@ def memory_of(part: str, folder: Path, classes: int, experts: int) -> Growth:
     if ctypes.CDLL(None).mallopt(M_MMAP_THRESHOLD, 2**17) != 1:
         raise RuntimeError("this C library cannot be asked to give memory back at once")
     work = PARTS[part](folder, classes, experts)
-    seen, done = [own_mebibytes()], threading.Event()
-
-    def watch() -> None:
-        while not done.wait(0.005):
-            seen.append(own_mebibytes())
-
-    thread = threading.Thread(target=watch)
-    thread.start()
-    while len(seen) < LOOKS:  # a step is over before it was looked at
-        work()
-    done.set()
-    thread.join()
+    with watched() as seen:
+        while len(seen) < LOOKS:  # a step is over before it was looked at
+            work()
     return {"mib": max(seen) - seen[0]}
 
 

@@ -5,16 +5,17 @@
 PREDICTIONS are a run, its folder of predictions, an .npz file, or a model's .safetensors file (BALPOE_DATA has its test
 set). Each split takes half of the samples of each class as validation, and measures the other half: coverage over all
 samples under the prior (each class's coverage times its share), the mean over classes, of which the least, and the size
-of sets, all of them and by shot group. The prior is uniform, forward-50 or backward-50, and known. With --held-out sets
-come from a run's held-out samples, half of which calibrate anew in each of ten splits, and all test samples are
-measured: what a user does. A minute or two on one core. Writes `sets` of NAME in results/decisions.json.
+of sets, all of them and by shot group. Beside them is how coverage, class by class the mean over the splits, spreads
+over the classes. The prior is uniform, forward-50 or backward-50, and known. With --held-out sets come from a run's
+held-out samples, half of which calibrate anew in each of ten splits, and all test samples are measured: what a user
+does. A minute or two on one core. Writes `sets` of NAME in results/decisions.json.
 """
 
 import argparse
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -34,6 +35,14 @@ WAYS: dict[str, dict[str, Any]] = {
     "prevalence": {"method": "prevalence"},
 }
 HELD_OUT_SPLITS = 10
+SHARES = (
+    0.0,
+    0.1,
+    0.5,
+    0.9,
+    1.0,
+)  # of the classes, from the lowest coverage to the highest
+ENOUGH = 0.8  # coverage below which a class is counted
 Split = Callable[[int], tuple[balpoe.Predictions, balpoe.Predictions]]
 
 
@@ -52,8 +61,14 @@ def settled(predictions: balpoe.Predictions) -> balpoe.Predictions:
     return replace(predictions, expert_logits=predictions.logits[:, None], lambdas=torch.zeros(1), calibration=None)
 
 
-def measured(sets: balpoe.ConformalSets, test: balpoe.Predictions, prior: Tensor) -> dict[str, float]:
-    """Coverage and size under the prior, the mean coverage over classes and the least, and both by shot group."""
+class Coverage(NamedTuple):
+    """Coverage of each class, and the mean size of the sets of its samples, (classes,) each."""
+
+    shares: Tensor
+    sizes: Tensor
+
+
+def coverage_of(sets: balpoe.ConformalSets, test: balpoe.Predictions) -> Coverage:
     counts = torch.bincount(test.targets, minlength=test.num_classes)
     hits = torch.zeros(test.num_classes, dtype=torch.float64)
     sizes, start = torch.zeros_like(hits), 0
@@ -62,12 +77,29 @@ def measured(sets: balpoe.ConformalSets, test: balpoe.Predictions, prior: Tensor
         hits.index_add_(0, labels, block.gather(1, labels[:, None]).squeeze(1).double())
         sizes.index_add_(0, labels, block.sum(dim=1).double())
         start += len(block)
-    coverage, sizes = hits / counts, sizes / counts
-    found = {"coverage": prior @ coverage, "macro": coverage.mean(), "least": coverage.min(), "size": prior @ sizes}
-    for name, group in shot_groups(test.class_counts).items():
-        if bool(group.any()):
-            found |= {f"coverage of {name}": coverage[group].mean(), f"size of {name}": sizes[group].mean()}
-    return {name: float(value) for name, value in found.items()}
+    return Coverage(hits / counts, sizes / counts)
+
+
+def groups_of(predictions: balpoe.Predictions) -> dict[str, Tensor]:
+    return {name: group for name, group in shot_groups(predictions.class_counts).items() if bool(group.any())}
+
+
+def summed_up(found: Coverage, prior: Tensor, groups: dict[str, Tensor]) -> dict[str, float]:
+    """Coverage and size under the prior, the mean coverage over classes and the least, and both by shot group."""
+    coverage, sizes = found
+    values = {"coverage": prior @ coverage, "macro": coverage.mean(), "least": coverage.min(), "size": prior @ sizes}
+    for name, group in groups.items():
+        values |= {f"coverage of {name}": coverage[group].mean(), f"size of {name}": sizes[group].mean()}
+    return {name: float(value) for name, value in values.items()}
+
+
+def spread_over_classes(coverage: Tensor, groups: dict[str, Tensor]) -> dict[str, list[float]]:
+    """Quantiles over the classes of their coverage, and the share of classes below 80 %: of all, and by shot group."""
+    shares, found = torch.tensor(SHARES, dtype=torch.float64), {}
+    for name, group in {"all": torch.ones_like(coverage, dtype=torch.bool), **groups}.items():
+        found[f"classes of {name}"] = coverage[group].quantile(shares).tolist()
+        found[f"below of {name}"] = [float((coverage[group] < ENOUGH).double().mean())]
+    return found
 
 
 def halves(predictions: balpoe.Predictions, seed: int) -> tuple[balpoe.Predictions, balpoe.Predictions]:
@@ -80,23 +112,24 @@ def halves(predictions: balpoe.Predictions, seed: int) -> tuple[balpoe.Predictio
 
 def rows_of(split: Split, splits: int) -> list[dict[str, Any]]:
     """Every way under every prior: means over splits, with the ends of what 95 % of the splits have."""
-    found: dict[tuple[str, str], list[dict[str, float]]] = {(name, way): [] for name in PRIORS for way in WAYS}
+    found: dict[tuple[str, str], list[Coverage]] = {(name, way): [] for name in PRIORS for way in WAYS}
     for number in range(splits):
         validation, test = split(number)
         for (name, way), values in found.items():
             prior = balpoe.target_prior(name, test)
             settings = {"alpha": ALPHA, "target_prior": prior, "seed": number, **WAYS[way]}
-            values.append(measured(balpoe.ConformalSets.fit(validation, **settings), test, prior))
-    rows = []
+            values.append(coverage_of(balpoe.ConformalSets.fit(validation, **settings), test))
+    rows, groups = [], groups_of(test)
     for (name, way), values in found.items():
-        table = torch.tensor([list(each.values()) for each in values], dtype=torch.float64)
+        prior = balpoe.target_prior(name, test)
+        each = [summed_up(value, prior, groups) for value in values]
+        table = torch.tensor([list(one.values()) for one in each], dtype=torch.float64)
         ends = table.quantile(torch.tensor([0.025, 0.975], dtype=torch.float64), dim=0)
-        cells = zip(values[0], torch.stack([table.mean(dim=0), *ends]).T.tolist(), strict=True)
-        rows.append({"prior": name, "way": way, **dict(cells)})
-        print(
-            f"{name}, {way}: "
-            + ", ".join(f"{key} {value:.3f}" for key, value in zip(values[0], table.mean(dim=0), strict=True))
-        )
+        means = dict(zip(each[0], table.mean(dim=0).tolist(), strict=True))
+        cells = zip(each[0], torch.stack([table.mean(dim=0), *ends]).T.tolist(), strict=True)
+        by_class = torch.stack([value.shares for value in values]).mean(dim=0)
+        rows.append({"prior": name, "way": way, **dict(cells), **spread_over_classes(by_class, groups)})
+        print(f"{name}, {way}: " + ", ".join(f"{key} {value:.3f}" for key, value in means.items()), flush=True)
     return rows
 
 

@@ -15,23 +15,15 @@ from typing import Any
 
 import numpy as np
 import torch
+from prediction_sets import predictions_of
 from torch import Tensor
 
 import balpoe
-from balpoe.experiments.build import recipe_data
 from balpoe.files import write_json
 
 MODEL = Path(__file__).parents[1] / "models" / "cifar100-lt-100.safetensors"
 CONCENTRATIONS = (0.1, 0.3, 1.0)
 WAYS = ("as trained", "exact prior", "shrunk counts", "raw counts", "yes/no list")
-
-
-def predictions_of(path: Path) -> balpoe.Predictions:
-    """Saved predictions, those of a run, or those of a model's file on its test set."""
-    if path.suffix != ".safetensors":
-        return balpoe.load_predictions(path)
-    model = balpoe.load(path)
-    return model.predictions(recipe_data(model.recipe)[1])
 
 
 def measure(
@@ -80,7 +72,7 @@ def _scores(logits: Tensor, targets: Tensor) -> dict[str, float | None]:
 
 def summary(several: list[dict[str, Any]]) -> dict[str, Any]:
     """Means over the repetitions with their 95 % intervals (Student's t)."""
-    found: dict[str, Any] = {"strength": _mean([each["strength"] for each in several])}
+    found: dict[str, Any] = {"strength": mean_with_interval([each["strength"] for each in several])}
     for way in WAYS:
         gains = [100 * (each[way]["accuracy"] - each["as trained"]["accuracy"]) for each in several]
         shares = [
@@ -89,16 +81,16 @@ def summary(several: list[dict[str, Any]]) -> dict[str, Any]:
         ]
         losses = [each[way]["nll"] for each in several]
         found[way] = {
-            "accuracy": _mean([100 * each[way]["accuracy"] for each in several]),
-            "gain": _mean(gains),
-            "regained": _mean(shares),
-            "nll": None if None in losses else _mean(losses),
+            "accuracy": mean_with_interval([100 * each[way]["accuracy"] for each in several]),
+            "gain": mean_with_interval(gains),
+            "regained": mean_with_interval(shares),
+            "nll": None if None in losses else mean_with_interval(losses),
         }
     return found
 
 
-def _mean(values: list[float]) -> list[float]:
-    """Mean and the ends of its interval."""
+def mean_with_interval(values: list[float]) -> list[float]:
+    """Mean and the ends of its 95 % interval (Student's t)."""
     from scipy.stats import t
 
     mean, size = statistics.fmean(values), len(values)

@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from balpoe.deployment.decision_rule import DecisionRule as DecisionRule
     from balpoe.deployment.decisions import decide as decide
     from balpoe.deployment.decisions import fit_rule as fit_rule
+    from balpoe.deployment.loaded_model import Model as Model
+    from balpoe.deployment.loaded_model import load as load
     from balpoe.deployment.prior_tables import PriorTable as PriorTable
     from balpoe.deployment.prior_tracking import PriorTracker as PriorTracker
     from balpoe.deployment.prior_tracking import track_prior as track_prior
@@ -20,7 +22,7 @@ if TYPE_CHECKING:
     from balpoe.deployment.taxonomy import Taxonomy as Taxonomy
     from balpoe.deployment.thresholds import Thresholds as Thresholds
     from balpoe.deployment.unknown import UnknownDetector as UnknownDetector
-    from balpoe.deployment.unknown import unknown_scores as unknown_scores
+    from balpoe.deployment.unknown_scores import unknown_scores as unknown_scores
     from balpoe.deployment.validation_split import split_validation as split_validation
     from balpoe.errors import UserError as UserError
     from balpoe.estimator import BalPoEClassifier as BalPoEClassifier
@@ -34,8 +36,6 @@ if TYPE_CHECKING:
     from balpoe.evaluation.predictions import predict as predict
     from balpoe.evaluation.prior_estimate import TargetEstimate as TargetEstimate
     from balpoe.evaluation.prior_estimate import estimate_target as estimate_target
-    from balpoe.experiments.model_file import Model as Model
-    from balpoe.experiments.model_file import load as load
     from balpoe.method.calibration import fit_temperature as fit_temperature
     from balpoe.method.ensemble import at_temperature as at_temperature
     from balpoe.method.ensemble import product_of_experts as product_of_experts
@@ -71,12 +71,14 @@ _HOMES = {
     "deployment.conformal": ("ConformalSets",),
     "deployment.decision_rule": ("DecisionRule",),
     "deployment.decisions": ("decide", "fit_rule"),
+    "deployment.loaded_model": ("Model", "load"),
     "deployment.prior_tables": ("PriorTable",),
     "deployment.prior_tracking": ("PriorTracker", "track_prior"),
     "deployment.selective_risk": ("risk_coverage",),
     "deployment.taxonomy": ("Taxonomy",),
     "deployment.thresholds": ("Thresholds",),
-    "deployment.unknown": ("UnknownDetector", "unknown_scores"),
+    "deployment.unknown": ("UnknownDetector",),
+    "deployment.unknown_scores": ("unknown_scores",),
     "deployment.validation_split": ("split_validation",),
     "errors": ("UserError",),
     "estimator": ("BalPoEClassifier",),
@@ -84,7 +86,6 @@ _HOMES = {
     "evaluation.evaluate": ("Evaluation", "compare", "evaluate"),
     "evaluation.predictions": ("Predictions", "load_predictions", "predict"),
     "evaluation.prior_estimate": ("TargetEstimate", "estimate_target"),
-    "experiments.model_file": ("Model", "load"),
     "method.calibration": ("fit_temperature",),
     "method.ensemble": ("at_temperature", "product_of_experts", "shift_prior", "source_prior"),
     "method.label_shift": ("PriorEstimate", "estimate_prior"),

@@ -1,9 +1,10 @@
-"""Mistakes that a user can fix, told in one sentence."""
+"""Mistakes that a user can fix, and notes, told in one sentence each."""
 
+import sys
 from collections.abc import Iterable
 from difflib import get_close_matches
 
-__all__ = ["UserError", "unknown_name"]
+__all__ = ["UserError", "show_warning", "unknown_name"]
 
 MOST_LISTED = 50
 LONGEST = 100
@@ -20,6 +21,12 @@ class UserError(ValueError):
         ...
     balpoe.errors.UserError: class 1 has a negative count of -1; give the samples of each class
     """
+
+
+def show_warning(message: Warning | str, *_: object, **__: object) -> None:
+    """Print a warning as one line, in the place of `warnings.showwarning`."""
+    if sys.stderr is not None:  # closed by the caller
+        sys.stderr.write(f"balpoe: note: {message}\n")
 
 
 def unknown_name(kind: str, name: object, known: Iterable[str]) -> UserError:

@@ -103,6 +103,15 @@ def test_a_name_says_what_does_not_go_without_saying():
         (["--method", "ldam-drw", "--lambdas", "1,0,-1"], "the experts of ldam-drw have no lambdas"),
         (["--method", "cross-entropy", "--num-experts", "3"], "cross-entropy has one expert, but num_experts is 3"),
         (["--method", "cb-focal", "--set", "beta=1"], "beta must be below 1, but is 1"),
+        (
+            ["--method", "ride-router", "--num-experts", "1"],
+            "ride-router chooses between experts, but num_experts is 1",
+        ),
+        (["--method", "ride", "--set", "router_weight=3"], "there is no setting 'router_weight' here"),
+        (["--method", "balpoe", "--set", "router_logits=3"], "there is no setting 'router_logits' here"),
+        (["--method", "ride-router", "--set", "router_logits=0"], "router_logits must be at least 1, but is 0"),
+        (["--method", "ride-router", "--set", "router_epochs=0"], "router_epochs must be above 0, but is 0"),
+        (["--method", "ride-routing"], "did you mean 'ride-router'?"),
         (["--method", "logit-adjustment-after"], "train with --method cross-entropy, then balpoe evaluate RUN --prior"),
     ],
 )

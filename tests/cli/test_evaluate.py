@@ -181,7 +181,7 @@ def test_mistakes_about_places(run, tmp_path):
         (table, "nothing says site of the test samples; give --key-table FILE"),
         ([*table, "--key-table", "keys.csv"], "keys.csv has 1 rows, but there are 300 test samples"),
         ([*table, "--key-table", "keys.csv", "--out", "x.csv"], "--out x.csv is not a .json file"),
-        (["--key-table", "keys.csv"], "--key-table and --out serve --prior-table alone"),
+        (["--key-table", "keys.csv"], "--key-table is of --prior-table; give that, too"),
         ([*table, "--baseline", "theirs"], "--prior-table compares with the same run as trained"),
         ([*table, "--prior", "train"], "--prior is one prior for all"),
         (table[:2], "--prior-table needs the names of its key columns"),

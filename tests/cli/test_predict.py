@@ -228,10 +228,11 @@ def test_any_number_of_files_takes_no_more_memory(run, place):
     """Rows come as they are made: of a stream without end the first ones are there at once."""
     import itertools
 
+    from balpoe.cli.predict_priors import Adjustment
     from balpoe.cli.predict_rows import _Answers, _rows
 
     file = str(next((place / "trees" / "ash").iterdir()))
-    endless = _rows(_Answers(balpoe.load(run), None, 1, False, None), itertools.repeat((file, ())))
+    endless = _rows(_Answers(balpoe.load(run), Adjustment(), 1, False), None, itertools.repeat((file, ())))
     assert len(list(itertools.islice(endless, 70))) == 70
     endless.close()
 

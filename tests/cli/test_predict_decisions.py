@@ -81,9 +81,44 @@ def test_answers_for_a_metric_and_at_a_wanted_error(trees, capsys):
     assert column(rows, "decision") == named(rule(ours))
     assert rule.notes[0] in err
     rows, err = predicted(capsys, run, *files, "--abstain-error", "0.4", "--prior", "train")
-    abstention = balpoe.Abstention.fit(held_out, 0.4, target_prior="train")
+    validation, _ = run_validation(run)
+    abstention = balpoe.Abstention.fit(validation, 0.4, target_prior="train")
     assert column(rows, "decision") == named(abstention(ours))
     assert abstention.notes[0] in err
+    flags = ["--abstain-error", "0.4", "--abstain-confidence", "0.6", "--abstain-balance", "error"]
+    rows, err = predicted(capsys, run, *files, *flags)
+    abstention = balpoe.Abstention.fit(validation, 0.4, confidence=0.6, balance="error")
+    assert column(rows, "decision") == named(abstention(ours))
+    assert "at confidence 0.6" in err
+
+
+@pytest.mark.parametrize(
+    ("aim", "settings"),
+    [
+        ([], {}),
+        (["precision=0.8"], {"precision": 0.8}),
+        (["recall=0.9"], {"recall": 0.9}),
+        (["costs=1,5"], {"costs": (1, 5)}),
+    ],
+)
+def test_a_yes_or_no_to_each_class(trees, capsys, aim, settings):
+    run, files = trees
+    rows, err = predicted(capsys, run, *files, "--prior", "train", "--thresholds", *aim)
+    held_out = balpoe.load_predictions(run / "predictions" / "held-out")
+    thresholds = balpoe.Thresholds.fit(held_out, target_prior="train", **settings)
+    yes = thresholds(samples(run, files)).tolist()
+    expected = ["|".join(name for name, one in zip(("ash", "birch", "cedar"), row, strict=True) if one) for row in yes]
+    assert column(rows, "yes") == expected
+    assert all(note in err for note in thresholds.notes)
+
+
+def test_how_many_known_samples_are_kept_and_by_several_scores(trees, capsys):
+    run, files = trees
+    flags = ["--unknown", "probability,disagreement", "--unknown-keep", "0.2"]
+    rows, _ = predicted(capsys, run, *files, *flags)
+    detector = balpoe.UnknownDetector.of_run(run, ("probability", "disagreement"), keep=0.2)
+    assert column(rows, "unknown") == [str(each).lower() for each in detector.predict(samples(run, files)).tolist()]
+    assert "true" in column(rows, "unknown")
 
 
 def test_abstaining_by_cost_beside_a_matrix_with_further_answers(trees, forest, capsys, tmp_path):
@@ -110,12 +145,34 @@ def test_each_place_has_decisions_fitted_for_its_own_prior(trees, forest, capsys
     (tmp_path / "images.csv").write_text("\n".join(["path,site", *images]) + "\n")
     flags = ["--metric", "macro_f1", "--sets", "0.3", "--taxonomy", forest / "tree.csv", "--unknown"]
     prior_table = ["--prior-table", tmp_path / "table.csv", "--keys", "site"]
-    rows, _ = predicted(capsys, run, tmp_path / "images.csv", *flags, *prior_table)
+    rows, err = predicted(capsys, run, tmp_path / "images.csv", *flags, *prior_table)
+    assert err.count("of samples have their class in their set") == 1  # once, not for each site
+    assert err.count("expected macro F1 of") == 1
     for site, prior in shares.items():
         (tmp_path / "one.json").write_text(json.dumps(dict(zip(("ash", "birch", "cedar"), prior, strict=True))))
         alone, _ = predicted(capsys, run, *files, *flags, "--prior", tmp_path / "one.json")
         chosen = [place for place, each in enumerate(sites) if each == site]
         assert [rows[place] for place in chosen] == [alone[place] for place in chosen]
+
+
+def test_counts_of_places_promise_approximately_and_a_thin_place_stops_nothing(trees, capsys, tmp_path):
+    run, files = trees
+    sites = ["abc"[number % 3] for number in range(len(files))]
+    images = [f"{file},{site}" for file, site in zip(files, sites, strict=True)]
+    (tmp_path / "images.csv").write_text("\n".join(["path,site", *images]) + "\n")
+    (tmp_path / "table.csv").write_text("site,ash,birch,cedar\na,60,30,10\nb,40,30,20\nc,never,never,9\n")
+    table = ["--prior-table", tmp_path / "table.csv", "--keys", "site", "--prior-strength", "5"]
+    rows, err = predicted(capsys, run, tmp_path / "images.csv", "--sets", "0.05", "--metric", "accuracy", *table)
+    assert err.count("note: Approximate: about 95 % of samples have their class in their set") == 1
+    assert err.count("sets at c are those of a wider area") == 1
+    priors = balpoe.PriorTable.read(tmp_path / "table.csv", ("ash", "birch", "cedar"), ["site"], strength=5)
+    around = balpoe.ConformalSets.of_run(run, alpha=0.05, target_prior=priors.priors[0])
+    expected = around.predict(samples(run, files))
+    for row, inside, site in zip(rows, expected.tolist(), sites, strict=True):
+        if site == "c":
+            assert row["decision"] == row["label"] == "cedar"
+            names = [name for name, each in zip(around.class_names, inside, strict=True) if each]
+            assert row["set"].split("|") == names
 
 
 def test_json_lines_have_lists_and_truth_values_and_unreadable_files_their_error(trees, capsys, tmp_path):
@@ -144,10 +201,10 @@ MISTAKES = [
     (["--taxonomy", "tree.csv", "--confidence", "0"], "--confidence must lie above 0 and up to 1"),
     (["--costs", "short.csv"], "there are no costs of 'cedar'; add a line for each class"),
     (["--costs", "ragged.csv"], "line 3: class 'birch' has 2 costs, but there are 3 headings"),
-    (["--costs", "nan.csv"], "('birch') is nan; give a finite number"),
-    (["--costs", "gain.csv"], "('ash'): the right answer costs 2, more than 1"),
-    (["--costs", "negative.csv"], "('cedar'): missing it costs -1"),
-    (["--costs", "text.csv"], "line 2: 'much' is not a number"),
+    (["--costs", "nan.csv"], "nan.csv: line 3 ('birch') is nan; give a finite number"),
+    (["--costs", "gain.csv"], "gain.csv: line 2 ('ash'): the right answer costs 2, more than 1"),
+    (["--costs", "negative.csv"], "negative.csv: line 4 ('cedar'): missing it costs -1"),
+    (["--costs", "text.csv"], "text.csv, line 2, class 'ash': 'much' is not a number"),
     (["--costs", "strange.csv"], "line 2: unknown class 'elm'"),
     (["--costs", "nowhere.csv"], "nowhere.csv"),
     (["--metric", "beauty"], "unknown metric 'beauty'"),
@@ -157,7 +214,16 @@ MISTAKES = [
     (["--abstain-error", "0.1", "--abstain-cost", "1"], "leave out --abstain-cost"),
     (["--abstain-cost", "1", "--metric", "accuracy"], "give --costs instead of it"),
     (["--abstain-cost", "inf"], "abstain_cost must be a finite number"),
-    (["--unknown", "mahalanobis"], "unknown score for --unknown 'mahalanobis'"),
+    (["--abstain-balance", "share"], "give --abstain-error X, too"),
+    (["--abstain-error", "0.1", "--abstain-confidence", "1"], "--abstain-confidence must lie between 0 and 1"),
+    (["--unknown", "mahalanobis"], "--unknown mahalanobis is a distance in feature space"),
+    (["--unknown", "energy,enery"], "unknown score for --unknown 'enery'; did you mean 'energy'"),
+    (["--unknown-keep", "0.9"], "give --unknown, too"),
+    (["--unknown", "energy", "--unknown-keep", "nan"], "--unknown-keep must lie between 0 and 1"),
+    (["--thresholds", "beauty"], "--thresholds must be one of f1, precision=X, recall=X, costs=FALSE_ALARM,MISS"),
+    (["--thresholds", "recall=much"], "--thresholds must be one of"),
+    (["--thresholds", "recall=2"], "the wanted recall must lie above 0 and up to 1"),
+    (["--thresholds", "costs=0,0"], "costs must be those of a false alarm and of a miss"),
 ]
 FILES = {
     "loop.csv": "label,parent\nash,broad\nbroad,tree\ntree,broad\nbirch,broad\ncedar,broad\n",
@@ -189,7 +255,8 @@ def test_every_mistake_is_one_sentence(trees, capsys, tmp_path, monkeypatch, fla
 
 def test_what_is_fitted_wants_held_out_predictions(trees, capsys, tmp_path):
     run, files = trees
-    for flags in (["--sets", "0.1"], ["--metric", "macro_f1"], ["--abstain-error", "0.1"], ["--unknown"]):
+    fitted = (["--sets", "0.1"], ["--metric", "macro_f1"], ["--abstain-error", "0.1"], ["--unknown"], ["--thresholds"])
+    for flags in fitted:
         assert main(["predict", str(run / "model.safetensors"), files[0], *flags]) == 2
         assert "is a model's file, without the held-out predictions" in capsys.readouterr().err
     (tmp_path / "model.safetensors").write_bytes((run / "model.safetensors").read_bytes())

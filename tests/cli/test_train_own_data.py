@@ -310,6 +310,35 @@ def test_other_weights_under_the_same_name_are_another_run(tmp_path, capsys):
     assert "differs from photos (other weights)" in said(capsys, [*train, tmp_path / "b" / "w.safetensors"])
 
 
+def test_weights_that_are_something_else_are_one_sentence_before_anything_is_trained(tmp_path, capsys):
+    """A text, a run's own model, a checkpoint, the weights of another architecture, and of other classes, which fit."""
+    import timm
+    import torch
+    from safetensors.torch import save_file
+
+    root, flags = picture_folder(tmp_path / "photos", COUNTS), [each for each in TINY if each not in ("--weights", "")]
+    train = ["train", root, "--no-baseline", *flags]
+    said(capsys, [*train, "--weights", "", "--runs", tmp_path / "runs", "--name", "first"])
+    run = tmp_path / "runs" / "first" / "seed-0"
+    (tmp_path / "notes.txt").write_text("weights")
+    save_file(timm.create_model("test_vit").state_dict(), tmp_path / "vit.safetensors")
+    other = timm.create_model("test_efficientnet").state_dict()
+    torch.save({**other, "conv_stem.weight": other["conv_stem.weight"][:, :, :1]}, tmp_path / "cut.pth")
+    for file, words in (
+        (tmp_path / "notes.txt", "cannot read weights from"),
+        (run / "model.safetensors", "has no weights 'conv_stem.weight'; give a file that was made for this network"),
+        (run / "checkpoint.pt", "has no weights 'conv_stem.weight'; give a file that was made for this network"),
+        (tmp_path / "vit.safetensors", "has no weights 'conv_stem.weight'; give a file that was made for this network"),
+        (tmp_path / "cut.pth", "the weights 'conv_stem.weight' in"),
+    ):
+        err = said(capsys, [*train, "--runs", tmp_path / "others", "--weights", file], code=2)
+        assert words in err
+        assert err.count("\n") == 1
+        assert not (tmp_path / "others").exists()
+    torch.save(timm.create_model("test_efficientnet", num_classes=7).state_dict(), tmp_path / "seven.pth")
+    said(capsys, [*train, "--runs", tmp_path / "others", "--weights", tmp_path / "seven.pth"])
+
+
 def test_rare_classes_do_not_look_certain(tmp_path, capsys):
     """A class of one test image is always right or always wrong in a resample; the interval says so all the same."""
     root = picture_folder(tmp_path / "photos", {"ash": 5, "birch": 5, "cedar": 4})

@@ -133,6 +133,18 @@ def test_the_official_subsets(cifar_root, name, ratio, total, first):
 
 
 @pytest.mark.data
+def test_the_copies_that_the_page_on_own_data_tells_of(cifar_root):
+    """Four of the training images are in the test, too, and two images have two labels each."""
+    parts = load_data("cifar100-lt", cifar_root, imbalance_ratio=100)
+    train, test = ([image.numpy().tobytes() for image in part.images] for part in parts)
+    assert len(set(train) & set(test)) == 4
+    labels: dict[bytes, set[int]] = {}
+    for image, label in zip([*train, *test], torch.cat([part.targets for part in parts]).tolist(), strict=True):
+        labels.setdefault(image, set()).add(label)
+    assert sum(len(each) > 1 for each in labels.values()) == 2
+
+
+@pytest.mark.data
 def test_root_from_the_environment(cifar_root, monkeypatch):
     monkeypatch.setenv("BALPOE_DATA", str(cifar_root))
     train, _ = load_data("cifar10-lt", imbalance_ratio=100, profile="step")

@@ -1,5 +1,8 @@
 """Abstaining at a wanted error, and who is sent away."""
 
+import re
+from dataclasses import replace
+
 import pytest
 import torch
 
@@ -7,6 +10,7 @@ import balpoe
 from balpoe import Abstention, Predictions, UserError, decide
 from balpoe.deployment.abstaining import abstained, risk_coverage_by_group
 from balpoe.deployment.posteriors import Posteriors, label_weights
+from balpoe.method.expert_calibration import ExpertCalibration
 from made_predictions import make
 
 HELD_OUT, FRESH = (
@@ -100,16 +104,36 @@ def test_when_nothing_is_good_enough_nothing_is_answered():
 def test_a_class_without_held_out_samples_is_named():
     lacking = HELD_OUT.subset((HELD_OUT.targets != 3).nonzero().squeeze(1))
     absent = Abstention.fit(lacking, 0.2).notes[-1]
-    assert absent == "no held-out sample is of '3', 5.0% of the deployment prior: nothing is promised of them"
+    assert absent.startswith("no held-out sample is of '3', 5.0% of the deployment prior: nothing is promised of them")
     assert len(Abstention.fit(HELD_OUT, 0.2).notes) == 1
 
 
+def test_what_a_class_without_held_out_samples_does_at_worst_is_said():
+    """It is: a class that looks like another, and was never held out."""
+    lacking = HELD_OUT.subset((HELD_OUT.targets != 3).nonzero().squeeze(1))
+    fitted = Abstention.fit(lacking, 0.2, confidence=None)
+    worst = float(re.search(r"about ([\d.]+)% of all answers are wrong", fitted.notes[-1])[1]) / 100
+    sure = torch.zeros(200, 3, 20)
+    sure[:, :, 4] = 30.0  # all of that class are answered, and wrongly
+    answers = torch.cat([fitted(lacking), fitted(replace(HELD_OUT.subset(torch.arange(200)), expert_logits=sure))])
+    wrong = answers[answers < 20] != torch.cat([lacking.targets, torch.full((200,), 3)])[answers < 20]
+    assert float(wrong.double().mean()) == pytest.approx(worst, abs=0.001)
+
+
+def test_the_calibration_of_the_held_out_samples_comes_along():
+    """Half of the held-out samples calibrate anew: thresholds of the others are for that calibration."""
+    other = replace(HELD_OUT, calibration=ExpertCalibration((2.0,) * 3))
+    fitted = Abstention.fit(other, 0.2)
+    assert torch.equal(fitted(HELD_OUT), fitted(other))
+
+
 def test_through_a_file(tmp_path):
-    fitted = Abstention.fit(HELD_OUT, 0.2, balance="share", target_prior="train")
+    held_out = replace(HELD_OUT, calibration=ExpertCalibration((2.0,) * 3))
+    fitted = Abstention.fit(held_out, 0.2, balance="share", target_prior="train")
     fitted.save(tmp_path / "abstention.json")
     again = Abstention.load(tmp_path / "abstention.json")
     assert torch.equal(again(FRESH), fitted(FRESH))
-    assert again.notes == fitted.notes
+    assert (again.notes, again.calibration) == (fitted.notes, fitted.calibration)
     (tmp_path / "abstention.json").write_text('{"thresholds": 1}')
     with pytest.raises(UserError, match=r"abstention\.json has no thresholds of answers"):
         Abstention.load(tmp_path / "abstention.json")

@@ -48,6 +48,19 @@ def test_samples_that_made_pools_set_no_threshold():
     assert not torch.equal(other.rows, found.rows)
 
 
+def test_a_pool_counts_its_own_samples_alone(monkeypatch):
+    """Classes that are too rare to be compared are in no pool, and make none large enough."""
+    counts = torch.tensor([17] + 99 * [30] + 30 * [3])
+    targets = torch.arange(130).repeat_interleave(counts)
+    clusters = torch.tensor([0] + 99 * [1])  # the first class is alone, with 7 samples that did not decide on pools
+    monkeypatch.setattr(class_pools, "_k_means", lambda *_: clusters)
+    found = similar_pools(torch.rand(len(targets)), targets, 130, 0.1)
+    assert int(found.rows[targets == 0].sum()) == 7 < least_samples(0.1)
+    assert int(found.rows[targets >= 100].sum()) == 30
+    assert found.pool_of.tolist() == [ALL] + 99 * [1] + 30 * [ALL]
+    assert torch.equal(found.rare, found.pool_of == ALL)
+
+
 def test_too_few_samples_make_one_pool():
     targets = torch.arange(100) % 10
     found = similar_pools(torch.rand(100), targets, 10, 0.1)

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from sklearn.base import BaseEstimator, ClassifierMixin
 
 from balpoe import ConformalSets, Predictions, estimate_prior, evaluate
-from balpoe.deployment import set_scores
+from balpoe.deployment import set_promise, set_scores
 from balpoe.deployment.set_inputs import METHODS
 from balpoe.errors import UserError
 from balpoe.files import read_json
@@ -223,7 +223,8 @@ def test_rare_classes_are_pooled_and_named():
     sets = ConformalSets.fit(few, method="per-class")
     assert sets.pooled_classes == ("7", "8", "9")
     assert len(set(sets.thresholds[7:].tolist())) == 1
-    assert "Too rare for a threshold of its own: 7, 8, 9; together such classes are promised 90 %" in sets.guarantee
+    shared = "Too rare for a threshold of their own: 7, 8, 9. They share one. At least 90 % of their samples"
+    assert shared in sets.guarantee
     pool = ConformalSets.fit(few.subset((few.targets >= 7).nonzero().squeeze(1)))  # 15 samples
     assert sets.thresholds[7] == pool.thresholds[0]
 
@@ -238,7 +239,7 @@ def test_the_shortfall_of_counted_shares_is_said():
     counts = torch.bincount(targets, minlength=CLASSES)
     counted = ConformalSets.fit((logits, targets), target_prior=FORWARD)
     least = 90 - 100 * float((FORWARD / (counts + 1)).sum())
-    assert f"whatever those are, at least {least:.3g} %" in counted.guarantee
+    assert f"Whatever those shares were, at least {least:.3g} %." in counted.guarantee
     known = ConformalSets.fit((logits, targets), target_prior=FORWARD, validation_prior=UNIFORM)
     assert (
         known.guarantee == "At least 90 % of samples have their class in their set, if they come with the given prior."
@@ -253,6 +254,8 @@ def test_an_estimated_prior_is_called_approximate():
     torch.testing.assert_close(sets.target_prior, found.prior)
     by_class = ConformalSets.fit((logits, targets), target_prior=found, method="per-class")
     assert by_class.guarantee.startswith("At least 90 % of the samples of each class")
+    said = ConformalSets.fit((logits, targets), target_prior=found.prior, estimated=True)
+    assert said.guarantee == sets.guarantee
 
 
 def test_cross_fitted_samples_weaken_the_promise():
@@ -283,12 +286,69 @@ def test_cv_plus_by_counting():
     assert sets.guarantee.startswith("At least 76.1 % of samples")  # 80 % less 2 (1 - 1/3) / (100/3 + 1) = 3.9 points
 
 
+def test_cv_plus_is_mapies():
+    """Their classifiers of five folds, ours from the same five."""
+    from mapie.classification import CrossConformalClassifier
+    from sklearn.linear_model import LogisticRegression
+    from sklearn.model_selection import PredefinedSplit
+
+    problem = uneven()
+    x, targets = problem.sample(UNIFORM, 150)
+    new, _ = problem.sample(UNIFORM, 60)
+    folds = torch.arange(150) % 5
+    theirs = CrossConformalClassifier(LogisticRegression(), confidence_level=0.9, cv=PredefinedSplit(folds.numpy()))
+    theirs.fit_conformalize(x.numpy(), targets.numpy())
+    expected = theirs.predict_set(new.numpy(), agg_scores="crossval")[1][:, :, 0]
+    own, together = torch.zeros(150, CLASSES, dtype=torch.float64), []
+    for fold in range(5):
+        network = LogisticRegression().fit(x[folds != fold].numpy(), targets[folds != fold].numpy())
+        own[folds == fold] = torch.from_numpy(network.predict_log_proba(x[folds == fold].numpy()))
+        together.append(torch.from_numpy(network.predict_log_proba(new.numpy())))
+    found = ConformalSets.fit((own, targets), folds=folds).predict(torch.stack(together))
+    assert (found.numpy() == expected).mean() > 0.995  # they round scores, which decides between near ones
+
+
+def nearest_means(x, targets, new):
+    """Logits of a classifier that learns class means from a few samples: the fewer, the surer of the wrong ones."""
+    member = torch.nn.functional.one_hot(targets, 3).double()
+    means = (member.T @ x) / member.sum(dim=0).clamp(min=1)[:, None]
+    return -0.5 * torch.cdist(new, means).square()
+
+
+def test_cv_plus_covers_by_simulation():
+    """At least 1 - 2 alpha less the excess, and near 1 - alpha: networks trained on 32 of 40 samples in 10 dimensions.
+
+    Sets from what the networks say of their own training samples would not.
+    """
+    problem, alpha, prior = Gaussians(3, dimensions=10, separation=0.6), 0.2, torch.full((3,), 1 / 3).double()
+    folds, held, fooled = torch.arange(40) % 5, [], []
+    for _ in range(150):
+        x, targets = problem.sample(prior, 40)
+        new, truth = problem.sample(prior, 100)
+        own, together = torch.zeros(40, 3, dtype=torch.float64), []
+        for fold in range(5):
+            seen = folds != fold
+            own[~seen] = nearest_means(x[seen], targets[seen], x[~seen])
+            together.append(nearest_means(x[seen], targets[seen], new))
+        sets = ConformalSets.fit((own, targets), alpha=alpha, folds=folds)
+        held.append(sets.predict(torch.stack(together))[torch.arange(100), truth].double().mean())
+        naive = ConformalSets.fit((nearest_means(x, targets, x), targets), alpha=alpha)
+        fooled.append(naive.predict(nearest_means(x, targets, new))[torch.arange(100), truth].double().mean())
+    proven = set_promise.cv_plus_level(alpha, 40, 5)
+    assert 0.4 < proven < 1 - 2 * alpha
+    assert torch.stack(held).mean() > proven
+    assert torch.stack(held).mean() == pytest.approx(1 - alpha, abs=0.03)
+    assert torch.stack(fooled).mean() < 1 - alpha - 0.05
+
+
 def test_cv_plus_of_one_network_is_the_plain_method():
     problem = uneven()
     validation, (new, _) = samples(problem, UNIFORM, 150), samples(problem, UNIFORM, 200)
     for settings_ in ({}, {"method": "per-class"}, {"target_prior": FORWARD}):
         plus = ConformalSets.fit(validation, folds=torch.zeros(150, dtype=torch.long), **settings_)
-        assert torch.equal(plus.predict(new[None]), ConformalSets.fit(validation, **settings_).predict(new))
+        plain = ConformalSets.fit(validation, **settings_)
+        assert torch.equal(plus.predict(new[None]), plain.predict(new))
+        assert plus.guarantee == plain.guarantee
 
 
 def test_similar_classes_share_a_threshold():
@@ -348,6 +408,11 @@ def test_saved_sets_are_the_same(tmp_path, method):
     assert torch.equal(again.predict(predictions), sets.predict(predictions))
     assert again.guarantee == sets.guarantee
     assert again.pooled_classes == sets.pooled_classes
+    folds = torch.arange(len(predictions)) % 2
+    plus = ConformalSets.fit(predictions, method=method, folds=folds, estimated=True, target_prior=prior)
+    plus.save(tmp_path / "sets.json")
+    both = torch.stack([predictions.logits, 0.9 * predictions.logits])
+    assert torch.equal(ConformalSets.load(tmp_path / "sets.json").predict(both), plus.predict(both))
     (tmp_path / "sets.json").write_text('{"alpha": 0.1}')
     with pytest.raises(UserError, match="holds no prediction sets"):
         ConformalSets.load(tmp_path / "sets.json")

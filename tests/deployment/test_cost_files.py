@@ -47,6 +47,10 @@ def test_answers_need_not_be_classes(tmp_path):
         ("class;cost\noak;1\noak;1\n", "line 3: class 'oak' has costs already"),
         ('class;cost\n"oak', "line 2: unexpected end of data"),
         ("class;cost\noak;0\nelm;0\nash, white;0\n", "all costs are zero"),
+        ("class;cost\nelm;0\n\nash, white;-2\noak;1\n", "line 4 ('ash, white'): missing it costs -2"),
+        ("class;cost\nelm;x\n", "line 2, class 'elm': 'x' is not a number"),
+        ("class;elm;oak\nelm;0;1\noak;1;inf\nash, white;1;1\n", "line 3 ('oak'), answer 'oak' is inf"),
+        ("class;elm;oak\nelm;0;1\noak;1;3\nash, white;1;1\n", "line 3 ('oak'): the right answer costs 3, more than 1"),
     ],
 )
 def test_mistakes_name_the_line(tmp_path, text, sentence):

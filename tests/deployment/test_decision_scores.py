@@ -1,12 +1,13 @@
 import numpy as np
 import pytest
 import torch
-from sklearn.metrics import f1_score, recall_score
+from sklearn.metrics import f1_score, precision_score, recall_score
 
-from balpoe import Predictions, Taxonomy
+from balpoe import Predictions, PriorTable, Taxonomy
 from balpoe.deployment.abstaining import abstained
 from balpoe.deployment.deciders import Decider, HeldOut, Wanted
 from balpoe.deployment.decision_scores import decision_scores
+from balpoe.deployment.place_deciders import PlaceDeciders
 
 NAMES = ("oak", "ash", "elm")
 TREE = Taxonomy.from_rows([("oak", "x"), ("ash", "x"), ("elm", "y")], levels=("class", "group"))
@@ -88,7 +89,7 @@ def test_sets_abstaining_levels_and_unknown_by_shot_group():
     assert {name: row["answered"] for name, row in found["abstaining"].items()} == {
         name: 1 - row.abstained for name, row in rows.items()
     }
-    assert found["unknown"]["few"] == pytest.approx(float(decided.unknown[few].double().mean()))
+    assert found["unknown"]["few"]["share"] == pytest.approx(float(decided.unknown[few].double().mean()))
     shares = [level["share"] for level in found["levels"]]
     assert [level["level"] for level in found["levels"]] == ["class", "group", "any"]
     assert sum(shares) == pytest.approx(1)
@@ -98,8 +99,98 @@ def test_sets_abstaining_levels_and_unknown_by_shot_group():
     assert [level["most_probable"] for level in found["levels"]] == pytest.approx([*best, None])
 
 
+def test_every_share_and_size_lies_in_its_interval():
+    wanted = Wanted(alpha=0.2, taxonomy=TREE, confidence=0.6, unknown="energy")
+    found = decision_scores(fitted(wanted, PRIOR), TEST)
+    pairs = [
+        (row[name], row[interval])
+        for row in (found["sets"][group] for group in ("all", "many", "medium", "few", "mean over classes"))
+        for name, interval in (("coverage", "interval"), ("size", "size_interval"))
+    ]
+    pairs += [(row["share"], row["interval"]) for row in found["unknown"].values()]
+    pairs += [
+        (level[name], level[f"{name}_interval"])
+        for level in found["levels"]
+        for name in ("share", "accuracy", "most_probable")
+        if (level["level"], name) not in (("any", "accuracy"), ("any", "most_probable"))  # right by definition
+    ]
+    assert len(pairs) == 10 + 4 + 7
+    for value, (low, high) in pairs:
+        assert low <= value <= high
+        assert low < high
+    assert found["levels"][-1]["accuracy_interval"] is found["levels"][-1]["most_probable_interval"] is None
+    # By hand: a share within one class is a binomial one.
+    few = found["sets"]["few"]
+    width = 2 * 1.96 * (few["coverage"] * (1 - few["coverage"]) / int((TEST.targets == 2).sum())) ** 0.5
+    assert few["interval"][1] - few["interval"][0] == pytest.approx(width, rel=0.25)
+
+
+def test_samples_that_have_the_prior_already_are_not_weighted():
+    decider = fitted(Wanted(alpha=0.2), PRIOR)
+    found = decision_scores(decider, TEST, as_they_come=True)["sets"]["all"]["coverage"]
+    inside = decider(TEST).sets[torch.arange(300), TEST.targets]
+    assert found == pytest.approx(float(inside.double().mean()))
+
+
+@pytest.mark.parametrize("wanted", [Wanted(costs=torch.tensor([1.0, 2, 9])), Wanted(metric="macro_f1")])
+def test_places_have_the_same_numbers_as_a_loop_over_the_samples(wanted):
+    """Each sample decided alone, by what is fitted for the prior of its place."""
+    wanted = wanted._replace(alpha=0.2, taxonomy=TREE, confidence=0.6, unknown="energy")
+    counts = {"a": {"oak": 9, "ash": 3, "elm": 1}, "b": {"oak": 2, "ash": 30, "elm": 4}, "c": {"oak": 5, "elm": 9}}
+    table = PriorTable.read(counts, NAMES, ["site"])
+    places = table.match([("a", "b", "c", "?")[number % 4] for number in range(len(TEST))]).rows
+    found = decision_scores(PlaceDeciders(wanted, TEST, HELD_OUT, table).at(places), TEST)
+    deciders = {place: fitted(wanted, table.priors[place]) for place in places.unique().tolist()}
+    rows = {"cost": [], "plain cost": [], "inside": [], "size": [], "unknown": [], "class": [], "answer": []}
+    for number, (place, target) in enumerate(zip(places.tolist(), TEST.targets.tolist(), strict=True)):
+        sample = TEST.subset(torch.tensor([number]))
+        decided = deciders[place](sample)
+        plain = int((sample.logits[0] + table.priors[place].log()).argmax())
+        costs = [1, 2, 9]
+        rows["answer"].append(int(decided.answers[0]))
+        rows["cost"].append(costs[target] * (int(decided.answers[0]) != target))
+        rows["plain cost"].append(costs[target] * (plain != target))
+        rows["inside"].append(bool(decided.sets[0, target]))
+        rows["size"].append(int(decided.sets[0].sum()))
+        rows["unknown"].append(bool(decided.unknown[0]))
+        rows["class"].append(decided.levels.levels[0] == "class")
+    mean = {name: float(np.mean(values)) for name, values in rows.items()}
+    assert found["sets"]["all"]["coverage"] == pytest.approx(mean["inside"])
+    assert found["sets"]["all"]["size"] == pytest.approx(mean["size"])
+    assert found["unknown"]["all"]["share"] == pytest.approx(mean["unknown"])
+    assert found["levels"][0]["share"] == pytest.approx(mean["class"])
+    if wanted.metric is None:
+        assert found["cost"]["decision"] == pytest.approx(mean["cost"])
+        assert found["cost"]["most probable class"] == pytest.approx(mean["plain cost"])
+    else:
+        expected = f1_score(TEST.targets, rows["answer"], average="macro")
+        assert found["metric"]["decision"]["macro_f1"] == pytest.approx(expected)
+
+
 def test_answers_that_are_no_classes_have_nothing_to_be_compared_with():
     costs = torch.tensor([[0.0, 1], [1, 0], [9, 0]])
     found = decision_scores(fitted(Wanted(costs=costs, answers=("wait", "treat"))), TEST)
     assert set(found["cost"]) == {"decision"}
     assert "abstaining" not in found
+
+
+@pytest.mark.parametrize("prior", [None, PRIOR])
+def test_a_yes_or_no_to_each_class_is_measured_as_scikit_learn_does(prior):
+    decider = fitted(Wanted(thresholds={"recall": 0.7}), prior)
+    found = decision_scores(decider, TEST)["thresholds"]
+    yes, counts = decider.thresholds(TEST).numpy(), torch.bincount(TEST.targets).double()
+    weights = None if prior is None else (prior / counts)[TEST.targets].numpy()
+    targets = np.eye(3, dtype=bool)[TEST.targets.numpy()]
+    measures = {"precision": precision_score, "recall": recall_score, "f1": f1_score}
+    for name, measure in measures.items():
+        each = [measure(targets[:, label], yes[:, label], sample_weight=weights) for label in range(3)]
+        assert found["all"][name] == pytest.approx(np.mean(each))
+        for label, group in enumerate(("many", "medium", "few")):
+            assert found[group][name] == pytest.approx(each[label])
+    assert (found["aim"], found["flagged"], found["all"]["classes"]) == ("recall 0.7", 0, 3)
+
+
+def test_thresholds_that_nothing_reaches_have_no_precision():
+    decider = fitted(Wanted(thresholds={"costs": (1.0, 0.0)}))  # a miss costs nothing
+    found = decision_scores(decider, TEST)["thresholds"]["all"]
+    assert (found["precision"], found["recall"], found["f1"]) == (None, 0.0, 0.0)

@@ -69,6 +69,16 @@ def test_a_class_that_cannot_be_is_never_answered():
     assert int(rule(torch.randn(500, 3)).max()) == 1
 
 
+def test_blocks_make_no_difference(monkeypatch):
+    logits = torch.randn(1000, 5, generator=torch.Generator().manual_seed(0))
+    whole = macro_f1_rule(Posteriors(logits, long_tail(5)))
+    monkeypatch.setattr(metric_rules, "BLOCK_VALUES", 70)
+    monkeypatch.setattr("balpoe.deployment.posteriors.BLOCK_VALUES", 110)
+    parts = macro_f1_rule(Posteriors(logits, long_tail(5)))
+    torch.testing.assert_close(parts.costs, whole.costs)
+    assert torch.equal(parts(logits), whole(logits))
+
+
 def test_large_tables_are_fitted_on_a_part(monkeypatch):
     monkeypatch.setattr(metric_rules, "OWN_VALUES", 300)
     assert "of 100 samples" in macro_f1_rule(Posteriors(torch.randn(1000, 3))).notes[0]

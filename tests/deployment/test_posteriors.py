@@ -1,10 +1,12 @@
 """Posteriors under a deployment prior, block by block."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
 
-from balpoe import Predictions, UserError, shift_prior
+from balpoe import ConformalSets, Predictions, UserError, shift_prior
 from balpoe.deployment import posteriors as subject
 from balpoe.deployment.posteriors import Posteriors, label_weights
 from made_predictions import make
@@ -82,3 +84,23 @@ def test_nothing_to_weigh():
         label_weights(predictions, torch.tensor([0.0, 1.0]))
     with pytest.raises(UserError, match="no labelled sample"):
         label_weights(predictions.subset(torch.tensor([], dtype=torch.long)), torch.tensor([0.5, 0.5]))
+
+
+def test_experts_count_by_their_weights():
+    """As in `predictions.logits`, and in what the metrics say."""
+    weighted = replace(make(samples=200, classes=6), expert_weights=torch.tensor([0.7, 0.2, 0.1]))
+    expected = shift_prior(weighted.logits, weighted.train_prior, weighted.source_prior).double().softmax(dim=1)
+    torch.testing.assert_close(whole(Posteriors(weighted, "train")), expected, rtol=1e-5, atol=1e-6)
+    sets = ConformalSets.fit(weighted)
+    assert torch.equal(sets.predict(weighted), sets.predict(weighted.logits))
+
+
+def test_experts_that_weigh_differently_do_so_here_too():
+    generator = torch.Generator().manual_seed(0)
+    about = torch.randint(3, (20,), generator=generator), [9, 5, 1], [1, 0]
+    logits, weights = torch.randn(20, 2, 3, generator=generator), torch.tensor([0.9, 0.1])
+    weighted = Predictions(logits, *about, expert_weights=weights)
+    found = torch.cat([block for _, block in Posteriors(weighted, [0.2, 0.3, 0.5]).probabilities()])
+    mixed = 0.9 * logits[:, 0] + 0.1 * logits[:, 1]
+    expected = shift_prior(mixed.double(), [0.2, 0.3, 0.5], weighted.source_prior).softmax(dim=1)
+    torch.testing.assert_close(found, expected, atol=1e-6, rtol=0)

@@ -76,13 +76,38 @@ def test_unknown_keys_fall_back_to_what_is_known_and_say_so(write):
     matches = table.match(samples)
     rows = [table.row_of[keys] for keys in (("north", "a"), ("north",), (), ("north",), ("north",))]
     assert matches.rows.tolist() == rows
-    assert matches.unknown == Counter({("north", "z"): 2, ("west", "a"): 1, ("north", ""): 1})
-    with pytest.warns(UserWarning, match=r"4 of 5 samples have keys that the table lacks \(north/z, .*\(empty\)\)"):
+    assert matches.unknown == Counter({("north", "z"): 2, ("west", "a"): 1})
+    with pytest.warns(UserWarning, match=r"3 of 5 samples have keys that the table lacks \(north/z, west/a\)"):
         found = table.lookup(samples)
     assert torch.equal(found, table.priors[rows])
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         table.lookup([("south", "c")])
+
+
+def test_a_sample_without_its_last_keys_is_one_of_the_wider_area(write):
+    table = PriorTable.read(write(WIDE), CLASSES, KEYS)
+    north = table.row_of["north",]
+    found = table.match([("north", ""), ("north", None)])
+    assert (found.rows.tolist(), found.unknown) == ([north, north], Counter())
+    found = table.match([("west", ""), ("", ""), ("", "a")])
+    assert found.rows.tolist() == [0, 0, 0]  # no key at all is most likely a mistake, and is named
+    assert found.unknown == Counter({("west",): 1, ("", ""): 1, ("", "a"): 1})
+    with pytest.warns(UserWarning, match=r"\(west, \(empty\)/\(empty\), \(empty\)/a\)"):
+        table.lookup([("west", ""), ("", ""), ("", "a")])
+
+
+def test_what_a_place_is_in_is_known_also_by_a_column(write):
+    by_prefix = PriorTable.read(write(WIDE), CLASSES, KEYS)
+    by_column = PriorTable.read(write(WIDE), CLASSES, ["site"], parent="region")
+    a, north = by_prefix.row_of["north", "a"], by_prefix.row_of["north",]
+    assert by_prefix.lineage(a) == by_column.lineage(by_column.row_of["a",]) == (north, 0)
+    assert by_prefix.lineage(0) == ()
+
+
+def test_counted_shares_are_estimates_and_given_ones_are_known():
+    assert PriorTable.read({"a": {"x": 3, "y": 1}}, "xy", ["site"]).estimated
+    assert not PriorTable.read({"a": {"x": 0.3, "y": 0.7}}, "xy", ["site"]).estimated
 
 
 def test_keys_that_are_numbers_in_one_place_and_text_in_another():
@@ -161,7 +186,7 @@ def test_each_row_of_logits_moves_to_its_own_prior(write):
         ("site,oak,elm\na,1,2\na,2,2\n", r"line 3 has the same keys as \S+sites\.csv, line 2; keep one of them"),
         ("place,oak,elm\na,1,2\n", r"line 1: there is no column 'site', only 'place', 'oak', 'elm'; fix --keys"),
         ("site,oak,elm\na,1,2\nb,never,Never\n", r"line 3: all classes are never there; give a weight to those"),
-        ("site,oak,elm\n,never,2\na,1,2\n", r"line 3: a class has a weight that a row of what this is in calls never"),
+        ("site,oak,elm\n,never,2\na,1,2\n", r"line 3: class 'oak' has a weight, but is never there by \S+, line 2,"),
         ("site,oak,elm\n,never,2\na,0,never\n", r"line 3: all classes are never there, with what this is in"),
         ("site,class,count\na,oak,1\na,fir,1\n", r"line 3: unknown class 'fir'; known are oak, elm"),
         ("site,class,count\na,oak,1\na,oak,2\n", r"line 3: class 'oak' has a count at a already; keep one"),

@@ -124,7 +124,7 @@ def test_noise_is_shrunk_to_the_start(monkeypatch):
     """Of 40 classes and 200 samples of no shift most of the estimate's distance is noise."""
     world = Gaussians(40, 6, seed=0)
     uniform = torch.full((40,), 1 / 40, dtype=torch.float64)
-    monkeypatch.setattr("balpoe.deployment.prior_tracking.SIGNIFICANCE", 2)  # use it in any case
+    monkeypatch.setattr("balpoe.deployment.tracker_state.SIGNIFICANCE", 2)  # use it in any case
     for _ in range(5):
         tracker = track_prior(uniform, half_life=200, every=200)
         tracker.update(world.log_likelihood(world.sample(uniform, 200)[0]))

@@ -93,12 +93,89 @@ def test_sets_cover_as_often_as_asked_for(classifier, data):
     assert not never[:, 2].any()
 
 
+def sets_by_definition(classifier, X, prior, alpha):
+    """CV+ written out: a class is out if held-out samples that fit better, each by its own network, weigh enough."""
+    unseen, networks = classifier._unseen, classifier._plan.networks
+    data = classifier._plan.inputs(X)
+    experts = classifier.network_(data).detach().double().unflatten(1, (networks, -1)).mean(dim=2)
+    move = torch.as_tensor(prior).log()  # the lambdas average to zero: logits are for equally frequent classes
+    mine = (unseen.logits * classifier.temperature_ + move).log_softmax(dim=1)
+    mine = mine.gather(1, unseen.targets[:, None])[:, 0]
+    theirs = (experts + move).log_softmax(dim=2)
+    counts = torch.bincount(unseen.targets, minlength=3)
+    weights = torch.as_tensor(prior) / (counts / counts.sum())
+    found = np.zeros((len(X), 3), dtype=bool)
+    for row in range(len(X)):
+        for label in range(3):
+            better = 0.0
+            for score, target, fold in zip(mine, unseen.targets, unseen.fold, strict=True):
+                if score > theirs[row, fold, label]:
+                    better += float(weights[target])
+            needed = (1 - alpha) * float(weights[unseen.targets].sum() + weights[label])
+            found[row, label] = better < needed * (1 - 1e-12)
+    return found
+
+
+@pytest.mark.parametrize("prior", [[1 / 3, 1 / 3, 1 / 3], [0.2, 0.1, 0.7]])
+def test_sets_are_those_of_the_definition(classifier, data, prior):
+    X = data[2][:15]
+    assert classifier._plan.networks == 5
+    found, guarantee = classifier.set_params(target_prior=prior).predict_set(X, alpha=0.2, return_guarantee=True)
+    assert (found == sets_by_definition(classifier, X, prior, 0.2)).all()
+    assert (found == classifier.predict_set(X, alpha=0.2)).all()
+    assert "This is CV+" in guarantee
+    assert guarantee.startswith("Approximate: at least about 5")  # 60 % less the excess; weighted, which is not proven
+    by_class = classifier.predict_set(X, alpha=0.2, method="per-class", return_guarantee=True)[1]
+    assert by_class.startswith("At least 4")  # of some 60 samples
+
+
+def test_the_temperature_has_no_part_in_sets(classifier, data):
+    """The samples that set the thresholds fitted it."""
+    X = data[2]
+    before = classifier.predict_set(X)
+    other = pickle.loads(pickle.dumps(classifier))
+    other.temperature_, scale = 3.0, classifier.temperature_ / 3
+    other._unseen = other._unseen._replace(logits=scale * other._unseen.logits)
+    assert not np.allclose(other.predict_proba(X), classifier.predict_proba(X), atol=0.01)
+    assert (other.predict_set(X) == before).mean() > 0.999
+
+
+def test_one_network_promises_what_was_asked_for(data, monkeypatch):
+    """No CV+: a tenth of the samples is held out, and is new to the network."""
+    monkeypatch.setattr("balpoe.estimator.classifier.SMALL", {"mlp": 100, "head": 100})
+    X, y, new, _ = data
+    one = quick(target_prior="train").fit(X, y)
+    found, guarantee = one.predict_set(new, alpha=0.3, return_guarantee=True)
+    assert one._plan.networks == 1
+    assert guarantee.startswith("At least 70 % of samples have their class in their set, if they come with the given")
+    assert "Whatever those shares were, at least" in guarantee
+    prior, unseen = torch.from_numpy(one.class_prior_), one._unseen
+    plain = balpoe.ConformalSets.fit((unseen.logits * one.temperature_, unseen.targets), alpha=0.3, target_prior=prior)
+    logits = one.network_(one._plan.inputs(new)).detach().mean(dim=1)
+    assert (plain.predict(logits).numpy() == found).all()
+
+
+def test_what_weakens_the_promise_of_sets_is_said(data):
+    X, y, new, _ = data
+    grouped = quick(target_prior="train").fit(X, y, groups=np.arange(len(X)) // 2)
+    guarantee = grouped.predict_set(new, return_guarantee=True)[1]
+    assert "come in groups" in guarantee
+    assert grouped._unseen.groups.shape == grouped._unseen.targets.shape
+    further = quick(warm_start=True, target_prior="train").fit(X, y)
+    assert "Other networks" not in further.predict_set(new, return_guarantee=True)[1]
+    further.fit(X[:300], y[:300])
+    assert "Other networks than the one in use" in further.predict_set(new, return_guarantee=True)[1]
+
+
 def test_an_estimated_prior_decides_too(classifier, data):
     X = data[2]
     probabilities = classifier.set_params(target_prior="estimate").predict_proba(X)
     answers = classifier.set_params(decision=[1, 2, 9]).predict(X)
     assert (answers == NAMES[(probabilities * [1, 2, 9]).argmax(axis=1)]).all()
-    assert classifier.predict_set(X).shape == (len(X), 3)
+    sets, guarantee = classifier.predict_set(X, return_guarantee=True)
+    assert sets.shape == (len(X), 3)
+    assert guarantee.startswith("Approximate")
+    assert "as far as the estimated prior is right" in guarantee
 
 
 def test_the_log_probabilities_serve_answers_that_are_no_classes(classifier, data):
@@ -162,3 +239,24 @@ def test_scikit_learn_moves_the_threshold_of_two_classes(data):
     tuned = TunedThresholdClassifierCV(quick(), scoring="f1", cv=2, random_state=0).fit(X, cedar)
     assert 0 < tuned.best_threshold_ < 1
     assert set(tuned.predict(new)) == {0, 1}
+
+
+def test_predictions_for_all_that_is_fitted_or_decides_on_them(classifier, data):
+    """Held-out ones are of samples that the networks had not seen; both give the classifier's own probabilities."""
+    X, y, new, labels = data
+    held_out, unlabelled = classifier.held_out_, classifier.unlabelled(new)
+    assert held_out.class_names == unlabelled.class_names == tuple(NAMES)
+    assert torch.bincount(held_out.targets).tolist() == [int((y == name).sum()) for name in NAMES]
+    uniform = torch.full((3,), 1 / 3)
+    for prior, name in ((uniform, "uniform"), (torch.from_numpy(classifier.class_prior_), "train")):
+        found = unlabelled.adjusted(unlabelled.logits, prior).softmax(dim=1).numpy()
+        np.testing.assert_allclose(found, classifier.set_params(target_prior=name).predict_proba(new), atol=1e-6)
+    right = (held_out.logits.argmax(dim=1) == held_out.targets).double().mean()
+    seen = (classifier.set_params(target_prior="uniform").predict(X) == y).mean()
+    assert right < seen  # not what the networks say of samples that they were trained on
+    answers = balpoe.Abstention.fit(held_out, error=0.2, confidence=None)(unlabelled)
+    known = answers < 3
+    assert 0.2 < known.double().mean() < 1
+    assert (NAMES[answers[known].numpy()] != labels[known.numpy()]).mean() < (classifier.predict(new) != labels).mean()
+    far = classifier.unlabelled(np.zeros_like(new[:5]))
+    assert balpoe.UnknownDetector.fit(held_out).predict(far).shape == (5,)

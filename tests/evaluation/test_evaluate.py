@@ -10,7 +10,7 @@ import torch
 
 from balpoe import Predictions, UserError, compare, evaluate, logit_offsets, tempered_prior
 from balpoe.evaluation.catalogue import METRICS
-from balpoe.evaluation.evaluate import Scores
+from balpoe.evaluation.scores import Scores
 from balpoe.method.intervals import mean_interval
 from gaussians import Gaussians, long_tail
 

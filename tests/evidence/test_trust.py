@@ -41,3 +41,26 @@ def test_the_presets_are_calibrated_within_three_points():
     for name, several in rows("calibrated").items():
         assert max(each["after"]["ece"] for each in several) <= 0.03, name
         assert min(each["before"]["ece"] for each in several) > 0.05, name
+
+
+def test_what_the_page_says_of_small_data():
+    subsets = [row for several in rows("small_data").values() for row in several]
+    assert f"{len(subsets)} long-tailed subsets of {min(row['train'] for row in subsets)} to" in PAGE
+    better = {
+        name: sum(row["after"][name] < row["before"][name] for row in subsets)
+        for name in ("nll_uniform", "nll_train", "ece")
+    }
+    assert f"in {better['nll_uniform']} of {len(subsets)}" in PAGE
+    assert f"training prior in {better['nll_train']},\nand the ECE in {better['ece']}," in PAGE
+    for when in ("before", "after"):
+        assert f"{sum(row[when]['nll_uniform'] for row in subsets) / len(subsets):.3f}" in PAGE
+        assert f"{100 * sum(row[when]['ece'] for row in subsets) / len(subsets):.1f}" in PAGE
+    harmed = [
+        row
+        for name in ("cifar100-20-250-100-0.09-0.2", "cifar10-10-400-100-0.1-0.2")
+        for row in rows("small_data")[name]
+    ]
+    assert all(row["after"]["ece"] > row["before"]["ece"] for row in harmed)
+    means = [100 * sum(row[when]["ece"] for row in harmed) / len(harmed) for when in ("before", "after", "best")]
+    assert "{:.1f} % before, {:.1f} % after".format(*means) in PAGE
+    assert f"the ECE is still {means[2]:.1f} %" in PAGE

@@ -40,6 +40,7 @@ def test_identity_is_about_results_not_machines_or_spelling():
         ("imbalance_ratio", 0.01, r"imbalance_ratio must be at least 1, but is 0.01; did you mean 100\?"),
         ("imbalance_ratio", float("inf"), "finite"),
         ("cutmix_probability", 1.1, "at most 1"),
+        ("weights", "some.pth", "network resnet32 begins with random weights, but weights is some.pth; leave it out"),
         ("weight_average_fraction", 1.1, "at most 1"),
         ("momentum", 1.0, "below 1"),
         ("lr", 0, "lr must be above 0, but is 0"),

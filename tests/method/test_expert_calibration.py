@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from balpoe.errors import UserError
+from balpoe.method import expert_calibration
 from balpoe.method.calibration import fit_temperature
 from balpoe.method.ensemble import at_temperature, product_of_experts, source_prior
 from balpoe.method.expert_calibration import (
@@ -14,6 +15,7 @@ from balpoe.method.expert_calibration import (
     read_calibration,
     training_offsets,
 )
+from balpoe.method.label_likelihood import DEVIATION
 from balpoe.method.priors import logit_offsets
 
 PRIOR = torch.tensor([0.7, 0.2, 0.1], dtype=torch.float64)
@@ -70,7 +72,9 @@ def test_one_temperature_alone_is_the_one_of_a_slow_search(source):
 
     def loss(scale):
         scaled = ExpertCalibration((1 / scale,) * 3)(logits, PRIOR, offsets)
-        return float(held_out_losses(product_of_experts(scaled), targets, source).sum()) + (scale - 1) ** 2 / 2
+        return float(held_out_losses(product_of_experts(scaled), targets, source).sum()) + (scale - 1) ** 2 / (
+            2 * DEVIATION**2
+        )
 
     best = min((0.1 + step / 1000 for step in range(1500)), key=loss)
     found = fit_one_temperature(logits, targets, offsets, source)
@@ -115,6 +119,17 @@ def test_groups_are_judged_as_wholes():
     series = fit_expert_calibration(logits, targets, PRIOR, offsets, SOURCE, groups=torch.arange(2_000) // 700)
     assert alone.frequency_bias != 0
     assert series.frequency_bias == 0
+
+
+def test_one_small_step_is_enough_for_a_fold(monkeypatch):
+    """What the numbers without a fold gain is the same, to far less than a standard error, by a full search."""
+    logits, targets, offsets = world(300, (1.3, 1.3, 1.3), bias=0.3)
+    ours = fit_expert_calibration(logits, targets, PRIOR, offsets, SOURCE)
+    monkeypatch.setattr(expert_calibration, "SMALL", 1e-9)
+    slow = fit_expert_calibration(logits, targets, PRIOR, offsets, SOURCE)
+    assert ours.temperatures == slow.temperatures
+    assert ours.gain == pytest.approx(slow.gain, abs=1e-5)
+    assert ours.gain != slow.gain
 
 
 def test_the_likelihood_is_the_mean_of_labels_as_they_come_and_of_all_classes_alike():

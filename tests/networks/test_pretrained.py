@@ -61,6 +61,8 @@ def test_files_that_are_no_weights(tmp_path, name, content):
     ) as caught:
         read_weights(tmp_path / name)
     assert "\n" not in str(caught.value)
+    reason = str(caught.value).partition(": ")[2].partition("; ")[0]
+    assert len(reason.split()) > 3  # words
 
 
 def test_files_without_weights(tmp_path):

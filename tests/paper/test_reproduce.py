@@ -8,8 +8,9 @@ from balpoe import UserError
 from balpoe.cli.main import main
 from balpoe.experiments.presets import preset
 from balpoe.files import locked
-from balpoe.paper.expected import PAPER_RESULTS, PAPER_TABLES, PaperResult
+from balpoe.paper.expected import PAPER_RESULTS, PAPER_TABLES
 from balpoe.paper.not_reproduced import NOT_REPRODUCED
+from balpoe.paper.paper_result import PaperResult
 from balpoe.paper.reproduce import MissingRun, missing_runs
 
 QUICK = {"epochs": 1, "width": (8,)}

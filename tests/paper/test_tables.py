@@ -5,7 +5,7 @@ import json
 import numpy as np
 from scipy.stats import ttest_ind
 
-from balpoe.paper.expected import PaperResult, ShiftedAccuracies
+from balpoe.paper.paper_result import PaperResult, ShiftedAccuracies
 from balpoe.paper.tables import differences_table, shifted_overview_table, welch_table
 
 SETS = ["forward-50", "uniform", "backward-50"]

@@ -15,6 +15,7 @@ from balpoe.training.cross_fit import (
     cross_fit,
     expert_means,
     feature_experts,
+    network_means,
     repeated,
     split_folds,
     weighted_prior,
@@ -139,6 +140,10 @@ def test_what_is_unseen_is_predicted_by_the_network_that_has_not_seen_it():
     assert found.nll == pytest.approx(-float(log_p.mean()))
     means = expert_means(network, data, 2)
     torch.testing.assert_close(means, experts.mean(dim=1))
+    (each,) = network_means(network, data, 3)
+    torch.testing.assert_close(each, experts.mean(dim=2).double().transpose(0, 1))
+    assert torch.equal(found.unseen.fold, folds.fold)
+    assert torch.equal(found.unseen.subset(torch.tensor([5, 2])).fold, folds.fold[[5, 2]])
 
 
 def test_any_method_s_loss_can_be_cross_fitted():

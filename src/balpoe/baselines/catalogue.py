@@ -26,6 +26,8 @@ class Entry:
     summary: str
     num_experts: int = 1
     """Number of experts, unless the recipe says otherwise; a method of one expert has no other number."""
+    least_experts: int = 1
+    """Smallest number of experts that makes sense."""
     takes_lambdas: bool = False
     """Whether a recipe may give lambdas."""
     settings: Mapping[str, Any] = field(default_factory=dict)
@@ -50,6 +52,11 @@ MARGINS_AND_WEIGHTS = {"max_margin": LARGEST_MARGIN, "beta": BETA, "reweight_fro
 TEMPERATURE_FACTOR = setting(
     0.05, "how much lower the diversity's temperature is for rare classes", at_least=0, at_most=1
 )
+RIDE_SETTINGS = {
+    "diversity": setting(0.45, "weight of the diversity", at_least=0, at_most=100),
+    "temperature_factor": TEMPERATURE_FACTOR,
+    **MARGINS_AND_WEIGHTS,
+}
 BACKWARD_TAU = {
     "backward_tau": setting(2.0, "strength of the reversed prior; 2 in SADE's CIFAR runs", above=0, at_most=10)
 }
@@ -126,14 +133,29 @@ METHODS = {
     ),
     "ride": Entry(
         "balpoe.baselines.ride",
-        "LDAM-DRW for each expert, and a term that drives the experts apart; without its router",
+        "LDAM-DRW for each expert, and a term that drives the experts apart; all experts are asked",
         num_experts=3,
         title="RIDE",
         paper="Wang et al. 2021",
+        settings=RIDE_SETTINGS,
+        prescribes=NO_MIXING,
+    ),
+    "ride-router": Entry(
+        "balpoe.baselines.ride_router",
+        "RIDE, and a router that asks further experts only where they may help",
+        num_experts=3,
+        least_experts=2,
+        title="RIDE with router",
+        paper="Wang et al. 2021",
         settings={
-            "diversity": setting(0.45, "weight of the diversity", at_least=0, at_most=100),
-            "temperature_factor": TEMPERATURE_FACTOR,
-            **MARGINS_AND_WEIGHTS,
+            **RIDE_SETTINGS,
+            "router_weight": setting(100.0, "weight of samples for which a further expert helps", above=0, at_most=1e6),
+            "router_epochs": setting(0.025, "epochs of the router, as a part of those before", above=0, at_most=10),
+            "router_lr_factor": setting(0.1, "rate of the router, as a factor of lr", above=0, at_most=1e6),
+            "router_hidden": setting(16, "hidden units of the router", at_least=1, at_most=65536),
+            "router_logits": setting(
+                30, "largest logits that the router looks at; 50 for ImageNet", at_least=1, at_most=1_000_000
+            ),
         },
         prescribes=NO_MIXING,
     ),

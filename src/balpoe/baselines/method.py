@@ -79,7 +79,7 @@ def _no_stages(inputs: MethodInputs, **settings: object) -> Sequence[Stage]:
     return ()
 
 
-def _nothing_added(network: ExpertNetwork) -> None:
+def _nothing_added(network: ExpertNetwork, **settings: object) -> None:
     pass
 
 
@@ -106,8 +106,8 @@ class Method:
     """Augmentation, by its name, that makes a second view of each image for the loss; empty for one view."""
     stages: Callable[..., Sequence[Stage]] = _no_stages
     """stages(inputs, **settings): what is trained after the first training."""
-    extend: Callable[[ExpertNetwork], None] = _nothing_added
-    """extend(network): adds the parameters that this method's network has beside everybody's."""
+    extend: Callable[..., None] = _nothing_added
+    """extend(network, **settings): adds the parameters that this method's network has beside everybody's."""
     test_views: Callable[[Sequence[int]], Sequence[Operation]] | None = None
     """test_views(size): what makes views of test images of a size, (channels, height, width), by which the weights of
     the experts are learnt at test time, as in SADE; None for equal weights."""

@@ -89,7 +89,7 @@ def stages(
     ]
 
 
-def extend(network: ExpertNetwork) -> None:
+def extend(network: ExpertNetwork, **settings: object) -> None:
     """Add the factors of the classes, which the second stage trains."""
     network.classifier.add_class_scale()
 

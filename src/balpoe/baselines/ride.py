@@ -1,4 +1,4 @@
-"""RIDE (Wang et al. 2021), without its router: experts with margins, and a term that drives them apart.
+"""RIDE (Wang et al. 2021), without its router (`ride_router`): experts with margins, and a term that drives them apart.
 
 With expert logits v_e, their mean v over the experts, and the margin loss LDAM (`ldam`), summed over the experts,
 

@@ -79,7 +79,8 @@ def _compare(arguments: argparse.Namespace) -> None:
         Asked(
             folder=folder,
             data=base,
-            command=_command(arguments, base, differences_text(recipe, start)),
+            command=_command(arguments, base),
+            changed=differences_text(recipe, start),
             start=recipe,
             seeds=chosen_seeds(arguments, recipe),
             every=arguments.methods == ALL,
@@ -96,7 +97,7 @@ def _compare(arguments: argparse.Namespace) -> None:
 
 def _can_be_calibrated(recipe: Recipe) -> bool:
     """Whether samples outside of training are known: not of the data sets that come as lists of files."""
-    return recipe.dataset == "own" or DATASETS[recipe.dataset].in_memory
+    return recipe.dataset == "own" or DATASETS[recipe.dataset].has_ratio
 
 
 def _recipes(
@@ -131,13 +132,13 @@ def _tuned(arguments: argparse.Namespace, recipes: dict[str, Recipe]) -> tuple[t
     return names, int(arguments.trials)
 
 
-def _command(arguments: argparse.Namespace, base: str, changed: str) -> str:
+def _command(arguments: argparse.Namespace, base: str) -> str:
     """The command for the page, without places of a machine."""
     words = ["balpoe compare", base, f"--methods {arguments.methods}", f"--seeds {arguments.seeds}"]
     words += ["--choose"] if arguments.choose else []
     words += [f"--tune {arguments.searched} --trials {arguments.trials}"] if arguments.searched else []
     words += [f"--set {key}={value}" for key, value in arguments.settings]
-    return " ".join(words) + (f" (and {changed})" if changed else "")
+    return " ".join(words)
 
 
 def _minutes(text: str | None) -> float:

@@ -54,6 +54,8 @@ class Asked(NamedTuple):
     """What the data are called."""
     command: str
     """The command, without its paths."""
+    changed: str
+    """How the recipe of all methods differs from the one that such data get by themselves; empty if in nothing."""
     start: Recipe
     """The recipe of all methods."""
     seeds: list[int]
@@ -91,6 +93,7 @@ def compare_methods(recipes: Mapping[str, Recipe], asked: Asked) -> None:
 
 
 def _compare(recipes: Mapping[str, Recipe], asked: Asked) -> None:
+    """Look through the data, search for settings if asked to, then train and compare."""
     if asked.page is not None:
         check_output(asked.page, [])
     out, budget = console(), Budget(asked.minutes)
@@ -106,6 +109,19 @@ def _compare(recipes: Mapping[str, Recipe], asked: Asked) -> None:
         name: with_values(recipe, searches[recipe.method].best.values) if recipe.method in searches else recipe
         for name, recipe in recipes.items()
     }
+    about = {"left_out": left_out, "command": asked.command, "changed": asked.changed, "searches": _found(searches)}
+    _train_and_compare(out, recipes, asked, facts, budget, about)
+
+
+def _train_and_compare(
+    out: Console,
+    recipes: Mapping[str, Recipe],
+    asked: Asked,
+    facts: DataFacts,
+    budget: Budget,
+    about: Mapping[str, Any],
+) -> None:
+    """Train what is to be compared, as far as there is time; tell what was found, and what is missing."""
     jobs = _jobs(recipes, asked, facts)
     line = _held_out_line if asked.choose else _test_line
     trainings = list({job.folder: job for job in jobs.values()}.values())
@@ -119,17 +135,14 @@ def _compare(recipes: Mapping[str, Recipe], asked: Asked) -> None:
             raise UserError(next(iter(failed.values())))
         out.print("No training has ended in time. The same command goes on with them.")
         return
-    about = {
-        "data": asked.data,
-        "missing": tuple(f"{label}: {why}" if why else label for label, why in missing.items()),
-        "about": {**facts._asdict(), "left_out": left_out, "command": asked.command, "searches": _found(searches)},
-    }
+    told = tuple(f"{label}: {why}" if why else label for label, why in missing.items())
+    shared = {"data": asked.data, "missing": told, "about": {**facts._asdict(), **about}}
     if not asked.choose:
-        _show(out, _comparison(recipes, jobs, trained, about, asked), asked)
+        _show(out, _comparison(recipes, jobs, trained, shared, asked), asked)
     elif all(missing.values()):  # what fails will fail again; what only waits for its time may be the best
-        _choose(out, recipes, jobs, about, asked, facts, budget)
+        _choose(out, recipes, jobs, shared, asked, facts, budget)
     if missing:
-        out.print(f"Missing: {'; '.join(about['missing'])}. The same command goes on with it.")
+        out.print(f"Missing: {'; '.join(told)}. The same command goes on with it.")
 
 
 def _searches(out: Console, recipes: Mapping[str, Recipe], asked: Asked, budget: Budget) -> dict[str, Search]:
@@ -225,8 +238,7 @@ def _comparison(
 
 def _show(out: Console, found: Comparison, asked: Asked) -> None:
     """Print the tables, the verdict and what to do next; write the page."""
-    for table in (accuracy_table(found), calibration_table(found)):
-        print_table(out, table)
+    _print_tables(out, found)
     out.print(verdict_of_all(found))
     _write(out, found, asked)
     out.print("More about the best: " + command_line("report", asked.folder / found.rows[0].folder), soft_wrap=True)
@@ -237,6 +249,11 @@ def _write(out: Console, found: Comparison, asked: Asked) -> None:
     found.save(asked.folder / f"{asked.stem}.json")
     page = write_comparison(found, asked.page or asked.folder / f"{asked.stem}.html")[0]
     out.print(f"The page: {page}; open it in a browser")
+
+
+def _print_tables(out: Console, found: Comparison) -> None:
+    for table in (accuracy_table(found), calibration_table(found)):
+        print_table(out, table)
 
 
 def print_table(out: Console, table: render.Table) -> None:
@@ -255,7 +272,8 @@ def print_table(out: Console, table: render.Table) -> None:
 
 def _test_line(run: Run) -> str:
     scores = run.evaluation()
-    return f"balanced accuracy {100 * scores['balanced_accuracy']:.1f} %, ECE {100 * scores['ece']:.1f} %"
+    asked = f", {scores['router']['experts_asked']['all']:.2f} experts asked" if scores.get("router") else ""
+    return f"balanced accuracy {100 * scores['balanced_accuracy']:.1f} %, ECE {100 * scores['ece']:.1f} %{asked}"
 
 
 def _held_out_line(run: Run) -> str:
@@ -274,16 +292,14 @@ def _choose(
 ) -> None:
     """Choose by held-out samples alone; then measure the method that is chosen, trained on everything."""
     found = _comparison(recipes, jobs, held_out, {**about, "what": "held-out"}, asked)
-    for table in (accuracy_table(found), calibration_table(found)):
-        print_table(out, table)
+    _print_tables(out, found)
     out.print(verdict_of_all(found))
     best = found.rows[0]
     runs = _on_everything(out, best, jobs, asked, facts, budget)
     measured = _comparison({best.method: recipes[best.method]}, runs, trained, about, asked)
     more = f" ({facts.spared:,} more than for the choice)" if facts.spared else ""
     out.print(f"Chosen: {best.title}. Trained on all training samples{more}, on the test part, which had no say in it:")
-    for table in (accuracy_table(measured), calibration_table(measured)):
-        print_table(out, table)
+    _print_tables(out, measured)
     choice = {"method": best.method, "title": best.title, "test": asdict(measured)}
     _write(out, replace(found, choice=choice), asked)
 

@@ -18,7 +18,7 @@ from balpoe.experiments.run_folder import fitting, train_run_by_step
 from balpoe.experiments.search import Search, Trial, with_values
 from balpoe.training.concurrent import TRAININGS_AT_ONCE, can_share_a_gpu, complete, side_by_side
 from balpoe.training.interrupts import Interrupt, time_limit
-from balpoe.training.launchers import launcher
+from balpoe.training.launchers import in_one_process
 
 __all__ = ["searched"]
 
@@ -48,9 +48,8 @@ def searched(
     found = {name: search for name, search in found.items() if search.space}
     first = next(iter(recipes.values()))
     sharing = can_share_a_gpu(first.device, first.devices)
-    alone = first.devices == first.num_nodes == 1 and launcher() is None
     with Interrupt() as interrupt, time_limit(budget.left, interrupt):
-        ours = interrupt if alone else None
+        ours = interrupt if in_one_process(first.devices, first.num_nodes) else None
         works = (_search(out, search, trials, seeds, folder, budget, ours) for search in found.values())
         try:
             for _ in side_by_side(works, TRAININGS_AT_ONCE) if sharing else map(complete, works):

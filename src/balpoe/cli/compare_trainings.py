@@ -17,7 +17,7 @@ from balpoe.experiments.run_folder import Run, train_run_by_step
 from balpoe.training.concurrent import TRAININGS_AT_ONCE, Work, can_share_a_gpu, complete, side_by_side
 from balpoe.training.distributed import chosen_device
 from balpoe.training.interrupts import Interrupt, time_limit
-from balpoe.training.launchers import launcher
+from balpoe.training.launchers import in_one_process
 from balpoe.training.worker_processes import MOST_PROCESSES, Request, in_processes
 
 __all__ = ["Budget", "Ended", "Job", "processes_at_once", "train_jobs"]
@@ -116,7 +116,7 @@ def _ended(out: Console, waiting: Sequence[Job], budget: Budget, fresh: bool, in
         yield from in_processes(tasks, processes, threads, interrupt)
         return
     # Several processes for one training have their own interrupts, and no use for ours.
-    ours = interrupt if recipe.devices == recipe.num_nodes == 1 and launcher() is None else None
+    ours = interrupt if in_one_process(recipe.devices, recipe.num_nodes) else None
     works = (_work(job, fresh, ours) for job in in_time)
     sharing = can_share_a_gpu(recipe.device, recipe.devices)
     yield from side_by_side(works, TRAININGS_AT_ONCE) if sharing else map(complete, works)
@@ -141,7 +141,7 @@ def processes_at_once(recipes: Sequence[Recipe]) -> tuple[int, int]:
     first = recipes[0]
     threads = first.threads or torch.get_num_threads()
     features = first.tune == "head" or first.network in FOR_FEATURES
-    alone = first.devices == first.num_nodes == 1 and launcher() is None
+    alone = in_one_process(first.devices, first.num_nodes)
     known = all(isinstance(METHODS[recipe.method].parts, str) for recipe in recipes)  # a process of its own finds it
     if not (features and alone and known and chosen_device(first.device) == "cpu"):
         return 1, threads

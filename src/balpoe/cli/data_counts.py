@@ -41,7 +41,7 @@ def _print_counts(out: Console, name: str, train: Samples, test: Samples, recipe
     out.print(counts_table(train.class_names, counts.tolist(), members, _group_counts(train, test)))
     sizes = ", ".join(f"{int(members.sum())} {name}" for name, members in groups.items())
     entry = DATASETS.get(recipe.dataset)
-    wanted = recipe.imbalance_ratio if entry and entry.in_memory else None
+    wanted = recipe.imbalance_ratio if entry and entry.has_ratio else None
     out.print(
         f"{name}: {len(counts):,} classes, {len(train):,} training samples ({int(counts.max()):,} to "
         f"{int(counts.min()):,} a class, imbalance ratio {_ratio(counts, wanted)}), {len(test):,} "

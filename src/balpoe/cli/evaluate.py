@@ -49,14 +49,15 @@ def _evaluate(arguments: argparse.Namespace) -> None:
     if arguments.baseline is not None and arguments.prior is not None:
         raise UserError("--baseline compares logits as trained; leave out --prior, or evaluate each run with it")
     table = table_flags(arguments)
-    if table is None and (arguments.key_table or (arguments.out and decisions is None)):
-        raise UserError("--key-table and --out serve --prior-table alone, or decisions; give it, or leave them out")
+    if table is None and arguments.key_table:
+        raise UserError("--key-table is of --prior-table; give that, too, or leave it out")
+    if table is None and arguments.out and decisions is None:
+        raise UserError("--out is for the gains of --prior-table, or for decisions; ask for one, or leave it out")
     if decisions is not None:
         from balpoe.cli.evaluate_decisions import evaluate_decisions
 
-        groups, root = options["thresholds"], options["data_root"]
-        flags = {"prior": arguments.prior, "thresholds": groups, "out": arguments.out, "data_root": root}
-        evaluate_decisions(str(run_path(arguments.run)), decisions, **flags)
+        where = {"table": table, "key_table": arguments.key_table, "out": arguments.out}
+        evaluate_decisions(str(run_path(arguments.run)), decisions, **options, **where)
         return
     if table is not None:
         if arguments.baseline is not None or arguments.prior_template is not None:
@@ -77,10 +78,7 @@ def _evaluate(arguments: argparse.Namespace) -> None:
 
 def _check_decisions(arguments: argparse.Namespace) -> None:
     """Refuse what measures something else."""
-    others = ("baseline", "prior_template", "prior_table")
-    for name in others:
+    for name in ("baseline", "prior_template"):
         if getattr(arguments, name) is not None:
             flag = name.replace("_", "-")
             raise UserError(f"--{flag} measures something else than decisions; evaluate one after the other")
-    if arguments.prior == "estimate":
-        raise UserError("--prior estimate is not for decisions; write the estimated shares to a file, and give that")

@@ -10,6 +10,7 @@ from balpoe.errors import UserError
 from balpoe.evaluation.catalogue import METRICS
 from balpoe.evaluation.deployment_prior import Labelled, prior_template
 from balpoe.evaluation.evaluate import SHOT_GROUPS, compare
+from balpoe.evaluation.experts_asked import router_notes
 from balpoe.evaluation.predictions import Predictions, load_predictions
 from balpoe.evaluation.shifted_tests import full_evaluation
 from balpoe.experiments.model_file import load
@@ -133,6 +134,8 @@ def _print_measured(
     if first["parameters"] is not None:
         cost = f"{first['multiply_adds'] / 1e6:,.1f} million multiply-adds a sample"
         out.print(f"{first['parameters']:,} parameters, {cost}")
+    for note in router_notes(evaluations):
+        out.print(note)
     classwise = mean_and_deviation([e["classwise_ece"] for e in evaluations], per_cent=True)
     out.print(f"Classwise ECE {classwise} %{where}")
 

@@ -19,7 +19,7 @@ from balpoe.files import TABLE_SUFFIXES, write_json
 from balpoe.report.console import console
 from balpoe.report.site_gains import site_gains_table
 
-__all__ = ["evaluate_sites", "predictions_of"]
+__all__ = ["evaluate_sites", "keys_of", "predictions_of"]
 
 
 def evaluate_sites(
@@ -38,7 +38,7 @@ def evaluate_sites(
         raise UserError(f"--out {out} is not a .json file; give one")
     predictions, recipe = predictions_of(path, data_root)
     table = flags.read(predictions.class_names, predictions.source_prior)
-    keys = _keys(predictions, recipe, flags, key_table)
+    keys = keys_of(predictions, recipe, flags, key_table)
     gains = site_gains(predictions, table, keys)
     screen = console()
     screen.print(site_gains_table(gains, f"{path}: accuracy % and NLL with the prior of each {'/'.join(flags.keys)}"))
@@ -72,9 +72,17 @@ def predictions_of(path: str, data_root: str = "") -> tuple[Predictions, Recipe 
     return runs[0].predictions(), updated(recipe, {"data_root": data_root}) if data_root else recipe
 
 
-def _keys(
+def keys_of(
     predictions: Predictions, recipe: Recipe | None, flags: TableFlags, key_table: str | None
 ) -> list[tuple[str, ...]]:
+    """Return the keys of each test sample.
+
+    Args:
+        predictions: Predictions of the test samples.
+        recipe: Recipe of their run, where they are of one.
+        flags: The table of priors.
+        key_table: Table with the keys; by default the one that the run was trained on.
+    """
     own = recipe is not None and Path(recipe.data_root).suffix.lower() in TABLE_SUFFIXES
     source = key_table or (recipe.data_root if own and recipe else None)
     if source is None:

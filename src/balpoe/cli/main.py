@@ -13,7 +13,7 @@ from typing import Any, NoReturn
 import balpoe
 from balpoe.cli import compare, data, demo, evaluate, predict, recipes, report, reproduce, runs, train, weights
 from balpoe.cli.flags import join_negative_values
-from balpoe.errors import UserError, unknown_name
+from balpoe.errors import UserError, show_warning, unknown_name
 from balpoe.training.interrupts import sigterm_as_interrupt
 
 __all__ = ["COMMANDS", "command_parser", "main"]
@@ -32,7 +32,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             stream.reconfigure(errors="replace")  # a ± on a terminal that has none
     try:
         with warnings.catch_warnings(), sigterm_as_interrupt():
-            warnings.showwarning = _show_warning
+            warnings.showwarning = show_warning
             code = _run(arguments)
             sys.stdout.flush()
             return code
@@ -68,10 +68,6 @@ def _stopped(verb: str, where: str) -> str:
 def _say(sentence: str) -> int:
     print(f"balpoe: {sentence}", file=sys.stderr)
     return 2
-
-
-def _show_warning(message: Warning | str, *_: object, **__: object) -> None:
-    print(f"balpoe: note: {message}", file=sys.stderr)
 
 
 def _run(arguments: list[str]) -> int:

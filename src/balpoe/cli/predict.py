@@ -7,6 +7,8 @@ from pathlib import Path
 from balpoe.cli.decision_flags import add_decisions, decision_flags
 from balpoe.cli.flags import Commands, add_fields, add_prior, changed_fields
 from balpoe.cli.prior_table import add_prior_table, table_flags
+from balpoe.cli.track_prior import add_track_prior, track_flags
+from balpoe.errors import UserError
 from balpoe.experiments.recipe import Recipe, updated
 
 __all__ = ["add_parser"]
@@ -34,6 +36,7 @@ def add_parser(commands: Commands) -> None:
     command.add_argument("--experts", action="store_true", help="each expert's label, too")
     add_prior(command)
     add_prior_table(command)
+    add_track_prior(command)
     add_decisions(command)
     add_fields(command, ("device",))
     command.set_defaults(work=_predict)
@@ -43,7 +46,9 @@ def _predict(arguments: argparse.Namespace) -> int:
     ending = Path(arguments.out or "").suffix.removeprefix(".")
     kind = arguments.format or ("jsonl" if ending in ("jsonl", "json", "ndjson") else "csv")
     device = updated(Recipe(), changed_fields(arguments)).device
-    table, decisions = table_flags(arguments), decision_flags(arguments)
+    table, track, decisions = table_flags(arguments), track_flags(arguments), decision_flags(arguments)
+    if track is not None and decisions is not None:
+        raise UserError("--track-prior moves labels and probabilities alone; leave out the flags of decisions")
     from balpoe.cli.predict_rows import predict_files
 
     images, unreadable = predict_files(
@@ -55,6 +60,7 @@ def _predict(arguments: argparse.Namespace) -> int:
         experts=arguments.experts,
         prior=arguments.prior,
         table=table,
+        track=track,
         decisions=decisions,
         device=device,
     )

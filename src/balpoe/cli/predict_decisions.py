@@ -1,6 +1,5 @@
 """What predict decides of images, block by block: each with what was fitted for its own deployment prior."""
 
-import functools
 import sys
 from collections.abc import Sequence
 from typing import Any
@@ -10,6 +9,7 @@ from torch import Tensor
 
 from balpoe.cli.decision_flags import DecisionFlags
 from balpoe.deployment.deciders import Decider, HeldOut, Wanted, unlabelled
+from balpoe.deployment.place_deciders import PlaceDeciders
 from balpoe.deployment.prior_tables import PriorTable
 from balpoe.errors import UserError
 from balpoe.experiments.model_file import Model
@@ -17,7 +17,9 @@ from balpoe.experiments.model_file import Model
 __all__ = ["Decisions", "decision_cells", "decision_columns", "set_separator"]
 
 SEPARATORS = ("|", ";", "/", "\t")
-FITTED_AT_ONCE = 64  # priors of a table whose fits are kept
+ROWS_AT_ONCE = 64
+ROWS_OF_PLACES = 4096  # so that each of many places, in any order, is asked once for several rows
+LOGITS_AT_ONCE = 2**24
 
 Keys = tuple[str, ...]
 
@@ -33,15 +35,20 @@ class Decisions:
     """
 
     def __init__(self, run: str, model: Model, flags: DecisionFlags, priors: Tensor | PriorTable | None) -> None:
-        self.model, self.priors = model, priors
-        self.wanted: Wanted = flags.read(model.class_names)
-        self.held_out = HeldOut.of_run(run) if self.wanted.needs_held_out else None
+        self.model = model
+        few, many = model.recipe.shot_groups
+        self.wanted: Wanted = flags.read(model.class_names, (few, many))
+        held_out = HeldOut.of_run(run) if self.wanted.needs_held_out else None
         self.columns = decision_columns(self.wanted)
-        self.separator = set_separator(model.class_names) if self.wanted.alpha is not None else ""
-        self._like = unlabelled(model, torch.zeros(0, model.network.num_experts, model.num_classes))
-        self._of_row = functools.lru_cache(FITTED_AT_ONCE)(self._fitted)
-        for note in () if isinstance(priors, PriorTable) else self._of_row(None).notes:
-            print(f"balpoe: note: {note}", file=sys.stderr)
+        lists = self.wanted.alpha is not None or self.wanted.thresholds is not None
+        self.separator = set_separator(model.class_names) if lists else ""
+        like = unlabelled(model, torch.zeros(0, model.network.num_experts, model.num_classes))
+        self._decider: Decider | PlaceDeciders
+        if isinstance(priors, PriorTable):
+            self._decider = PlaceDeciders(self.wanted, like, held_out, priors)
+        else:
+            self._decider = Decider.fit(self.wanted, like, held_out, priors)
+            self.print_notes()
 
     def __call__(self, expert_logits: Tensor, keys: Sequence[Keys]) -> list[dict[str, Any]]:
         """Return what is decided of each sample.
@@ -51,26 +58,22 @@ class Decisions:
             keys: Keys of each sample, for a table.
         """
         samples = unlabelled(self.model, expert_logits)
-        if not isinstance(self.priors, PriorTable):
-            return self._of_row(None)(samples).rows()
-        places = self.priors.match(keys).rows
-        found: list[dict[str, Any]] = [{}] * len(samples)
-        for place in places.unique().tolist():
-            members = (places == place).nonzero().squeeze(1)
-            decided = self._of_row(place)(samples.subset(members)).rows()
-            for row, values in zip(members.tolist(), decided, strict=True):
-                found[row] = values
-        return found
+        if isinstance(self._decider, Decider):
+            return self._decider(samples).rows()
+        return self._decider(samples, self._decider.table.match(keys).rows).rows()
 
-    def _fitted(self, place: int | None) -> Decider:
-        """What is fitted for the only prior, or for a row of the table."""
-        if place is None or not isinstance(self.priors, PriorTable):
-            return Decider.fit(self.wanted, self._like, self.held_out, self.priors)
-        try:
-            return Decider.fit(self.wanted, self._like, self.held_out, self.priors.priors[place])
-        except UserError as error:
-            names = next(("/".join(keys) for keys, row in self.priors.row_of.items() if row == place), "")
-            raise UserError(f"{names or 'all places'}: {error}") from error
+    @property
+    def rows_at_once(self) -> int:
+        """How many rows are best decided together."""
+        if isinstance(self._decider, Decider):
+            return ROWS_AT_ONCE
+        size = self.model.network.num_experts * self.model.num_classes
+        return max(ROWS_AT_ONCE, min(ROWS_OF_PLACES, LOGITS_AT_ONCE // size))
+
+    def print_notes(self) -> None:
+        """Say what came of the fits: at the start, or of places when all are known."""
+        for note in self._decider.notes:
+            print(f"balpoe: note: {note}", file=sys.stderr)
 
 
 def decision_columns(wanted: Wanted) -> list[str]:
@@ -85,6 +88,7 @@ def decision_columns(wanted: Wanted) -> list[str]:
         "level": wanted.taxonomy is not None,
         "level_label": wanted.taxonomy is not None,
         "unknown": wanted.unknown is not None,
+        "yes": wanted.thresholds is not None,
     }
     return [name for name, is_asked in asked.items() if is_asked]
 

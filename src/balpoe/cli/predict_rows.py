@@ -6,7 +6,6 @@ import io
 import itertools
 import json
 import sys
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -17,17 +16,18 @@ from torch import Tensor
 
 from balpoe.cli.decision_flags import DecisionFlags
 from balpoe.cli.predict_decisions import Decisions, decision_cells
+from balpoe.cli.predict_priors import Adjustment, OnePrior, TablePrior, TrackedPrior
 from balpoe.cli.prior_table import TableFlags
+from balpoe.cli.track_prior import TrackFlags
 from balpoe.data.dataset import Preprocessing
 from balpoe.data.loading.decode import IMAGE_SUFFIXES
 from balpoe.data.loading.image_files import decoded, default_workers
 from balpoe.data.user.image_paths import image_paths, keyed_image_paths
-from balpoe.deployment.prior_tables import PriorTable, unknown_keys_sentence
 from balpoe.errors import UserError
 from balpoe.evaluation.deployment_prior import parse_prior
 from balpoe.experiments.model_file import Model, load
 from balpoe.files import write_file
-from balpoe.method.ensemble import product_of_experts, shift_prior
+from balpoe.method.ensemble import product_of_experts
 from balpoe.progress import CountProgress
 from balpoe.training.distributed import chosen_device
 
@@ -39,8 +39,6 @@ LabelRow = dict[str, Any]
 """An image's file, with its label, probability, further labels, experts' labels and decisions, or with an error."""
 _Value = TypeVar("_Value")
 Keys = tuple[str, ...]
-Adjust = Callable[[Tensor, Sequence[Keys]], Tensor]
-"""From logits and the keys of their images to logits under another prior."""
 Put = Callable[[str], object]
 """Where text goes."""
 
@@ -55,6 +53,7 @@ def predict_files(
     experts: bool = False,
     prior: str | None = None,
     table: TableFlags | None = None,
+    track: TrackFlags | None = None,
     decisions: DecisionFlags | None = None,
     device: str = "auto",
 ) -> tuple[int, int]:
@@ -69,6 +68,7 @@ def predict_files(
         experts: Whether each expert's label is wanted, too.
         prior: Deployment prior, as --prior takes it.
         table: Table of priors, of which each image gets its own; the inputs are tables then, with its keys.
+        track: A prior that follows the images instead.
         decisions: What is to be decided of each image.
         device: Device to compute on.
     """
@@ -78,48 +78,35 @@ def predict_files(
         raise UserError(f"{run} was trained on {seen}, not on images; use balpoe.load({run!r}).predict in Python")
     if not 1 <= top <= len(model.class_names):
         raise UserError(f"--top must be 1 to {len(model.class_names)}, the number of classes, but is {top}")
-    tabled = None if table is None else _TablePrior(table.read(model.class_names, model.source_prior), model)
-    target = None if prior is None else parse_prior(prior, model)
-    adjust = tabled if target is None else _one_prior(target, model)
+    adjust = _adjustment(run, model, prior, table, track)
     _check_out(out, [*inputs, *([table.path] if table else []), *(decisions.files if decisions else [])])
     images = ((path, ()) for path in image_paths(inputs)) if table is None else keyed_image_paths(inputs, table.keys)
     if (first := next(images, None)) is None:
         raise UserError(f"there are no images in {', '.join(inputs)}; give files, or folders that hold some")
-    priors = target if tabled is None else tabled.table
+    priors = adjust.table if isinstance(adjust, TablePrior) else adjust.target if isinstance(adjust, OnePrior) else None
     decide = None if decisions is None else Decisions(run, model, decisions, priors)
     model.network.to(chosen_device(device))
-    counted = _Counted(_rows(_Answers(model, adjust, top, experts, decide), itertools.chain([first], images)))
+    counted = _Counted(_rows(_Answers(model, adjust, top, experts), decide, itertools.chain([first], images)))
     names = [f"expert {number + 1}" for number in range(model.network.num_experts if experts else 0)]
     write = functools.partial(_WRITERS[kind], rows=counted, top=top, experts=names, decide=decide)
     if out is None:
         write(sys.stdout.write)
     else:
         write_file(Path(out), lambda stream: _as_text(stream, write))
-    if tabled is not None:
-        strengths = ", ".join(f"{each:.3g}" for each in tabled.table.strengths)
-        read = f"counts, each mixed with {strengths} of the wider area" if strengths else "shares, as they are"
-        print(f"balpoe: note: the table of priors was read as {read}", file=sys.stderr)
-    if tabled is not None and tabled.unknown:
-        print(f"balpoe: note: {unknown_keys_sentence(tabled.unknown, tabled.samples)}", file=sys.stderr)
+    adjust.finish()
+    if decide is not None and isinstance(adjust, TablePrior):
+        decide.print_notes()
     return counted.rows, counted.errors
 
 
-def _one_prior(target: Tensor, model: Model) -> Adjust:
-    return lambda logits, _: shift_prior(logits, target, model.source_prior)
-
-
-class _TablePrior:
-    """Moves each image's logits to the prior of its keys, and counts the keys that the table lacks."""
-
-    def __init__(self, table: PriorTable, model: Model) -> None:
-        self.table, self.source, self.samples = table, model.source_prior, 0
-        self.unknown = Counter[Keys]()
-
-    def __call__(self, logits: Tensor, keys: Sequence[Keys]) -> Tensor:
-        matches = self.table.match(keys)
-        self.unknown += matches.unknown
-        self.samples += len(keys)
-        return self.table.adjust(logits, matches.rows, self.source)
+def _adjustment(
+    run: str, model: Model, prior: str | None, table: TableFlags | None, track: TrackFlags | None
+) -> Adjustment:
+    if track is not None:
+        return TrackedPrior(run, model, track)
+    if table is not None:
+        return TablePrior(table.read(model.class_names, model.source_prior), model)
+    return Adjustment() if prior is None else OnePrior(parse_prior(prior, model), model)
 
 
 def _check_out(out: str | None, read: Sequence[str]) -> None:
@@ -130,15 +117,39 @@ def _check_out(out: str | None, read: Sequence[str]) -> None:
         raise UserError(f"--out {out} is an image or is read, and would be lost; give a .csv or .jsonl file")
 
 
-def _rows(answers: "_Answers", named: Iterable[tuple[str, Keys]]) -> Iterator[LabelRow]:
+def _rows(answers: "_Answers", decide: Decisions | None, named: Iterable[tuple[str, Keys]]) -> Iterator[LabelRow]:
+    predicted = _predicted(answers, named)
+    if decide is None:
+        yield from (each.row for each in predicted)
+        return
+    for block in _blocks(predicted, decide.rows_at_once):
+        whole = [each for each in block if each.expert_logits is not None]
+        if whole:
+            logits = torch.stack([each.expert_logits for each in whole if each.expert_logits is not None])
+            for each, decided in zip(whole, decide(logits, [each.keys for each in whole]), strict=True):
+                each.row.update(decided)
+        yield from (each.row for each in block)
+
+
+class _Predicted(NamedTuple):
+    """What is known of an image before anything is decided of it."""
+
+    row: LabelRow
+    keys: Keys
+    expert_logits: Tensor | None
+    """As the network gives them; None for an image that could not be read."""
+
+
+def _predicted(answers: "_Answers", named: Iterable[tuple[str, Keys]]) -> Iterator[_Predicted]:
     preprocessing = answers.model.preprocessing
     with CountProgress("predicting", 0) as count, ThreadPoolExecutor(default_workers()) as pool:
         for block in _blocks(named, IMAGES_AT_ONCE):
             images = list(pool.map(lambda each: _image_or_error(each[0], preprocessing), block))
             whole = [(image, keys) for image, (_, keys) in zip(images, block, strict=True) if isinstance(image, Tensor)]
             found = iter(answers(whole) if whole else [])
-            for (path, _), image in zip(block, images, strict=True):
-                yield {"file": path, **(next(found) if isinstance(image, Tensor) else {"error": image})}
+            for (path, keys), image in zip(block, images, strict=True):
+                row, logits = next(found) if isinstance(image, Tensor) else ({"error": image}, None)
+                yield _Predicted({"file": path, **row}, keys, logits)
             count(len(block))
 
 
@@ -150,21 +161,18 @@ def _image_or_error(path: str, preprocessing: Preprocessing) -> Tensor | str:
 
 
 class _Answers(NamedTuple):
-    """What a row says of an image."""
+    """What a row says of an image, and the expert logits that it is said by."""
 
     model: Model
-    adjust: Adjust | None
+    adjust: Adjustment
     top: int
     experts: bool
-    decide: Decisions | None
 
-    def __call__(self, images: Sequence[tuple[Tensor, Keys]]) -> list[LabelRow]:
+    def __call__(self, images: Sequence[tuple[Tensor, Keys]]) -> list[tuple[LabelRow, Tensor]]:
         model, keys = self.model, [each for _, each in images]
         as_given = model.expert_logits(torch.stack([image for image, _ in images]))
         expert_logits = model.calibrated(as_given)
-        logits = product_of_experts(expert_logits)
-        if self.adjust is not None:
-            logits = self.adjust(logits, keys)
+        logits = self.adjust(product_of_experts(expert_logits), keys)
         probabilities, labels = logits.softmax(dim=1).topk(self.top, dim=1)
         rows: list[LabelRow] = [
             {"label": names[0], "probability": values[0], "top": list(zip(names, values, strict=True))}
@@ -177,10 +185,7 @@ class _Answers(NamedTuple):
         if self.experts:
             for row, answer in zip(rows, expert_logits.argmax(dim=2).tolist(), strict=True):
                 row["experts"] = [model.class_names[label] for label in answer]
-        if self.decide is not None:
-            for row, decided in zip(rows, self.decide(as_given, keys), strict=True):
-                row.update(decided)
-        return rows
+        return list(zip(rows, as_given, strict=True))
 
 
 class _Counted:

@@ -44,7 +44,7 @@ def add_prior_table(command: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--prior-kind", choices=("auto", "counts", "shares"), default="auto",
         help="what the table has: counts, which are shrunk to what a place is in, or shares, as they are (default: "
-        "shares if all rows sum to 1)",
+        "counts if all numbers are whole)",
     )  # fmt: skip
     group.add_argument("--prior-parent", metavar="COLUMN", help="the table's column that says what the first key is in")
     group.add_argument(

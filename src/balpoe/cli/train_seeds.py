@@ -10,7 +10,8 @@ from rich.console import Console
 from balpoe.errors import UserError
 from balpoe.evaluation.catalogue import METRICS
 from balpoe.evaluation.evaluate import evaluate
-from balpoe.evaluation.metrics import rarest_third, shot_groups
+from balpoe.evaluation.experts_asked import router_notes
+from balpoe.evaluation.metrics import rarest_third_is_few, shot_groups
 from balpoe.evaluation.predictions import Predictions
 from balpoe.evaluation.rival import adjusted_rival, paired_difference, verdict
 from balpoe.experiments.build import own_data
@@ -153,7 +154,7 @@ def _print_comparison(out: Console, plain: list[Run], runs: list[Run]) -> None:
 def _without_repeats(predictions: Predictions, thresholds: tuple[int, int]) -> list[str]:
     """The scores to say in words; none for a group that is all classes, or the same as another one."""
     few = shot_groups(predictions.class_counts, thresholds)["few"]
-    same = bool((few == rarest_third(predictions.class_counts)).all())
+    same = rarest_third_is_few(predictions.class_counts, thresholds)
     return ["balanced_accuracy", *([] if bool(few.all()) else ["few"]), *([] if same else ["rarest_third"])]
 
 
@@ -170,7 +171,8 @@ def _print_scores(out: Console, rows: dict[str, list[dict[str, Any]]], runs: lis
     print_scores(out, rows, title=runs[0].folder.parent.name)
     predictions = runs[0].predictions()
     notes = calibration_notes(runs[0].folder, runs[0].recipe(), runs[0].evaluation())
-    for caveat in (*predictions.caveats, *predictions.about_groups, *notes):
+    routing = router_notes([run.evaluation() for run in runs])
+    for caveat in (*predictions.caveats, *predictions.about_groups, *routing, *notes):
         out.print(caveat)
 
 

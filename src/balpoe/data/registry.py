@@ -10,6 +10,7 @@ from balpoe.errors import unknown_name
 
 if TYPE_CHECKING:
     from balpoe.data.dataset import Dataset, Preprocessing
+    from balpoe.data.file_lists import BenchmarkLists
     from balpoe.data.loading.image_files import PictureFiles
 
 __all__ = ["DATASETS", "DatasetEntry", "load_data", "load_data_and_rest", "load_files", "validation_data"]
@@ -25,16 +26,23 @@ class DatasetEntry:
     """The loader: a function, or "module:function", which is imported on first use.
 
     For a data set in memory: from (name, root, download) to the full training pool and the test set, each a `Dataset`.
-    For image files: from (name, root) to `BenchmarkLists`.
+    For image files: from (name, root) to `BenchmarkLists`, and from `imbalance_ratio` and `profile` if they are cut.
     """
     in_memory: bool
-    """Whether it is held in memory, and cut to a long tail by `imbalance_ratio`; image files are as published."""
+    """Whether it is held in memory, and cut to a long tail by `imbalance_ratio`."""
+    files_are_cut: bool = False
+    """Whether its image files are cut to a long tail, too, and not taken as published."""
     statistics: tuple[tuple[float, ...], tuple[float, ...]] | None = None
     """Mean and deviation of image files, where they are not the backbone's."""
     crop_share: float = 0.875
     """Side of the middle that is taken of an image file, as a part of its resized short side: 224 of 256 pixels."""
     interpolation: str = "bilinear"
     """How image files are resized: as in the reference, which trains from random weights, and not as timm's models."""
+
+    @property
+    def has_ratio(self) -> bool:
+        """Whether `imbalance_ratio` and `profile` mean something for it."""
+        return self.in_memory or self.files_are_cut
 
     def loader(self) -> Callable[..., Any]:
         """Return the function that loads it."""
@@ -49,6 +57,13 @@ DATASETS = {
     "digits-lt": DatasetEntry("handwritten digits of 8 x 8 pixels", "balpoe.data.digits:load_digits", True),
     "cifar10-lt": DatasetEntry("CIFAR-10, 10 classes of 32 x 32 pixels", "balpoe.data.cifar:load_cifar", True),
     "cifar100-lt": DatasetEntry("CIFAR-100, 100 classes of 32 x 32 pixels", "balpoe.data.cifar:load_cifar", True),
+    "tiny-imagenet-lt": DatasetEntry(
+        "Tiny-ImageNet, 200 classes of 64 x 64 pixels",
+        "balpoe.data.tiny_imagenet:read_tiny_imagenet",
+        False,
+        files_are_cut=True,
+        crop_share=1.0,  # photographs of 64 pixels have none to spare
+    ),
     "imagenet-lt": DatasetEntry("ImageNet-LT, 1,000 classes", "balpoe.data.file_lists:read_benchmark", False),
     "inaturalist2018": DatasetEntry(
         "iNaturalist 2018, 8,142 species",
@@ -142,16 +157,32 @@ def validation_data(
 
 
 def load_files(
-    name: str, root: str | Path | None, preprocessing: "Preprocessing"
-) -> "tuple[PictureFiles, PictureFiles]":
-    """Return the training and the test images of a data set in files, which are decoded when they are wanted."""
+    name: str,
+    root: str | Path | None,
+    preprocessing: "Preprocessing",
+    *,
+    imbalance_ratio: float = 100,
+    profile: str = "exponential",
+) -> "tuple[PictureFiles, PictureFiles, PictureFiles | None]":
+    """Return the training, test and validation images of a data set in files, which are decoded when they are wanted.
+
+    Args:
+        name: Name of the data set.
+        root: Folder of its files; by default the environment variable BALPOE_DATA.
+        preprocessing: Preprocessing of the images.
+        imbalance_ratio: Largest over smallest class count, where the files are cut to a long tail.
+        profile: Profile of that tail.
+    """
     from balpoe.data.loading.image_files import PictureFiles
 
-    lists = _entry(name, in_memory=False).loader()(name, root)
-    return (
-        PictureFiles(lists.train_paths, lists.train_targets, lists.class_names, preprocessing),
-        PictureFiles(lists.test_paths, lists.test_targets, lists.class_names, preprocessing),
-    )
+    entry = _entry(name, in_memory=False)
+    tail: dict[str, Any] = {"imbalance_ratio": imbalance_ratio, "profile": profile} if entry.files_are_cut else {}
+    lists: BenchmarkLists = entry.loader()(name, root, **tail)
+    train = PictureFiles(lists.train_paths, lists.train_targets, lists.class_names, preprocessing)
+    test = PictureFiles(lists.test_paths, lists.test_targets, lists.class_names, preprocessing)
+    if lists.validation_targets is None:
+        return train, test, None
+    return train, test, PictureFiles(lists.validation_paths, lists.validation_targets, lists.class_names, preprocessing)
 
 
 def _long_tailed(pool: "Dataset", test: "Dataset", counts: list[int], validation: int) -> "tuple[Dataset, Dataset]":

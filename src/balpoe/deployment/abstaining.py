@@ -3,7 +3,7 @@
 By cost it is `balpoe.decide(logits, abstain_cost=...)` (Chow's rule).
 """
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ from balpoe.errors import UserError, unknown_name
 from balpoe.evaluation.metrics import shot_groups as groups_of_classes
 from balpoe.evaluation.predictions import Predictions
 from balpoe.files import read_json, write_json
+from balpoe.method.expert_calibration import ExpertCalibration, read_calibration
 from balpoe.method.intervals import wilson_interval
 
 __all__ = ["Abstention", "GroupAbstained", "abstained", "risk_coverage_by_group"]
@@ -46,6 +47,8 @@ class Abstention:
     """Deployment prior that they are for."""
     notes: tuple[str, ...] = ()
     """What was asked for, and what came of it on the held-out samples."""
+    calibration: ExpertCalibration | None = None
+    """Calibration of the held-out logits, which is applied to `Predictions` instead of theirs."""
 
     @staticmethod
     def fit(
@@ -61,7 +64,8 @@ class Abstention:
         """Return the thresholds that answer as much as possible with at most a share of errors.
 
         Args:
-            held_out: Labelled predictions outside of training, also outside of the calibration for an exact promise.
+            held_out: Labelled predictions outside of training, also outside of the calibration for an exact promise,
+                such as the second half of `balpoe.split_validation`.
             error: Largest share of wrong answers among those given, under the deployment prior.
             confidence: Probability that the promise holds for further samples; None: it holds for the held-out ones.
             target_prior: Deployment prior, in any form of `balpoe.target_prior`; None: uniform.
@@ -86,9 +90,10 @@ class Abstention:
         thresholds = torch.full((held_out.num_classes,), NEVER, dtype=torch.float64)
         for mask, threshold in zip(parts, found, strict=True):
             thresholds[mask] = NEVER if threshold is None else threshold
-        notes = _notes(sure >= thresholds[answers], right, weights, error, confidence)
-        notes += _absent(held_out, posteriors.target_prior)
-        return Abstention(held_out.class_names, thresholds, posteriors.target_prior, notes)
+        given = sure >= thresholds[answers]
+        notes = _notes(given, right, weights, error, confidence)
+        notes += _absent(held_out, posteriors.target_prior, error, float(weights @ given.double() / weights.sum()))
+        return Abstention(held_out.class_names, thresholds, posteriors.target_prior, notes, held_out.calibration)
 
     def __call__(self, logits: Any, *, source_prior: Any = None) -> Tensor:
         """Return the answer to each sample, int64 (samples,); the number of classes stands for no answer.
@@ -97,6 +102,8 @@ class Abstention:
             logits: Logits (samples, classes), a tensor or an array, also a mapped one; or predictions.
             source_prior: Prior that the logits are made for; None: uniform, or that of the predictions.
         """
+        if isinstance(logits, Predictions):
+            logits = replace(logits, calibration=self.calibration)
         posteriors = Posteriors(logits, self.target_prior, source_prior, len(self.class_names))
         sure, answers = _most_probable(posteriors)
         return torch.where(sure >= self.thresholds[answers], answers, len(self.class_names))
@@ -104,7 +111,7 @@ class Abstention:
     def save(self, path: str | Path) -> None:
         """Write the thresholds as JSON."""
         parts = {name: value.tolist() if isinstance(value, Tensor) else value for name, value in vars(self).items()}
-        write_json(Path(path), parts)
+        write_json(Path(path), {**parts, "calibration": self.calibration and asdict(self.calibration)})
 
     @staticmethod
     def load(path: str | Path) -> "Abstention":
@@ -114,7 +121,8 @@ class Abstention:
             thresholds, prior = (
                 torch.tensor(parts[name], dtype=torch.float64) for name in ("thresholds", "target_prior")
             )
-            return Abstention(tuple(parts["class_names"]), thresholds, prior, tuple(parts["notes"]))
+            calibration = read_calibration(parts.get("calibration"))  # not in files of earlier versions
+            return Abstention(tuple(parts["class_names"]), thresholds, prior, tuple(parts["notes"]), calibration)
         except (KeyError, TypeError, ValueError) as error:
             raise UserError(f"{path} has no thresholds of answers ({error}); save them again") from error
 
@@ -253,14 +261,19 @@ def _check_wanted(error: float, confidence: float | None, balance: str) -> None:
         raise unknown_name("balance", balance, BALANCES)
 
 
-def _absent(held_out: Predictions, prior: Tensor) -> tuple[str, ...]:
-    """What classes without a held-out sample do to the promise."""
+def _absent(held_out: Predictions, prior: Tensor, error: float, answered: float) -> tuple[str, ...]:
+    """What classes without a held-out sample do to the promise: at worst all of them are answered, and wrongly."""
     absent = (torch.bincount(held_out.targets, minlength=held_out.num_classes) == 0) & (prior > 0)
     if not bool(absent.any()):
         return ()
     names = some_of([held_out.class_names[label] for label in absent.nonzero().squeeze(1).tolist()], 5)
     share = float(prior[absent].sum())
-    return (f"no held-out sample is of {names}, {share:.1%} of the deployment prior: nothing is promised of them",)
+    note = f"no held-out sample is of {names}, {share:.1%} of the deployment prior: nothing is promised of them"
+    if answered > 0:
+        others = answered * (1 - share)
+        worst = (error * others + share) / (others + share)
+        note += f"; if all of them are answered, and wrongly, about {worst:.1%} of all answers are wrong"
+    return (note,)
 
 
 def _notes(answered: Tensor, right: Tensor, weights: Tensor, error: float, confidence: float | None) -> tuple[str, ...]:

@@ -75,8 +75,9 @@ def similar_pools(scores: Tensor, targets: Tensor, num_classes: int, alpha: floa
     profiles = _profiles(scores[comparing], targets[comparing], known, alpha)
     weights = torch.bincount(targets[comparing], minlength=num_classes)[known].double().sqrt()
     pool_of[known] = _k_means(profiles, weights, min(clusters, len(profiles)), generator)
-    sizes = torch.bincount(pool_of[targets[~comparing]].clamp(min=0), minlength=num_classes)
-    pool_of[(pool_of >= 0) & (sizes[pool_of.clamp(min=0)] < least)] = ALL
+    left = pool_of[targets[~comparing]]
+    sizes = torch.bincount(left[left != ALL], minlength=num_classes)
+    pool_of[(pool_of != ALL) & (sizes[pool_of] < least)] = ALL
     return Pools(pool_of, ~comparing, pool_of == ALL)
 
 

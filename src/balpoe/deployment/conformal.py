@@ -5,9 +5,8 @@ threshold up to which a class enters a set (`set_thresholds.py`). Nothing is ass
 samples and new ones of a class come about in the same way, how many sets hold the right class follows from counting.
 """
 
-import math
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +14,7 @@ import torch
 from torch import Tensor
 
 from balpoe.deployment.class_pools import ALL, Pools, least_samples, own_pools, similar_pools
+from balpoe.deployment.set_files import plain_sets, sets_from_plain
 from balpoe.deployment.set_inputs import (
     Validation,
     check_settings,
@@ -36,7 +36,7 @@ from balpoe.errors import UserError
 from balpoe.evaluation.predictions import Predictions
 from balpoe.files import read_json, write_json
 from balpoe.method.ensemble import checked_source
-from balpoe.method.expert_calibration import ExpertCalibration, read_calibration
+from balpoe.method.expert_calibration import ExpertCalibration
 
 __all__ = ["ConformalSets"]
 
@@ -96,6 +96,7 @@ class ConformalSets:
         score: str = "probability",
         target_prior: Any = None,
         source_prior: Any = None,
+        estimated: bool = False,
         validation_prior: Any = None,
         power: float = 1.0,
         folds: Any = None,
@@ -117,8 +118,9 @@ class ConformalSets:
                 posteriors divided by a power of the prior, which serves rare classes with small sets.
             score: "probability" for the smallest sets, or "aps" for sets that grow with the uncertainty of a sample.
             target_prior: Deployment prior, as `balpoe.evaluate` takes it: the posteriors are moved to it, and the
-                samples weighted. A `PriorEstimate` or `TargetEstimate` makes the promise approximate. By default the
-                new samples have the class mix of the validation samples.
+                samples weighted. By default the new samples have the class mix of the validation samples.
+            estimated: Whether that prior is an estimate, which makes the promise approximate; a `PriorEstimate` or
+                `TargetEstimate` says so itself.
             source_prior: Prior that bare logits are made for; by default uniform. Predictions know theirs.
             validation_prior: Prior that the validation labels were drawn from; by default their counts stand for it.
             power: Power of the prior for "prevalence": 1 serves the mean over classes, 0 is "marginal".
@@ -132,7 +134,7 @@ class ConformalSets:
         check_settings(alpha, method, score, power)
         known = Validation.of(validation, source_prior)
         classes = known.num_classes
-        prior, estimated = resolved_prior(target_prior, validation, classes)
+        prior, is_estimate = resolved_prior(target_prior, validation, classes)
         used = set_score(score, known, prior, power if method == "prevalence" else None, seed)
         scores = known.own_scores(used)
         pools = _pools(method, scores, known.targets, classes, alpha, seed)
@@ -140,7 +142,7 @@ class ConformalSets:
         sets = ConformalSets(
             alpha=alpha, method=method, score=used,
             scores=scores[pools.rows], targets=known.targets[pools.rows], pool_of=pools.pool_of, rare=pools.rare,
-            class_names=known.class_names, target_prior=prior, estimated=estimated,
+            class_names=known.class_names, target_prior=prior, estimated=estimated or is_estimate,
             validation_prior=None if validation_prior is None else checked_source(validation_prior, classes),
             calibration=known.calibration, fold_of=fold_of, cross_fitted=cross_fitted, grouped=known.grouped,
             spare=_uniform(classes, seed) if drawn and folds is None else None,
@@ -168,6 +170,11 @@ class ConformalSets:
         return len(self.class_names)
 
     @property
+    def networks(self) -> int:
+        """How many networks there are: several for CV+."""
+        return 1 if self.fold_of is None else int(self.fold_of.max()) + 1
+
+    @property
     def thresholds(self) -> Tensor:
         """The score up to which each class enters a set, (classes,); infinite: always; minus infinity: never."""
         return self._thresholds(self.target_prior)
@@ -193,18 +200,17 @@ class ConformalSets:
         mix = "validation" if self.target_prior is None else "estimated" if self.estimated else "known"
         if mix == "known" and self.validation_prior is None:
             mix = "counted"
-        folds = 0 if self.fold_of is None else int(self.fold_of.max()) + 1
         return str(
             Promise(
                 self.alpha,
                 self.method,
                 mix,
-                0.0 if self.target_prior is None else shortfall(self.target_prior, self._counts),
+                None if self.target_prior is None else shortfall(self.target_prior, self._counts),
                 self.pooled_classes,
                 not bool((self.pool_of[self.rare] == ALL).any()),
                 self.method == "pooled" and bool((self.pool_of == ALL).all()),
                 self.always_included,
-                cv_plus_level(self.alpha, self._least_in_a_pool, folds) if folds else None,
+                cv_plus_level(self.alpha, self._least_in_a_pool, self.networks) if self.networks > 1 else None,
                 self.cross_fitted,
                 self.grouped,
                 self.spare is not None,
@@ -256,38 +262,15 @@ class ConformalSets:
 
     def save(self, path: str | Path) -> None:
         """Write all that `load` needs to a .json file."""
-        plain = ("alpha", "method", "class_names", "estimated", "cross_fitted", "grouped")
-        tensors = ("scores", "targets", "pool_of", "rare", "target_prior", "validation_prior", "fold_of", "spare")
-        about: dict[str, Any] = {name: getattr(self, name) for name in plain}
-        about |= {name: _listed(getattr(self, name)) for name in tensors}
-        about["score"] = {
-            "name": self.score.name,
-            "move": _listed(self.score.move),
-            "prevalence": _listed(self.score.prevalence),
-            "seed": self.score.seed,
-        }
-        write_json(Path(path), about | {"calibration": self.calibration and asdict(self.calibration)})
+        write_json(Path(path), plain_sets({each.name: getattr(self, each.name) for each in fields(self)}))
 
     @staticmethod
     def load(path: str | Path) -> "ConformalSets":
         """Read what `save` wrote."""
         about = read_json(Path(path))
         try:
-            score, number = about["score"], torch.long
-            move, prevalence = (_numbers(score[name], -torch.inf) for name in ("move", "prevalence"))
-            return ConformalSets(
-                alpha=float(about["alpha"]), method=str(about["method"]),
-                score=SetScore(score["name"], move, prevalence, int(score["seed"])),
-                scores=_numbers(about["scores"], torch.inf), targets=torch.tensor(about["targets"], dtype=number),
-                pool_of=torch.tensor(about["pool_of"], dtype=number), rare=torch.tensor(about["rare"]),
-                class_names=tuple(about["class_names"]), target_prior=_optional(about["target_prior"]),
-                estimated=bool(about["estimated"]), validation_prior=_optional(about["validation_prior"]),
-                calibration=read_calibration(about["calibration"]),
-                fold_of=None if about["fold_of"] is None else torch.tensor(about["fold_of"], dtype=number),
-                cross_fitted=bool(about["cross_fitted"]), grouped=bool(about["grouped"]),
-                spare=_optional(about["spare"]),
-            )  # fmt: skip
-        except (KeyError, TypeError, ValueError, RuntimeError) as error:
+            return ConformalSets(**sets_from_plain(about))
+        except (AttributeError, KeyError, TypeError, ValueError, RuntimeError) as error:
             raise UserError(f"{path} holds no prediction sets ({error}); save them again") from error
 
     @property
@@ -300,7 +283,7 @@ class ConformalSets:
         return min([*sizes, len(self.targets)])
 
     def _weights(self, prior: Tensor | None) -> Tensor:
-        shares = self._counts / len(self.targets) if self.validation_prior is None else self.validation_prior
+        shares = self._counts.double() / len(self.targets) if self.validation_prior is None else self.validation_prior
         return label_weights(prior, shares)
 
     def _thresholds(self, prior: Tensor | None) -> Tensor:
@@ -336,10 +319,10 @@ class ConformalSets:
     def _cv_plus(self, samples: Any, prior: Tensor | None) -> Iterator[Tensor]:
         """Sets of several networks, each compared with the validation samples that it has not seen."""
         assert self.fold_of is not None
-        networks = int(self.fold_of.max()) + 1
-        if isinstance(samples, Predictions) or len(samples) != networks:
+        if isinstance(samples, Predictions) or len(samples) != self.networks:
             raise UserError(
-                f"these sets are CV+ of {networks} networks; give the logits of each, ({networks}, samples, classes)"
+                f"these sets are CV+ of {self.networks} networks; give the logits of each, ({self.networks}, samples, "
+                "classes)"
             )
         weights = self._weights(prior)
         needed = weight_needed(self.targets, self.pool_of, self.alpha, weights)
@@ -362,16 +345,3 @@ def _pools(method: str, scores: Tensor, targets: Tensor, classes: int, alpha: fl
 
 def _uniform(classes: int, seed: int) -> Tensor:
     return torch.rand(classes, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
-
-
-def _listed(values: Tensor | None) -> list[Any] | None:
-    """Values for JSON, which has no infinity: an excluded class has none."""
-    return None if values is None else [value if math.isfinite(value) else None for value in values.tolist()]
-
-
-def _numbers(values: Any, missing: float) -> Tensor:
-    return torch.tensor([missing if value is None else float(value) for value in values], dtype=torch.float64)
-
-
-def _optional(values: Any) -> Tensor | None:
-    return None if values is None else torch.tensor(values, dtype=torch.float64)

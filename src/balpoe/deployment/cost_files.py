@@ -1,7 +1,5 @@
 """Costs of answers in a file, by the names of classes and answers, which may stand in any order."""
 
-import csv
-import io
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -11,8 +9,8 @@ from torch import Tensor
 
 from balpoe.data.user.class_names import some_of
 from balpoe.deployment.costs import checked_costs
+from balpoe.deployment.csv_lines import csv_lines
 from balpoe.errors import UserError, unknown_name
-from balpoe.files import csv_delimiter, read_text
 
 __all__ = ["FileCosts", "read_costs"]
 
@@ -43,7 +41,7 @@ def read_costs(path: str | Path, class_names: Sequence[str]) -> FileCosts:
     (('oak', 'ash', 'ask'), [[0.0, 1.0, 0.2], [9.0, 0.0, 0.2]])
     """
     headings, rows = _lines(Path(path), class_names)
-    table = torch.tensor([rows[name] for name in class_names], dtype=torch.float64)
+    table = torch.tensor([rows[name].costs for name in class_names], dtype=torch.float64)
     if len(headings) == 1:
         found = FileCosts(table.squeeze(1), None)
     else:
@@ -51,26 +49,30 @@ def read_costs(path: str | Path, class_names: Sequence[str]) -> FileCosts:
         answers = (*ours, *(name for name in headings if name not in ours))
         found = FileCosts(table[:, [headings.index(name) for name in answers]], answers)
     try:
-        checked_costs(found.costs, class_names, found.answers)
+        checked_costs(
+            found.costs, class_names, found.answers, [f"{rows[name].line} ({name!r})" for name in class_names]
+        )
     except UserError as error:
         raise UserError(f"{path}: {error}") from error
     return found
 
 
-def _lines(path: Path, class_names: Sequence[str]) -> tuple[list[str], dict[str, list[float]]]:
-    """Headings of the costs, and the costs of each class."""
-    text = read_text(path)
-    reader = csv.reader(io.StringIO(text), delimiter=csv_delimiter(text), strict=True)
-    try:
-        lines = [(f"{path}, line {reader.line_num}", [cell.strip() for cell in row]) for row in reader if any(row)]
-    except csv.Error as error:
-        raise UserError(f"{path}, line {reader.line_num}: {error}; write a line for each class") from error
+class _Line(NamedTuple):
+    """The costs of one class, and where they stand."""
+
+    line: str
+    costs: list[float]
+
+
+def _lines(path: Path, class_names: Sequence[str]) -> tuple[list[str], dict[str, _Line]]:
+    """Headings of the costs, and the line of each class."""
+    lines = csv_lines(path)
     if not lines or len(lines[0][1]) < 2:
         raise UserError(f"{path} has no costs; write the headings class,cost and a line for each class")
     headings = lines[0][1][1:]
     if twice := [name for place, name in enumerate(headings) if name in headings[:place] or not name]:
         raise UserError(f"{lines[0][0]}: the heading {twice[0]!r} is empty or there twice; give each answer one name")
-    rows: dict[str, list[float]] = {}
+    rows: dict[str, _Line] = {}
     for where, (name, *cells) in lines[1:]:
         if name not in class_names:
             raise UserError(f"{where}: {unknown_name('class', name, class_names)}")
@@ -80,7 +82,8 @@ def _lines(path: Path, class_names: Sequence[str]) -> tuple[list[str], dict[str,
             raise UserError(
                 f"{where}: class {name!r} has {len(cells)} costs, but there are {len(headings)} headings; fix the line"
             )
-        rows[name] = [_number(cell, where) for cell in cells]
+        costs = [_number(cell, f"{where}, class {name!r}") for cell in cells]
+        rows[name] = _Line(where.rpartition(", ")[2], costs)
     if missing := [name for name in class_names if name not in rows]:
         raise UserError(f"{path}: there are no costs of {some_of(missing, 5)}; add a line for each class")
     return headings, rows

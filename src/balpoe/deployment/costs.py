@@ -13,7 +13,9 @@ __all__ = ["ABSTAIN", "answer_names", "checked_costs"]
 ABSTAIN = "abstain"
 
 
-def checked_costs(costs: Any, class_names: Sequence[str], answers: Sequence[str] | None = None) -> Tensor:
+def checked_costs(
+    costs: Any, class_names: Sequence[str], answers: Sequence[str] | None = None, rows: Sequence[str] | None = None
+) -> Tensor:
     """Return costs in float64, (classes,) or (classes, answers), or say in one sentence what is wrong with them.
 
     A cost may be negative: a gain. But a right answer must not cost more than a wrong one of the same row.
@@ -22,6 +24,7 @@ def checked_costs(costs: Any, class_names: Sequence[str], answers: Sequence[str]
         costs: Cost of missing each class, (classes,), or of each answer to a sample of each class, (classes, answers).
         class_names: Name of each class.
         answers: Name of each answer, if they are not the classes and then others.
+        rows: What a sentence calls each row; by default its number and class.
 
     >>> checked_costs([[0, 1], [float("nan"), 0]], ("oak", "ash"))
     Traceback (most recent call last):
@@ -33,9 +36,10 @@ def checked_costs(costs: Any, class_names: Sequence[str], answers: Sequence[str]
     except (TypeError, ValueError, RuntimeError) as error:
         raise UserError(f"costs must be a table of numbers, a row for each class: {error}") from error
     _check_shape(table, class_names, answers)
-    _check_numbers(table, class_names)
+    named = rows or [f"row {row} of the costs ({name!r})" for row, name in enumerate(class_names)]
+    _check_numbers(table, named, answers)
     if table.ndim == 2:
-        _check_right_answers(table, class_names, answers)
+        _check_right_answers(table, class_names, answers, named)
     return table
 
 
@@ -72,24 +76,26 @@ def _check_shape(table: Tensor, class_names: Sequence[str], answers: Sequence[st
         )
 
 
-def _check_numbers(table: Tensor, class_names: Sequence[str]) -> None:
+def _check_numbers(table: Tensor, rows: Sequence[str], answers: Sequence[str] | None) -> None:
     wrong = ~table.isfinite()
     if bool(wrong.any()):
         row, *column = wrong.nonzero()[0].tolist()
-        place = f", column {column[0]}" if column else ""
+        place = "".join(f", column {each}" if answers is None else f", answer {answers[each]!r}" for each in column)
         value = float(table[(row, *column)])
-        raise UserError(f"row {row} of the costs ({class_names[row]!r}){place} is {value:g}; give a finite number")
+        raise UserError(f"{rows[row]}{place} is {value:g}; give a finite number")
     if table.ndim == 1 and bool((table < 0).any()):
         row = int((table < 0).nonzero()[0])
         raise UserError(
-            f"row {row} of the costs ({class_names[row]!r}): missing it costs {table[row]:g}, so that a wrong answer "
-            "would be worth more than the right one; give a number from 0"
+            f"{rows[row]}: missing it costs {table[row]:g}, so that a wrong answer would be worth more than the right "
+            "one; give a number from 0"
         )
     if table.ndim == 1 and not bool(table.any()):
         raise UserError("all costs are zero, so that no answer is better than another; give a class its cost")
 
 
-def _check_right_answers(table: Tensor, class_names: Sequence[str], answers: Sequence[str] | None) -> None:
+def _check_right_answers(
+    table: Tensor, class_names: Sequence[str], answers: Sequence[str] | None, rows: Sequence[str]
+) -> None:
     """Among the answers that are classes, the right one must cost least."""
     right_of = dict(enumerate(range(len(class_names))))  # the first columns are the classes; names may repeat
     if answers is not None:
@@ -101,6 +107,6 @@ def _check_right_answers(table: Tensor, class_names: Sequence[str], answers: Seq
             other = columns[int(table[row, columns].argmin())]
             name = class_names[other] if answers is None else answers[other]
             raise UserError(
-                f"row {row} of the costs ({class_names[row]!r}): the right answer costs {right:g}, more than {least:g} "
-                f"for {name!r}; a right answer must cost least"
+                f"{rows[row]}: the right answer costs {right:g}, more than {least:g} for {name!r}; a right answer must "
+                "cost least"
             )

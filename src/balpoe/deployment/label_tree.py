@@ -1,7 +1,5 @@
 """A tree of labels from rows or edges, or what is wrong with them, in a sentence that names the row."""
 
-import csv
-import io
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -9,8 +7,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from balpoe.deployment.csv_lines import csv_lines
 from balpoe.errors import UserError
-from balpoe.files import csv_delimiter, read_text
 
 __all__ = ["ROOT", "LabelTree", "read_tree", "tree_of_parents", "tree_of_rows"]
 
@@ -33,12 +31,7 @@ class LabelTree(NamedTuple):
 
 def read_tree(path: Path, class_names: Sequence[str] | None) -> LabelTree:
     """Return the tree in a .csv, for `Taxonomy.read`."""
-    text = read_text(path)
-    reader = csv.reader(io.StringIO(text), delimiter=csv_delimiter(text), strict=True)
-    try:
-        lines = [(f"{path}, line {reader.line_num}", [cell.strip() for cell in row]) for row in reader if any(row)]
-    except csv.Error as error:
-        raise UserError(f"{path}, line {reader.line_num}: {error}; write a line for each class") from error
+    lines = csv_lines(path)
     if len(lines) < 2:
         raise UserError(f"{path} has no classes; write the headings class,genus,... and a line for each class")
     headings, rows = lines[0][1], lines[1:]

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from balpoe.deployment.decision_rule import DecisionRule
-from balpoe.deployment.posteriors import Posteriors, label_weights
+from balpoe.deployment.posteriors import BLOCK_VALUES, Posteriors, label_weights
 from balpoe.errors import UserError, unknown_name
 from balpoe.evaluation.predictions import Predictions
 from balpoe.method.intervals import LEAST_EVIDENCE, effective_counts, exact_interval
@@ -29,8 +29,8 @@ __all__ = ["METRICS", "macro_f1_rule", "metric_name", "recall_rule", "wanted_rec
 METRICS = ("accuracy", "balanced_accuracy", "macro_f1", "recall of CLASS at least R")
 OTHER_NAMES = {"f1_macro": "macro_f1", "f1": "macro_f1"}
 # Probabilities that macro F1 is fitted on, of held-out samples and of others, of which there may be very many: of more,
-# every second, third, ... sample is taken.
-HELD_OUT_VALUES, OWN_VALUES = 2**25, 2**22
+# every second, third, ... sample is taken. They are kept, 128 MiB at most, as each turn needs them all.
+HELD_OUT_VALUES, OWN_VALUES = 2**24, 2**22
 TURNS = 50
 ABOVE = 0.001  # what a weight's logarithm is above where the last sample is found: beyond rounding in float32
 ROUNDS = 200
@@ -86,9 +86,8 @@ def macro_f1_rule(posteriors: Posteriors, held_out: Predictions | None = None) -
     most = OWN_VALUES if held_out is None else HELD_OUT_VALUES
     every = -(-len(posteriors) * posteriors.num_classes // most)
     kept = torch.arange(len(posteriors)) % every == 0
-    probabilities = torch.cat([block[kept[rows]] for rows, block in posteriors.probabilities()])
     weights = weights[kept] / weights[kept].sum()
-    scale, charges, value = _best_for_f1(probabilities, weights, posteriors.target_prior)
+    scale, charges, value = _best_for_f1(_probabilities(posteriors, kept), weights, posteriors.target_prior)
     return DecisionRule(
         posteriors.class_names,
         scale,
@@ -99,15 +98,27 @@ def macro_f1_rule(posteriors: Posteriors, held_out: Predictions | None = None) -
     )
 
 
+def _probabilities(posteriors: Posteriors, kept: Tensor) -> Tensor:
+    """Probabilities of some samples, (kept, classes)."""
+    found, start = torch.empty(int(kept.sum()), posteriors.num_classes, dtype=torch.float64), 0
+    for rows, block in posteriors.probabilities():
+        some = block[kept[rows]]
+        found[start : start + len(some)] = some
+        start += len(some)
+    return found
+
+
 def _best_for_f1(probabilities: Tensor, weights: Tensor, prior: Tensor) -> tuple[Tensor, Tensor, float]:
     """Scale and charge of each class, and the macro F1 expected of them."""
     present, classes = prior > 0, len(prior)
     scale, charges, sums = torch.ones_like(prior), torch.zeros_like(prior), torch.zeros(2, classes, dtype=torch.float64)
-    best = (scale, charges, -1.0)
+    best, size = (scale, charges, -1.0), max(1, BLOCK_VALUES // classes)
     for turn in range(TURNS):
-        answers = (probabilities * scale).sub_(charges).argmax(dim=1)
-        right = weights * probabilities.gather(1, answers[:, None]).squeeze(1)
-        now = torch.stack([torch.bincount(answers, mass, minlength=classes) for mass in (right, weights)])
+        now = torch.zeros_like(sums)
+        for p, mass in zip(probabilities.split(size), weights.split(size), strict=True):
+            answers = (p * scale).sub_(charges).argmax(dim=1)
+            now[0].index_add_(0, answers, mass * p.gather(1, answers[:, None]).squeeze(1))
+            now[1].index_add_(0, answers, mass)
         value = float(_f1(now, prior)[present].mean())
         if value > best[2]:
             best = (scale, charges, value)

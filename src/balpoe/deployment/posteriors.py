@@ -10,7 +10,7 @@ from torch import Tensor
 from balpoe.errors import UserError
 from balpoe.evaluation.deployment_prior import target_prior as resolved_prior
 from balpoe.evaluation.predictions import Predictions
-from balpoe.method.ensemble import at_least_float32, product_of_experts, shift_prior
+from balpoe.method.ensemble import at_least_float32, shift_prior
 from balpoe.method.priors import checked_prior
 
 __all__ = ["Posteriors", "label_weights"]
@@ -92,7 +92,7 @@ class Posteriors:
 
     def _block(self, rows: slice) -> Tensor:
         if self._predictions is not None:
-            return product_of_experts(self._predictions.calibrated(rows))
+            return self._predictions.product(self._predictions.calibrated(rows))
         block = self._table[rows]
         # A copy: torch warns of arrays that cannot be written to, and mapped ones cannot.
         return at_least_float32(torch.from_numpy(np.array(block)) if isinstance(block, np.ndarray) else block)

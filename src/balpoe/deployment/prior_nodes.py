@@ -1,6 +1,6 @@
 """The rows of a table of weights with all that they are in: a tree from everywhere down to a place and season."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -51,12 +51,13 @@ class PriorNodes:
         return shares
 
 
-def prior_nodes(rows: Sequence[PriorRow], parent: str | None) -> PriorNodes:
+def prior_nodes(rows: Sequence[PriorRow], parent: str | None, class_names: Sequence[str]) -> PriorNodes:
     """Return the tree of some rows.
 
     Args:
         rows: Rows of a table.
         parent: Name of the column that says what the first key is in, if there is one.
+        class_names: Class names of the model.
     """
     regions = None if parent is None else _regions(rows, parent)
     written: dict[Path, int] = {}
@@ -78,7 +79,7 @@ def prior_nodes(rows: Sequence[PriorRow], parent: str | None) -> PriorNodes:
     for each in range(1, int(level.max()) + 1):
         never[level == each] |= never[above[level == each]]
     nodes = PriorNodes(by_keys, above, level, numbers, torch.from_numpy(weights.clip(min=0)), never)
-    _check_never(nodes, rows)
+    _check_never(nodes, rows, class_names)
     return nodes
 
 
@@ -102,11 +103,23 @@ def _within(row: PriorRow, regions: Mapping[str, PriorRow]) -> Path:
     return (above, *row.keys) if above else ()
 
 
-def _check_never(nodes: PriorNodes, rows: Sequence[PriorRow]) -> None:
+def _check_never(nodes: PriorNodes, rows: Sequence[PriorRow], class_names: Sequence[str]) -> None:
     """A class that was seen at a place is not one that never occurs in what the place is in; and one class is left."""
-    torn = (nodes.never & (nodes.weights > 0)).any(dim=1)
-    for node in (torn | nodes.never.all(dim=1)).nonzero().flatten().tolist():
+    torn = nodes.never & (nodes.weights > 0)
+    for node in (torn.any(dim=1) | nodes.never.all(dim=1)).nonzero().flatten().tolist():
         place = rows[int(nodes.row[node])].place
-        if torn[node]:
-            raise UserError(f"{place}: a class has a weight that a row of what this is in calls never; fix one of them")
+        if bool(torn[node].any()):
+            label = int(torn[node].nonzero()[0])
+            says = next(row.place for row in _rows_above(nodes, rows, node) if row.weights[label] == NEVER)
+            raise UserError(
+                f"{place}: class {class_names[label]!r} has a weight, but is never there by {says}, which is about a "
+                "wider area; fix one of them"
+            )
         raise UserError(f"{place}: all classes are never there, with what this is in; give a weight to those that are")
+
+
+def _rows_above(nodes: PriorNodes, rows: Sequence[PriorRow], node: int) -> Iterator[PriorRow]:
+    """Rows about what a node is in, the narrowest first."""
+    while (node := int(nodes.parent[node])) >= 0:
+        if int(nodes.row[node]) >= 0:
+            yield rows[int(nodes.row[node])]

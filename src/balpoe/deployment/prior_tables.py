@@ -1,5 +1,6 @@
 """Priors by place and season: a table of counts or shares, shrunk where it is thin, looked up for each image."""
 
+import functools
 import math
 import warnings
 from collections import Counter
@@ -60,6 +61,8 @@ class PriorTable:
     """Whether the table has a count or a share above zero, (rows, classes): what a yes/no list would keep."""
     row_of: Mapping[tuple[str, ...], int] = field(repr=False)
     """Row of `priors` by key; of the first keys alone, too, and of none."""
+    above: Tensor = field(repr=False)
+    """Row of what each row is in, (rows,); -1 for that of all places, row 0."""
 
     @classmethod
     def read(
@@ -90,7 +93,7 @@ class PriorTable:
         if isinstance(keys, str) or not keys:
             raise UserError(f"keys must be a list of column names, but are {keys!r}; give one at least")
         found = prior_rows(source, class_names, keys, parent)
-        nodes = prior_nodes(found, parent)
+        nodes = prior_nodes(found, parent, class_names)
         kind = _kind(found) if kind == "auto" else kind
         tree, strengths = nodes.tree(), tuple[float, ...]()
         if kind == "shares":
@@ -99,10 +102,15 @@ class PriorTable:
         else:
             strengths = _checked_strengths(strength, tree)
             priors = shrunk_shares(tree, strengths)
-        return cls(tuple(class_names), tuple(keys), kind, strengths, priors, tree.counts > 0, nodes.by_keys)
+        return cls(
+            tuple(class_names), tuple(keys), kind, strengths, priors, tree.counts > 0, nodes.by_keys, nodes.parent
+        )
 
     def match(self, samples: Any) -> KeyMatches:
         """Return the row of `priors` for each sample, and which keys the table lacks.
+
+        Last keys that are empty stand for all of what comes before, as in the table: a sample without its month has the
+        prior of the site. One without any key is among those that the table lacks.
 
         Args:
             samples: Keys of each sample: texts or numbers where there is one key, tuples of them where there are
@@ -110,11 +118,37 @@ class PriorTable:
         """
         rows, unknown = [], Counter[tuple[str, ...]]()
         for keys in _key_rows(samples, self.keys):
-            size = next(size for size in range(len(keys), -1, -1) if keys[:size] in self.row_of)
-            rows.append(self.row_of[keys[:size]])
-            if size < len(keys):
-                unknown[keys] += 1
+            given = _without_last_empty(keys)
+            size = next(size for size in range(len(given), -1, -1) if given[:size] in self.row_of)
+            rows.append(self.row_of[given[:size]])
+            if size < len(given) or not given:
+                unknown[given or keys] += 1
         return KeyMatches(torch.tensor(rows, dtype=torch.int64), unknown)
+
+    @property
+    def estimated(self) -> bool:
+        """Whether the priors are estimates: shares of counted samples are, shares that somebody knows are not."""
+        return self.kind == "counts"
+
+    def name(self, row: int) -> str:
+        """Return what a row is called: its keys."""
+        return "/".join(self._keys_of[row]) or "all places"
+
+    @functools.cached_property
+    def _keys_of(self) -> dict[int, tuple[str, ...]]:
+        return {row: keys for keys, row in self.row_of.items()}
+
+    def lineage(self, row: int) -> tuple[int, ...]:
+        """Return the rows of what a row is in, the narrowest first, up to that of all places.
+
+        >>> table = PriorTable.read({("n", "5"): {"x": 1}, ("n", "6"): {"y": 2}}, "xy", ["site", "month"])
+        >>> table.lineage(table.row_of["n", "6"]) == (table.row_of["n",], 0)
+        True
+        """
+        found: tuple[int, ...] = ()
+        while (row := int(self.above[row])) >= 0:
+            found = (*found, row)
+        return found
 
     def lookup(self, samples: Any) -> Tensor:
         """Return the prior of each sample, (samples, classes), in float64; warn of keys that the table lacks.
@@ -175,6 +209,10 @@ def _key_rows(samples: Any, names: Sequence[str]) -> Iterator[tuple[str, ...]]:
         if len(keys) != len(names):
             raise UserError(f"sample {number} has {len(keys)} keys, but there are {len(names)}: {', '.join(names)}")
         yield tuple(map(key_text, keys))
+
+
+def _without_last_empty(keys: tuple[str, ...]) -> tuple[str, ...]:
+    return keys[: max((place + 1 for place, key in enumerate(keys) if key), default=0)]
 
 
 def _kind(rows: Sequence[PriorRow]) -> str:

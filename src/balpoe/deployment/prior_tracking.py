@@ -5,26 +5,26 @@ use only if the samples are significantly more likely under it (the test of `est
 and if a shift of the labels alone can explain the window (the check of `estimate_target`).
 """
 
-import json
 import math
 import warnings
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from balpoe.data.npz import read_archive
+from balpoe.deployment.tracker_state import ARRAYS, PriorStep, TrackerSettings, restored_fields, state_arrays
 from balpoe.errors import UserError
 from balpoe.evaluation.prior_estimate import CHANGE_LEVEL, MOST_UNSEEN, fit_p_value, looks
 from balpoe.files import write_file
-from balpoe.method.calibration import Calibration, LabelledLogits
+from balpoe.method.calibration import LabelledLogits
 from balpoe.method.ensemble import checked_source, shift_prior
 from balpoe.method.prior_families import PriorFit, prior_family
 from balpoe.method.priors import checked_prior, tempered_prior
-from balpoe.method.shift_evidence import SIGNIFICANCE, ShiftEvidence, ValidationLogits, checked_logits, checked_weights
+from balpoe.method.shift_evidence import ShiftEvidence, checked_logits, checked_weights
 
 __all__ = ["PriorStep", "PriorTracker", "track_prior"]
 
@@ -33,44 +33,6 @@ MOST_SAMPLES = 20_000  # in a window by time, whatever the rate of the stream
 HISTORY = 1000  # steps that are remembered, for the plot
 GRID = 1.25  # ratio of the numbers of samples that share their null distribution, which hardly depends on it
 START = 0.01  # share of the source prior in the start of a search, so that no class is stuck at zero
-
-
-@dataclass(frozen=True)
-class TrackerSettings:
-    """How a tracker forgets and looks."""
-
-    half_life: float
-    in_time: bool
-    every: int
-    most_samples: int
-    seed: int
-
-
-class PriorStep(NamedTuple):
-    """What a tracker found at one moment."""
-
-    at: float
-    """Number of samples so far, or the time of the latest one."""
-    prior: Tensor
-    """Prior in use from here on, (classes,)."""
-    estimate: Tensor
-    """Most likely prior of the window, (classes,), in use or not."""
-    band: Tensor
-    """95 % interval of each share of the estimate, (2, classes)."""
-    p_value: float
-    """How often randomness alone explains that the estimate is more likely than the prior in use before."""
-    fit_p_value: float | None
-    """P-value of the best prior that may explain the window; None without a check."""
-
-    @property
-    def significant(self) -> bool:
-        """Whether the window speaks against the prior in use before."""
-        return self.p_value < SIGNIFICANCE
-
-    @property
-    def changed(self) -> bool | None:
-        """Whether no prior explains the window: the images themselves seem to have changed."""
-        return None if self.fit_p_value is None else self.fit_p_value < CHANGE_LEVEL
 
 
 def track_prior(
@@ -211,7 +173,7 @@ class PriorTracker:
 
     def save(self, path: str | Path) -> None:
         """Write the state as a .npz, from which `load` goes on to the same numbers."""
-        arrays: dict[str, Any] = _arrays(self)
+        arrays: dict[str, Any] = state_arrays(vars(self))
         write_file(Path(path), lambda stream: np.savez(stream, **arrays))
 
     @staticmethod
@@ -219,7 +181,7 @@ class PriorTracker:
         """Return a tracker as it was saved; nothing in the file is executed."""
         arrays = read_archive(Path(path), ARRAYS)
         try:
-            return _restored(arrays)
+            return PriorTracker(**restored_fields(arrays))
         except (KeyError, TypeError, ValueError, IndexError, RuntimeError) as error:
             raise UserError(f"{path} is not the state of a tracker ({error}); save it again") from error
 
@@ -314,69 +276,3 @@ class PriorTracker:
     def _generator(self, number: int) -> torch.Generator:
         """A source of randomness for one purpose, so that nothing of it need be saved."""
         return torch.Generator().manual_seed((1_000_003 * self.settings.seed + number) % 2**63)
-
-
-COUNTERS = ("seen", "steps", "waiting")
-ARRAYS = (
-    "about", "logits", "times", "source", "prior", "start", "estimate", "train", "validation_logits",
-    "validation_targets", "calibrations", "history_numbers", "history_priors", "history_estimates", "history_bands",
-)  # fmt: skip
-
-
-def _arrays(tracker: PriorTracker) -> dict[str, np.ndarray]:
-    """The state of a tracker as arrays of numbers and one text."""
-    evidence, steps = tracker.evidence, tracker.history
-    classes, known = len(tracker.prior), evidence.validation
-    about = {"settings": asdict(tracker.settings), "num_resamples": len(evidence.refits)}
-    about |= {name: getattr(tracker, name) for name in COUNTERS}
-    numbers = [(each.at, each.p_value, math.nan if each.fit_p_value is None else each.fit_p_value) for each in steps]
-    nothing = torch.zeros(0, classes)
-    tensors = {
-        "logits": tracker.logits,
-        "times": tracker.times,
-        "source": evidence.source,
-        "prior": tracker.prior,
-        "start": tracker.start,
-        "estimate": tracker.estimate,
-        "train": torch.zeros(0) if tracker.train is None else tracker.train,
-        "validation_logits": nothing if known is None else known.logits,
-        "validation_targets": torch.zeros(0, dtype=torch.int64) if known is None else known.targets,
-        "calibrations": _listed_calibrations([evidence.calibration, *evidence.refits], classes),
-        "history_numbers": torch.tensor(numbers, dtype=torch.float64).reshape(-1, 3),
-        "history_priors": torch.stack([each.prior for each in steps]) if steps else nothing,
-        "history_estimates": torch.stack([each.estimate for each in steps]) if steps else nothing,
-        "history_bands": torch.stack([each.band for each in steps]) if steps else nothing,
-    }
-    return {"about": np.array(json.dumps(about)), **{name: each.numpy() for name, each in tensors.items()}}
-
-
-def _restored(arrays: dict[str, np.ndarray]) -> PriorTracker:
-    about: dict[str, Any] = json.loads(str(arrays["about"]))
-    numbers = {name: torch.from_numpy(array) for name, array in arrays.items() if name != "about"}
-    source = checked_source(numbers["source"], len(numbers["source"]))
-    known, refits = None, [None] * int(about["num_resamples"])
-    calibrations: list[Any] = [None, *refits]
-    if len(numbers["validation_targets"]):
-        known = ValidationLogits(numbers["validation_logits"], numbers["validation_targets"])
-        calibrations = [Calibration(float(each[0]), each[1:]) for each in numbers["calibrations"]]
-    train = numbers["train"] if len(numbers["train"]) else None
-    members = prior_family("free" if train is None else "tempered", train, source)
-    evidence = ShiftEvidence(members, source, known, calibrations[0], calibrations[1:])
-    parts = zip(*(numbers[f"history_{name}"] for name in ("numbers", "priors", "estimates", "bands")), strict=True)
-    history = [
-        PriorStep(float(at), prior, estimate, band, float(p_value), None if fit.isnan() else float(fit))
-        for (at, p_value, fit), prior, estimate, band in parts
-    ]
-    tracker = PriorTracker(
-        TrackerSettings(**about["settings"]), evidence, numbers["prior"], numbers["start"], numbers["estimate"], train,
-        history, logits=numbers["logits"], times=numbers["times"],
-    )  # fmt: skip
-    for name in COUNTERS:
-        setattr(tracker, name, int(about[name]))
-    return tracker
-
-
-def _listed_calibrations(calibrations: list[Calibration | None], classes: int) -> Tensor:
-    """Scale and biases of each, (calibrations, 1 + classes)."""
-    rows = [torch.cat([torch.tensor([each.scale], dtype=torch.float64), each.bias]) for each in calibrations if each]
-    return torch.stack(rows) if rows else torch.zeros(0, 1 + classes)

@@ -1,7 +1,7 @@
 """How often the answers are wrong, against how many samples are answered; and a threshold with a promise."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -30,6 +30,8 @@ class RiskCoverage:
     """Share of the samples with at least this confidence, (points,)."""
     risk: Tensor
     """Share of wrong answers among them, (points,)."""
+    least_area: float = 0.0
+    """The area if every right answer were surer than every wrong one, and no two alike."""
 
     @property
     def area(self) -> float:
@@ -39,8 +41,7 @@ class RiskCoverage:
     @property
     def excess_area(self) -> float:
         """What of the area a confidence that puts every right answer before every wrong one would not have."""
-        right = 1 - float(self.risk[-1])
-        return self.area - (1 - right + (right * math.log(right) if right > 0 else 0.0))
+        return self.area - self.least_area
 
 
 def risk_coverage(confidence: Tensor, correct: Tensor, weights: Tensor | None = None) -> RiskCoverage:
@@ -66,11 +67,20 @@ def risk_coverage(confidence: Tensor, correct: Tensor, weights: Tensor | None = 
         raise UserError(f"confidence {what}; give a number for each sample")
     if not bool((weights >= 0).all()) or not 0 < float(weights.sum()) < math.inf:
         raise UserError("weights must be finite numbers from 0, and not all 0")
+    curve = _curve(confidence, correct == 0, weights.double())
+    # Small weights first: the steps of the curve are then the smallest that it can have.
+    ranks = torch.empty(len(weights), dtype=torch.float64)
+    ranks[weights.argsort(descending=True)] = torch.arange(len(weights), dtype=torch.float64)
+    best = _curve(torch.where(correct == 0, ranks, ranks + len(weights)), correct == 0, weights.double())
+    return replace(curve, least_area=best.area)
+
+
+def _curve(confidence: Tensor, wrong: Tensor, weights: Tensor) -> RiskCoverage:
     order = confidence.argsort(descending=True, stable=True)
-    values, mass = confidence[order], weights[order].double()
+    values, mass = confidence[order], weights[order]
     last = torch.cat([values[1:] < values[:-1], torch.tensor([True])])
-    answered, wrong = mass.cumsum(0)[last], (mass * (correct[order] == 0)).cumsum(0)[last]
-    return RiskCoverage(values[last], answered / answered[-1], wrong / answered.clamp(min=1e-300))
+    answered, lost = mass.cumsum(0)[last], (mass * wrong[order]).cumsum(0)[last]
+    return RiskCoverage(values[last], answered / answered[-1], lost / answered.clamp(min=1e-300))
 
 
 def lowest_threshold(

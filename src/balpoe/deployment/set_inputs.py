@@ -12,7 +12,7 @@ from balpoe.errors import UserError, unknown_name
 from balpoe.evaluation.deployment_prior import target_prior as deployment_prior
 from balpoe.evaluation.predictions import Predictions
 from balpoe.evaluation.prior_estimate import TargetEstimate
-from balpoe.method.ensemble import checked_source, product_of_experts, shift_prior
+from balpoe.method.ensemble import checked_source, shift_prior
 from balpoe.method.expert_calibration import ExpertCalibration
 from balpoe.method.label_shift import PriorEstimate
 from balpoe.method.priors import checked_prior, class_counts
@@ -149,7 +149,7 @@ def logit_blocks(samples: Any) -> Iterator[Tensor]:
         samples: Predictions; logits, (samples, classes); or blocks of logits, one after the other.
     """
     if isinstance(samples, Predictions):
-        yield from (product_of_experts(samples.calibrated(rows)) for rows in samples.blocks())
+        yield from (samples.product(samples.calibrated(rows)) for rows in samples.blocks())
     elif isinstance(samples, Iterator) or (isinstance(samples, Sequence) and isinstance(samples[0], Tensor)):
         yield from (part for block in samples for part in logit_blocks(block))
     else:

@@ -20,8 +20,8 @@ class Promise(NamedTuple):
     mix: str = "validation"
     """Class mix of the new samples: "validation", "known", "counted" (known; counts stand for the validation shares) or
     "estimated"."""
-    shortfall: float = 0.0
-    """How far coverage may fall below 1 - alpha where counts stand for shares."""
+    shortfall: float | None = None
+    """How far coverage may fall below 1 - alpha where counts stand for shares; None: not known, and not said."""
     rare: Sequence[str] = ()
     """Classes too rare for what the method does for the others."""
     alone: bool = True
@@ -40,48 +40,66 @@ class Promise(NamedTuple):
     """Whether thresholds are drawn at random between neighbouring scores."""
 
     def __str__(self) -> str:
-        sentences = [self._whom(), self._rare(), self._always(), self._networks()]
+        sentences = [self._whom(), self._least(), self._rare(), self._always(), self._networks()]
         if self.grouped:
-            sentences.append("Validation samples come in groups, and are taken for independent: approximate.")
+            sentences.append("Validation samples come in groups, and are counted as if each stood alone.")
         if self.drawn:
             sentences.append("Thresholds are drawn, and the promise holds on average over draws.")
         return " ".join(sentence for sentence in sentences if sentence)
 
-    def _level(self) -> str:
+    def _level(self, any_mix: bool = False) -> str:
+        """How much is promised; where that is for any class mix, the prior has no part in it."""
+        careful = self.cross_fitted or self.grouped
+        if not any_mix:  # nobody has shown CV+ for weighted samples
+            careful = careful or self.mix == "estimated" or (self.cv_plus is not None and self.mix != "validation")
         promised = 1 - self.alpha if self.cv_plus is None else self.cv_plus
-        careful = self.mix == "estimated" and self.method != "per-class"
-        careful = careful or (self.cross_fitted if self.cv_plus is None else self.mix != "validation")
-        return ("Approximate: about " if careful else "At least ") + _percent(promised)
+        about = "Approximate: about " if self.cv_plus is None else "Approximate: at least about "
+        return (about if careful else "At least ") + _percent(promised)
+
+    def _mix(self) -> str:
+        return {
+            "validation": "if they come with the class mix of the validation samples",
+            "known": "if they come with the given prior",
+            "counted": (
+                "if they come with the given prior and the validation samples were drawn with the class shares that "
+                "they have"
+            ),
+            "estimated": "as far as the estimated prior is right",
+        }[self.mix]
+
+    @property
+    def _by_pool(self) -> bool:
+        return self.method == "pooled" and not self.one_pool
 
     def _whom(self) -> str:
         if self.method == "per-class":
-            return f"{self._level()} of the samples of each class have it in their set, whatever the class mix."
-        mix = {
-            "validation": "if they come with the class mix of the validation samples",
-            "known": "if they come with the given prior",
-            "counted": "if they come with the given prior",
-            "estimated": "as far as the estimated prior is right",
-        }[self.mix]
-        pooled = self.method == "pooled" and not self.one_pool
-        whom = "the samples of each pool of similar classes" if pooled else "samples"
-        found = f"{self._level()} of {whom} have their class in their set, {mix}"
-        if self.mix == "counted":
-            found += ", as far as counts of the validation samples are the shares that they were drawn with"
-            least = _percent(1 - self.alpha - self.shortfall)
-            proven = not (pooled or self.drawn or self.cross_fitted or self.cv_plus is not None)
-            found += f"; whatever those are, at least {least}" if proven else ""
+            level = self._level(any_mix=True)
+            return f"{level} of the samples of each class have it in their set, whatever the class mix."
+        whom = "the samples of each pool of similar classes" if self._by_pool else "samples"
+        found = f"{self._level()} of {whom} have their class in their set, {self._mix()}"
         return found + ("; too few samples tell which classes are alike." if self.one_pool else ".")
+
+    @property
+    def is_proven(self) -> bool:
+        """Whether there is a level that holds for all shares that counts of the validation samples may come from."""
+        careful = self.drawn or self.cross_fitted or self.grouped or self.cv_plus is not None
+        return self.mix == "counted" and self.method != "per-class" and not self._by_pool and not careful
+
+    def _least(self) -> str:
+        if self.shortfall is None or not self.is_proven:
+            return ""
+        return f"Whatever those shares were, at least {_percent(1 - self.alpha - self.shortfall)}."
 
     def _rare(self) -> str:
         if not self.rare:
             return ""
         if self.method == "pooled":
             return f"Too rare to be compared with others: {_named(self.rare)}; nothing is promised of them."
-        mix = "among the validation samples" if self.mix == "validation" else "under the prior"
-        rest = f"together such classes are promised {_percent(1 - self.alpha)} on average, in their mix {mix}"
+        found = f"Too rare for a threshold of their own: {_named(self.rare)}."
         if not self.alone:
-            rest = "they take the threshold of all samples, and nothing is promised of them"
-        return f"Too rare for a threshold of its own: {_named(self.rare)}; {rest}."
+            return f"{found} They take the threshold of all samples, and nothing is promised of them."
+        together = "of their samples, taken together, have their class in their set"
+        return f"{found} They share one. {self._level()} {together}, {self._mix()}."
 
     def _always(self) -> str:
         if not self.always:
@@ -89,15 +107,17 @@ class Promise(NamedTuple):
         return f"In every set, as too few validation samples say when to leave it out: {_named(self.always)}."
 
     def _networks(self) -> str:
+        found = []
         if self.cv_plus is not None:
-            return f"This is CV+, which is near {_percent(1 - self.alpha)} as a rule."
+            found.append(f"This is CV+: coverage is near {_percent(1 - self.alpha)} as a rule, though less is proven.")
         if self.cross_fitted:
-            return (
-                "The validation samples were predicted by other networks, each trained without some of them: CV+ would "
-                f"promise at least {_percent(1 - 2 * self.alpha)} of sets of those networks, and of this one it is as "
-                "good as it answers like them."
+            found.append(
+                "Other networks than the one in use predicted the validation samples: the promise is as good as this "
+                "one answers like them."
             )
-        return ""
+            if self.cv_plus is None:
+                found.append(f"Of sets by those networks CV+ would promise at least {_percent(1 - 2 * self.alpha)}.")
+        return " ".join(found)
 
 
 def cv_plus_level(alpha: float, samples: int, folds: int) -> float:

@@ -11,7 +11,6 @@ from torch import Tensor
 from balpoe.deployment.prior_tables import PriorTable
 from balpoe.errors import UserError
 from balpoe.evaluation.predictions import Predictions
-from balpoe.method.ensemble import product_of_experts
 from balpoe.method.intervals import LEAST_EVIDENCE, bootstrap, evidence_counts, mean_difference_interval
 
 __all__ = ["WAYS", "SiteGain", "SiteGains", "site_gains"]
@@ -95,7 +94,7 @@ def site_gains(
 
 def _values(predictions: Predictions, table: PriorTable, node: Tensor, rows: slice) -> Tensor:
     """Whether each way is right, and its NLL, of some samples, (metrics, ways, samples)."""
-    logits = product_of_experts(predictions.calibrated(rows)).double()
+    logits = predictions.product(predictions.calibrated(rows)).double()
     allowed = table.seen[node[rows]]
     allowed = allowed | ~allowed.any(dim=1, keepdim=True)  # a row of nevers alone lists nothing
     moved = table.adjust(logits, node[rows], predictions.source_prior)

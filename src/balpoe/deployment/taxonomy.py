@@ -202,6 +202,19 @@ class Taxonomy:
         >>> [(score.level, score.labels, score.accuracy) for score in scores]
         [('class', 3, 0.5), ('group', 2, 1.0)]
         """
+        counted, right = self.right_at_levels(probabilities, targets)
+        return self._scores(list(counted), right, weights)
+
+    def right_at_levels(self, probabilities: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+        """Return whether each sample counts at each level, and whether its most probable label there is right.
+
+        Args:
+            probabilities: Probabilities of the classes, (samples, classes).
+            targets: Classes, (samples,).
+
+        Returns:
+            Two times (height, samples), true or false.
+        """
         class_counts(targets, len(self.class_names))
         sums, counted, right = self.summed(probabilities), [], []
         for level in range(self.height):
@@ -209,7 +222,7 @@ class Taxonomy:
             labels = (self.level_of == level).nonzero().squeeze(1)
             counted.append(truth >= 0)
             right.append(labels[sums[:, labels].argmax(dim=1)] == truth)
-        return self._scores(counted, torch.stack(right), weights)
+        return torch.stack(counted), torch.stack(right)
 
     def _deepest(self, sums: Tensor, confidence: float) -> tuple[Tensor, Tensor]:
         found = torch.full((len(sums),), len(self.labels) - 1)

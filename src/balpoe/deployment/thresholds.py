@@ -24,6 +24,7 @@ __all__ = ["ClassThreshold", "Thresholds"]
 
 LEAST_POSITIVES = 10  # held-out samples of a class, or groups of them, below which its threshold is flagged
 FITTED_VALUES = 2**24  # probabilities looked at together: classes are fitted some at a time
+NAMED = 3  # classes that a note names
 NEVER = 2.0  # a threshold that no probability reaches
 
 _Choice = Callable[[Tensor, Tensor, Tensor], tuple[Tensor, Tensor]]
@@ -137,6 +138,15 @@ class Thresholds:
     def flagged(self) -> tuple[ClassThreshold, ...]:
         """The classes whose threshold is not to be trusted, each with the reason."""
         return tuple(row for row in self.rows if row.flag)
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """How many classes are flagged and why the first ones are, in a sentence; none where none is."""
+        if not self.flagged:
+            return ()
+        named = ", ".join(f"{row.name!r} ({row.flag})" for row in self.flagged[:NAMED])
+        more = f" and {len(self.flagged) - NAMED:,} more" if len(self.flagged) > NAMED else ""
+        return (f"{len(self.flagged):,} of {len(self.rows):,} thresholds are not to be trusted: {named}{more}.",)
 
     def save(self, path: str | Path) -> None:
         """Write the thresholds as JSON."""

@@ -1,85 +1,28 @@
-"""Scores for "none of these classes", and a threshold that keeps as many known samples as asked for.
+"""A threshold on how much a sample looks like none of the classes, which keeps as many known samples as asked for."""
 
-A closed-set posterior cannot say it: it adds up to 1 over the known classes, however little any of them fits. What can
-is the size of the logits, the distance to the classes in feature space, and whether experts that were trained for
-different class mixes agree once each is moved to the same one.
-"""
-
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from balpoe.deployment.class_means import ClassMeans
-from balpoe.deployment.class_pools import least_samples
 from balpoe.deployment.set_inputs import resolved_prior
-from balpoe.deployment.set_thresholds import ROUNDING, label_weights
-from balpoe.errors import UserError, unknown_name
+from balpoe.deployment.unknown_scores import OF_FEATURES, SCORES, num_classes, unknown_scores
+from balpoe.deployment.unknown_threshold import Basis, coverage_notes
+from balpoe.errors import UserError
 from balpoe.evaluation.predictions import Predictions
 from balpoe.files import read_json, write_json
-from balpoe.method.ensemble import product_of_experts
 from balpoe.method.expert_calibration import ExpertCalibration, read_calibration
-from balpoe.method.priors import checked_prior
+from balpoe.method.priors import class_counts
 
-__all__ = ["SCORES", "UnknownDetector", "unknown_scores"]
+__all__ = ["OTHER_NETWORKS", "SCORES", "UnknownDetector", "unknown_scores"]
 
-OF_LOGITS = ("energy", "max-logit", "probability", "disagreement")
-OF_FEATURES = ("mahalanobis", "cosine")
-SCORES = (*OF_LOGITS, *OF_FEATURES)
 TINY = 1e-12  # a deviation to divide by, where all values are the same
-BLOCK_VALUES = 2**20  # logits looked at together
-
-
-def unknown_scores(
-    samples: Any,
-    score: str = "energy",
-    *,
-    expert_priors: Any = None,
-    features: Any = None,
-    means: ClassMeans | None = None,
-) -> Tensor:
-    """Return how much each sample looks like none of the known classes, (samples,), in float64: higher is more unknown.
-
-    | score | what it is |
-    | --- | --- |
-    | energy | minus the log of the sum of exponentials of the ensemble's logits (Liu et al. 2020) |
-    | max-logit | minus the largest logit |
-    | probability | 1 less the largest posterior |
-    | disagreement | mean KL divergence of the product from its experts: 0 where all agree |
-    | mahalanobis | squared distance to the nearest class mean, in units of the spread within classes |
-    | cosine | cosine distance to the nearest class mean |
-
-    All are for equally frequent classes: priors are taken out first, or rare classes would look unknown.
-
-    Args:
-        samples: Predictions, or expert logits (samples, experts, classes).
-        score: Name of the score.
-        expert_priors: Prior that each expert's bare logits are made for, (experts, classes); by default uniform.
-            Predictions know theirs.
-        features: Features of the samples, (samples, features), for scores of distance.
-        means: Class means of training features, for scores of distance.
-
-    >>> experts = torch.tensor([[[4.0, 0.0], [4.0, 0.0]], [[4.0, 0.0], [0.0, 4.0]]])
-    >>> unknown_scores(experts, "disagreement") > 1  # of the second sample the experts say different things
-    tensor([False,  True])
-    """
-    if score not in SCORES:
-        raise unknown_name("score of unknown samples", score, SCORES)
-    if score in OF_FEATURES:
-        if features is None or means is None:
-            raise UserError(f"the score {score!r} is a distance in feature space; give features and means")
-        return means.cosine(features) if score == "cosine" else means.mahalanobis(features)
-    log_priors = _log_priors(samples, expert_priors)
-    found = [torch.zeros(0, dtype=torch.float64)]
-    found += [_of_logits(block.to(log_priors) - log_priors, score) for block in _blocks(samples)]
-    scores = torch.cat(found)
-    if bool(scores.isnan().any()):
-        row = int(scores.isnan().nonzero()[0])
-        raise UserError(f"the logits of sample {row} are not numbers; check the network that gave them")
-    return scores
+GROUPED = "Held-out samples come in groups, and are taken for independent: the share that is kept is approximate."
+OTHER_NETWORKS = "The promise is approximate: networks other than the model predicted the held-out samples."
 
 
 @dataclass(frozen=True, eq=False)
@@ -103,13 +46,17 @@ class UnknownDetector:
     keep: float
     """Share of known samples that is not called so."""
     references: tuple[tuple[float, float], ...]
-    """Mean and deviation of each score over the held-out samples."""
+    """Mean and deviation of each score over held-out samples that did not set the threshold."""
     means: ClassMeans | None = None
-    """Class means of training features, for scores of distance."""
+    """Class means of features, for scores of distance."""
     calibration: ExpertCalibration | None = None
     """Calibration of the held-out logits: `predict` applies it to `Predictions` instead of theirs."""
     expert_priors: Tensor | None = None
     """Prior that each expert's bare logits are made for."""
+    uncovered: tuple[str, ...] = ()
+    """Names of the classes of which no held-out sample set the threshold: nothing is promised of them."""
+    notes: tuple[str, ...] = ()
+    """What is not promised, in sentences."""
 
     @staticmethod
     def fit(
@@ -122,37 +69,66 @@ class UnknownDetector:
         expert_priors: Any = None,
         features: Any = None,
         means: ClassMeans | None = None,
+        seed: int = 0,
     ) -> "UnknownDetector":
         """Return a detector whose threshold keeps a share of known samples, measured on held-out ones.
 
         Of new samples of known classes at least this share is kept on average, if they come like the held-out ones
-        (conformal prediction, as for `balpoe.ConformalSets`). Nothing is promised of unknown samples.
+        (conformal prediction, as for `balpoe.ConformalSets`) and these fitted nothing before. What else is fitted here,
+        class means and the units of several scores, takes samples of its own. Nothing is promised of unknown samples,
+        nor of a class without held-out samples: `notes` names those.
 
         Args:
-            held_out: Predictions of samples outside of training, or expert logits (samples, experts, classes).
+            held_out: Predictions of samples that fitted nothing, such as the second half of `balpoe.split_validation`;
+                or expert logits (samples, experts, classes).
             score: Name of a score, or several.
             keep: Share of known samples that is to be kept, between 0 and 1.
-            targets: Labels of bare logits, for `target_prior`. Predictions have theirs.
+            targets: Labels of bare logits, for `target_prior` and class means. Predictions have theirs.
             target_prior: Deployment prior under which the share is kept; by default that of the held-out samples.
             expert_priors: Prior that each expert's bare logits are made for, (experts, classes).
             features: Features of the held-out samples, for scores of distance.
-            means: Class means of training features, for scores of distance.
+            means: Class means of training features, for scores of distance; held-out samples must not be among them.
+                None: means of half of the held-out samples, so that the other half sets the threshold.
+            seed: Seed of the split, where samples are set apart.
         """
-        if not 0 < keep < 1:
-            raise UserError(f"keep must lie between 0 and 1, such as 0.95, but is {keep}")
-        names = (score,) if isinstance(score, str) else tuple(score)
-        if not names:
-            raise UserError(f"score must name one score or more of {', '.join(SCORES)}")
-        own: dict[str, Any] = {"expert_priors": expert_priors, "features": features, "means": means}
-        values = [unknown_scores(held_out, name, **own) for name in names]
+        names = _checked_settings(score, keep)
+        own = _Samples.of(held_out, targets, features, expert_priors)
+        prior, _ = resolved_prior(target_prior, held_out, own.num_classes)
+        if prior is not None and own.labels is None:
+            raise UserError("target_prior weights the held-out samples by their labels; give targets")
+        basis, means = own.basis(names, means, prior, seed)
+        values = [unknown_scores(held_out, name, **own.given, means=means) for name in names]
         if len({len(each) for each in values}) > 1:
             raise UserError("features and logits are of different numbers of samples; give those of the same samples")
-        bare = UnknownDetector(
-            names, torch.inf, keep, tuple((float(v.mean()), max(float(v.std()), TINY)) for v in values), means,
-            held_out.calibration if isinstance(held_out, Predictions) else None, expert_priors,
+        seen = [each[basis.reference] for each in values]
+        units = tuple((float(each.mean()), max(float(each.std()), TINY)) for each in seen)
+        mix = own.train_prior if prior is None else prior
+        absent = basis.uncovered(mix, own.num_classes)
+        distances = means if any(name in OF_FEATURES for name in names) else None
+        notes = coverage_notes(absent, own.class_names, mix, keep, distances)
+        detector = UnknownDetector(
+            names, torch.inf, keep, units, means, own.calibration, expert_priors,
+            tuple(own.class_names[label] for label in absent.tolist()), (*notes, *own.notes),
         )  # fmt: skip
-        weights = _sample_weights(held_out, targets, target_prior, len(values[0]))
-        return replace(bare, threshold=_threshold(bare._combined(values), weights, 1 - keep))
+        return replace(detector, threshold=basis.limit(detector._combined(values), keep, own.num_classes))
+
+    @staticmethod
+    def of_run(
+        folder: str | Path, score: str | Sequence[str] = "probability", *, seed: int = 0, **settings: Any
+    ) -> "UnknownDetector":
+        """Return a detector of a run's held-out samples: one half calibrates anew, the other sets the threshold.
+
+        Args:
+            folder: Folder of the run.
+            score: Name of a score, or several.
+            seed: Seed of the split, and of `fit`.
+            settings: Other settings of `fit`.
+        """
+        from balpoe.deployment.validation_split import run_validation  # which knows of training
+
+        validation, cross_fitted = run_validation(folder, seed)
+        detector = UnknownDetector.fit(validation, score, seed=seed, **settings)
+        return replace(detector, notes=(*detector.notes, OTHER_NETWORKS)) if cross_fitted else detector
 
     def score(self, samples: Any, features: Any = None) -> Tensor:
         """Return how unknown each sample looks, (samples,).
@@ -177,7 +153,8 @@ class UnknownDetector:
 
     def save(self, path: str | Path) -> None:
         """Write the detector to a .json file; class means have a file of their own, of `ClassMeans.save`."""
-        about = {name: getattr(self, name) for name in ("scores", "threshold", "keep", "references")}
+        names = ("scores", "threshold", "keep", "references", "uncovered", "notes")
+        about = {name: getattr(self, name) for name in names}
         about["calibration"] = self.calibration and asdict(self.calibration)
         about["expert_priors"] = None if self.expert_priors is None else torch.as_tensor(self.expert_priors).tolist()
         write_json(Path(path), about)
@@ -196,7 +173,8 @@ class UnknownDetector:
             priors = None if about["expert_priors"] is None else torch.tensor(about["expert_priors"])
             calibration = read_calibration(about["calibration"])
             numbers = float(about["threshold"]), float(about["keep"])
-            return UnknownDetector(tuple(about["scores"]), *numbers, references, means, calibration, priors)
+            words = (tuple(about.get(name, ())) for name in ("uncovered", "notes"))  # not in files of earlier versions
+            return UnknownDetector(tuple(about["scores"]), *numbers, references, means, calibration, priors, *words)
         except (KeyError, TypeError, ValueError) as error:
             raise UserError(f"{path} holds no detector of unknown samples ({error}); save it again") from error
 
@@ -208,73 +186,59 @@ class UnknownDetector:
         return torch.stack([(each - centre) / spread for (centre, spread), each in units]).mean(dim=0)
 
 
-def _of_logits(balanced: Tensor, score: str) -> Tensor:
-    """Scores of balanced expert logits, (rows, experts, classes)."""
-    if score == "disagreement":
-        # The product over experts of p_e^(1/experts) sums to Z over the classes, and the mean KL divergence is -log Z.
-        return (-product_of_experts(balanced.log_softmax(dim=2)).logsumexp(dim=1)).clamp(min=0.0)
-    logits = product_of_experts(balanced)
-    if score == "energy":
-        return -logits.logsumexp(dim=1)
-    return -logits.amax(dim=1) if score == "max-logit" else 1 - logits.softmax(dim=1).amax(dim=1)
+class _Samples(NamedTuple):
+    """Held-out samples, as far as a fit asks."""
+
+    samples: int
+    num_classes: int
+    class_names: tuple[str, ...]
+    labels: Tensor | None
+    groups: Tensor | None
+    train_prior: Tensor | None
+    calibration: ExpertCalibration | None
+    given: dict[str, Any]
+    """What scores are given beside the samples and class means."""
+
+    @staticmethod
+    def of(held_out: Any, targets: Any, features: Any, expert_priors: Any) -> "_Samples":
+        given = {"expert_priors": expert_priors, "features": features}
+        if isinstance(held_out, Predictions):
+            return _Samples(
+                len(held_out), held_out.num_classes, held_out.class_names, held_out.targets, held_out.groups,
+                held_out.train_prior, held_out.calibration, given,
+            )  # fmt: skip
+        classes, labels = num_classes(held_out), None if targets is None else torch.as_tensor(targets)
+        if labels is not None:
+            class_counts(labels, classes)  # an error names the first label outside of the classes
+        return _Samples(len(held_out), classes, tuple(map(str, range(classes))), labels, None, None, None, given)
+
+    def basis(
+        self, names: Sequence[str], means: ClassMeans | None, prior: Tensor | None, seed: int
+    ) -> tuple[Basis, ClassMeans | None]:
+        """Who serves what, and class means, which are fitted where a distance is asked for and none are given."""
+        features = self.given["features"]
+        for_means = means is None and features is not None and any(name in OF_FEATURES for name in names)
+        if not for_means and len(names) == 1:
+            return Basis.whole(self.samples, self.labels, prior), means
+        if for_means and (self.labels is None or len(features) != self.samples):
+            raise UserError(f"class means take features and targets of the {self.samples} held-out samples; give both")
+        sizes = self.samples, self.labels, prior, self.num_classes, self.groups, seed
+        basis = Basis.split(*sizes, for_means=for_means)
+        if for_means and self.labels is not None:
+            chosen = basis.reference
+            means = ClassMeans.fit(torch.as_tensor(features)[chosen], self.labels[chosen], self.num_classes)
+        return basis, means
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What is approximate for reasons of the samples."""
+        return () if self.groups is None else (GROUPED,)
 
 
-def _log_priors(samples: Any, expert_priors: Any) -> Tensor:
-    """Logarithm of the prior of each expert's logits over the uniform one, (experts or 1, classes)."""
-    if isinstance(samples, Predictions):
-        expert_priors = samples.expert_priors
-        if expert_priors is None and samples.source_prior is not None:
-            expert_priors = samples.source_prior[None]
-    if expert_priors is None:
-        return torch.zeros(1, 1, dtype=torch.float64)
-    rows = [checked_prior(prior, _num_classes(samples), "expert_priors") for prior in torch.as_tensor(expert_priors)]
-    log_priors = torch.stack(rows).log()
-    return log_priors - log_priors.mean(dim=1, keepdim=True)  # the size of logits stays
-
-
-def _num_classes(samples: Any) -> int:
-    return samples.num_classes if isinstance(samples, Predictions) else int(samples.shape[-1])
-
-
-def _blocks(samples: Any) -> Iterator[Tensor]:
-    if isinstance(samples, Predictions):
-        yield from (samples.calibrated(rows) for rows in samples.blocks())
-        return
-    logits = torch.as_tensor(samples)
-    if logits.ndim != 3:
-        raise UserError(
-            f"expert logits must have shape (samples, experts, classes), but have {tuple(logits.shape)}; "
-            "logits[:, None] makes one expert of (samples, classes)"
-        )
-    yield from logits.split(max(1, BLOCK_VALUES // max(1, logits[:1].numel())))
-
-
-def _sample_weights(held_out: Any, targets: Any, target_prior: Any, samples: int) -> Tensor:
-    """Weight of each held-out sample, (samples,), 1 on average."""
-    labels = held_out.targets if isinstance(held_out, Predictions) else targets
-    if target_prior is None:
-        return torch.ones(samples, dtype=torch.float64)
-    if labels is None:
-        raise UserError("target_prior weights the held-out samples by their labels; give targets")
-    labels, classes = torch.as_tensor(labels), _num_classes(held_out)
-    prior, _ = resolved_prior(target_prior, held_out, classes)
-    return label_weights(prior, torch.bincount(labels, minlength=classes) / len(labels))[labels]
-
-
-def _threshold(scores: Tensor, weights: Tensor, alpha: float) -> float:
-    """The score up to which 1 - alpha of the samples lie, where the new one is counted among those above."""
-    if len(scores) < least_samples(alpha):
-        raise UserError(
-            f"there are {len(scores)} held-out samples, but to keep {100 * (1 - alpha):g} % takes at least "
-            f"{least_samples(alpha)}; hold out more, or keep less"
-        )
-    values, order = scores.sort()
-    sums = weights[order].cumsum(0)
-    needed = (1 - alpha) * (sums[-1] + weights.max()) * (1 - ROUNDING)  # its class, and so its weight, is not known
-    place = int(torch.searchsorted(sums, needed))
-    if place == len(values):
-        raise UserError(
-            f"target_prior rests on so few held-out samples that no threshold keeps {100 * (1 - alpha):g} %; hold out "
-            "more samples of the classes that it makes frequent, or keep less"
-        )
-    return float(values[place])
+def _checked_settings(score: str | Sequence[str], keep: float) -> tuple[str, ...]:
+    if not 0 < keep < 1:
+        raise UserError(f"keep must lie between 0 and 1, such as 0.95, but is {keep}")
+    names = (score,) if isinstance(score, str) else tuple(score)
+    if not names:
+        raise UserError(f"score must name one score or more of {', '.join(SCORES)}")
+    return names

@@ -9,7 +9,7 @@ from dataclasses import replace
 from numbers import Integral, Real
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, NamedTuple, Self
+from typing import Any, Literal, NamedTuple, Self, overload
 
 import numpy as np
 import torch
@@ -21,10 +21,12 @@ from torch import Tensor
 
 from balpoe.data.augment.operations import AUGMENTATIONS, Operation
 from balpoe.data.dataset import Dataset
+from balpoe.deployment.conformal import ConformalSets
 from balpoe.errors import UserError, unknown_name
-from balpoe.estimator.decisions import Deployed, answers, check_decision, prediction_sets
+from balpoe.estimator.decisions import Deployed, answers, check_decision, fitted_sets, predictions_of, sets_guarantee
 from balpoe.estimator.inputs import FeatureInputs, ImageInputs, group_numbers, numbers_alone, sample_weights
 from balpoe.evaluation.deployment_prior import target_prior as named_prior
+from balpoe.evaluation.predictions import Predictions
 from balpoe.method.ensemble import shift_prior, source_prior
 from balpoe.method.label_shift import PriorEstimate, estimate_prior
 from balpoe.method.losses import BalPoELoss
@@ -34,10 +36,10 @@ from balpoe.networks.experts import ExpertNetwork
 from balpoe.networks.timm_backbones import backbone_names
 from balpoe.training.cross_fit import (
     CrossFitted,
-    Unseen,
     cross_fit,
     expert_means,
     feature_experts,
+    network_means,
     split_folds,
     weighted_prior,
 )
@@ -202,7 +204,7 @@ class BalPoEClassifier(ClassifierMixin, BaseEstimator):
         if going_on and not np.array_equal(classes, self.classes_):
             raise ValueError("warm_start goes on with the classes of the last fit, but y has others; set it to False")
         weights = weights / weights.max()  # the sum of the largest floats would be infinite
-        if not isinstance(self.target_prior, str) or self.target_prior != "estimate":
+        if not self._estimates_prior():
             prior = torch.from_numpy(np.bincount(targets, weights=weights))
             _target(self.target_prior, classes, prior / prior.sum())  # now rather than after the training
         check_decision(self.decision, classes)
@@ -282,7 +284,7 @@ class BalPoEClassifier(ClassifierMixin, BaseEstimator):
         loss = BalPoELoss(prior, plan.lambdas).float()
         found = cross_fit(network, data, weights, folds, loss, source_prior(prior, plan.lambdas), settings)
         kept = torch.randperm(len(found.unseen.targets), generator=generator)[:UNSEEN_KEPT]
-        return replace(found, unseen=Unseen(found.unseen.logits[kept], found.unseen.targets[kept]))
+        return replace(found, unseen=found.unseen.subset(kept))
 
     def predict_proba(self, X: Any) -> np.ndarray:
         """Return the probability of each class, (samples, classes), under `target_prior`."""
@@ -302,21 +304,69 @@ class BalPoEClassifier(ClassifierMixin, BaseEstimator):
         labels: np.ndarray = self.classes_[chosen.numpy()]
         return labels
 
-    def predict_set(self, X: Any, alpha: float = 0.1, method: str = "marginal") -> np.ndarray:
+    @overload
+    def predict_set(
+        self, X: Any, alpha: float = ..., method: str = ..., *, return_guarantee: Literal[False] = ...
+    ) -> np.ndarray: ...
+
+    @overload
+    def predict_set(
+        self, X: Any, alpha: float = ..., method: str = ..., *, return_guarantee: bool
+    ) -> np.ndarray | tuple[np.ndarray, str]: ...
+
+    def predict_set(
+        self, X: Any, alpha: float = 0.1, method: str = "marginal", *, return_guarantee: bool = False
+    ) -> np.ndarray | tuple[np.ndarray, str]:
         """Return which classes are in the prediction set of each sample, (samples, classes), true or false.
 
         About 1 - alpha of new samples have their class in their set, if classes are as frequent as `target_prior` says.
-        That is approximate: thresholds come from the samples that each of the networks had not seen (they also fitted
-        the temperature), and all networks answer here. CV+, which this resembles, promises 1 - 2 alpha.
+        With several networks the sets are those of CV+, which promises 1 - 2 alpha less a little: each sample that was
+        held out is compared under the network that had not seen it. The temperature has no part in it, as these very
+        samples fitted it.
 
         Args:
             X: Samples.
             alpha: Share of samples whose set may miss their class.
             method: "marginal" for that share of all samples, "per-class" of each class, "pooled" or "prevalence"; see
                 `balpoe.ConformalSets`.
+            return_guarantee: Whether to return what is promised, too, in words: (sets, guarantee).
         """
-        deployed = self._deployed(X)
-        return prediction_sets(deployed, self.classes_, alpha, method, self._plan.networks > 1)
+        data = self._dataset(X)
+        sets = self._sets(X, alpha, method)
+        blocks = network_means(self.network_, data, self._plan.networks)
+        found = torch.cat([sets.predict(logits[: sets.networks]) for logits in blocks]).numpy()
+        return (found, sets_guarantee(sets)) if return_guarantee else found
+
+    def _sets(self, X: Any, alpha: float, method: str) -> ConformalSets:
+        """Sets of logits without the temperature, under the deployment prior."""
+        if self._estimates_prior():
+            known = {"target_prior": self._deployed(X).target_prior, "estimated": True}
+        else:
+            known = {"target_prior": self._given_prior()}
+        unseen = self._unseen._replace(logits=self._unseen.logits * self.temperature_)
+        trained_further = self._plan.checksum is None
+        return fitted_sets(
+            unseen, self._source(), self.classes_, alpha=alpha, method=method, cross_fitted=trained_further, **known
+        )
+
+    @property
+    def held_out_(self) -> Predictions:
+        """Labelled predictions of samples that the networks had not seen: what thresholds and the like are fitted on.
+
+        These samples fitted the temperature, too: one number of all of them.
+        """
+        check_is_fitted(self)
+        return predictions_of(self._unseen, self._source(), self.classes_)
+
+    def unlabelled(self, X: Any) -> Predictions:
+        """Return what the ensemble says of samples, for all that decides on predictions; their labels say nothing.
+
+        Args:
+            X: Samples.
+        """
+        logits = self._logits(X)
+        nothing = torch.zeros(len(logits), dtype=torch.long)
+        return replace(self.held_out_, expert_logits=logits[:, None], targets=nothing, groups=None)
 
     def predict_expert_proba(self, X: Any) -> np.ndarray:
         """Return what each expert says, (samples, experts, classes), under the prior that it was trained for.
@@ -351,9 +401,8 @@ class BalPoEClassifier(ClassifierMixin, BaseEstimator):
     def _deployed(self, X: Any) -> Deployed:
         """Calibrated logits, and the priors between which they are moved."""
         logits, source = self._logits(X), self._source()
-        if not isinstance(self.target_prior, str) or self.target_prior != "estimate":
-            target = _target(self.target_prior, self.classes_, torch.from_numpy(self.class_prior_))
-            return Deployed(logits, self._unseen, source, target)
+        if not self._estimates_prior():
+            return Deployed(logits, self._unseen, source, self._given_prior())
         try:
             found = self._estimated(logits)
         except UserError as error:  # as where the evidence is thin
@@ -370,12 +419,22 @@ class BalPoEClassifier(ClassifierMixin, BaseEstimator):
 
     def _expert_logits(self, X: Any) -> Tensor:
         """Each expert's logits, calibrated, (samples, experts, classes), in float64."""
+        data = self._dataset(X)
+        expert_logits: Tensor = expert_means(self.network_, data, len(self._plan.lambdas)).double() / self.temperature_
+        return expert_logits
+
+    def _dataset(self, X: Any) -> Dataset:
+        """Samples as the network takes them; their labels say nothing."""
         check_is_fitted(self)
         X = numbers_alone(validate_data(self, X, allow_nd=True, dtype="numeric", reset=False))
         inputs = self._plan.inputs
-        data = Dataset(inputs(X), torch.zeros(len(X), dtype=torch.long), preprocessing=inputs.preprocessing)
-        expert_logits: Tensor = expert_means(self.network_, data, len(self._plan.lambdas)).double() / self.temperature_
-        return expert_logits
+        return Dataset(inputs(X), torch.zeros(len(X), dtype=torch.long), preprocessing=inputs.preprocessing)
+
+    def _estimates_prior(self) -> bool:
+        return isinstance(self.target_prior, str) and self.target_prior == "estimate"
+
+    def _given_prior(self) -> Tensor:
+        return _target(self.target_prior, self.classes_, torch.from_numpy(self.class_prior_))
 
     def _source(self) -> Tensor:
         return source_prior(torch.from_numpy(self.class_prior_), self._plan.lambdas).double()

@@ -15,7 +15,12 @@ from balpoe.errors import UserError
 from balpoe.evaluation.predictions import Predictions
 from balpoe.training.cross_fit import Unseen
 
-__all__ = ["Deployed", "answers", "check_decision", "prediction_sets"]
+__all__ = ["Deployed", "answers", "check_decision", "fitted_sets", "predictions_of", "sets_guarantee"]
+
+IN_COMMON = (
+    "What the networks have in common (the scaling of features, and mixup_alpha where it is 'auto') counts as given, "
+    "though all samples had a part in it."
+)
 
 
 class Deployed(NamedTuple):
@@ -56,39 +61,51 @@ def answers(decision: Any, deployed: Deployed, classes: np.ndarray) -> Tensor:
         classes: Class labels.
     """
     if isinstance(decision, str):
-        rule = fit_rule(_held_out(deployed, classes), decision, target_prior=deployed.target_prior)
+        held_out = predictions_of(deployed.unseen, deployed.source_prior, classes)
+        rule = fit_rule(held_out, decision, target_prior=deployed.target_prior)
     else:
         rule = _rule(decision, classes, deployed.target_prior)
     return rule(deployed.logits, source_prior=deployed.source_prior)
 
 
-def prediction_sets(
-    deployed: Deployed, classes: np.ndarray, alpha: float, method: str, cross_fitted: bool
-) -> np.ndarray:
-    """Return whether each class is in each sample's set, (samples, classes).
+def fitted_sets(
+    unseen: Unseen, source_prior: Tensor, classes: np.ndarray, *, alpha: float, method: str, **known: Any
+) -> ConformalSets:
+    """Return sets of the networks one by one (CV+), or of the one network.
 
     Args:
-        deployed: Logits and priors.
+        unseen: What each network says of the samples that it has not seen, without the temperature, which these very
+            samples fitted.
+        source_prior: Prior that the logits are made for.
         classes: Class labels.
         alpha: Share of samples whose set may miss their class.
         method: Method of `balpoe.ConformalSets`.
-        cross_fitted: Whether the unseen samples were predicted by only a part of the networks.
+        known: Further settings of its fit: the deployment prior, and what is known of it and of the networks.
     """
-    held_out, prior = _held_out(deployed, classes), deployed.target_prior
+    held_out = predictions_of(unseen, source_prior, classes)
     try:
-        sets = ConformalSets.fit(held_out, alpha=alpha, method=method, target_prior=prior, cross_fitted=cross_fitted)
+        return ConformalSets.fit(held_out, alpha=alpha, method=method, folds=unseen.fold, **known)
     except UserError as error:
         raise UserError(f"{error} (the validation samples are those that fit held out, under target_prior)") from error
-    # No Predictions: their labels are not known.
-    return sets.predict(deployed.logits).numpy()
 
 
-def _held_out(deployed: Deployed, classes: np.ndarray) -> Predictions:
-    unseen = deployed.unseen
+def sets_guarantee(sets: ConformalSets) -> str:
+    """Return what the classifier's sets promise, in words."""
+    return f"{sets.guarantee} {IN_COMMON}"
+
+
+def predictions_of(unseen: Unseen, source_prior: Tensor, classes: np.ndarray) -> Predictions:
+    """Return predictions of the ensemble, for all that is fitted on predictions or decides on them.
+
+    Args:
+        unseen: Logits and labels.
+        source_prior: Prior that the logits are made for.
+        classes: Class labels.
+    """
     counts = torch.bincount(unseen.targets, minlength=len(classes))
     return Predictions(
-        unseen.logits[:, None], unseen.targets, counts, None, _names(classes), deployed.source_prior,
-        source_prior=deployed.source_prior,
+        unseen.logits[:, None], unseen.targets, counts, None, _names(classes), source_prior,
+        source_prior=source_prior, groups=unseen.groups,
     )  # fmt: skip
 
 

@@ -36,7 +36,7 @@ def two_views(
     >>> two_views(network, data, view_operations((3, 8, 8))).shape
     torch.Size([6, 2, 3, 2])
     """
-    training, device = network.training, next(network.parameters()).device
+    device = next(network.parameters()).device
 
     def view(number: int) -> Iterator[Tensor]:
         for block, images in enumerate(raw_blocks(test, VIEWED_AT_ONCE, workers)):
@@ -45,12 +45,7 @@ def two_views(
                 images = operation(images, sample_rng(seed, number, f"view {type(operation).__name__}", block))
             yield images
 
-    network.eval()
-    try:
-        views = [forward_in_blocks(network, test.preprocessing, view(number)) for number in (0, 1)]
-    finally:
-        network.train(training)
-    return torch.stack(views, dim=1)
+    return torch.stack([forward_in_blocks(network, test.preprocessing, view(number)) for number in (0, 1)], dim=1)
 
 
 def with_learnt_weights(predictions: Predictions) -> Predictions:

@@ -24,6 +24,7 @@ __all__ = [
     "maximum_calibration_error",
     "negative_log_likelihoods",
     "rarest_third",
+    "rarest_third_is_few",
     "shot_groups",
     "weighted_mean",
 ]
@@ -85,6 +86,15 @@ def rarest_third(class_counts: Tensor) -> Tensor:
     """
     rarest = class_counts.argsort(stable=True)[: -(-len(class_counts) // 3)]
     return torch.zeros(len(class_counts), dtype=torch.bool).index_fill(0, rarest, True)
+
+
+def rarest_third_is_few(class_counts: Tensor, thresholds: tuple[int, int]) -> bool:
+    """Return whether the rarest third of the classes are just the few-shot ones, so that one score says it all.
+
+    >>> rarest_third_is_few(torch.tensor([101, 100, 19]), (20, 100))
+    True
+    """
+    return torch.equal(rarest_third(class_counts), shot_groups(class_counts, thresholds)["few"])
 
 
 class CalibrationBins(NamedTuple):

@@ -5,7 +5,6 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -13,30 +12,21 @@ from balpoe.data.dataset import Preprocessing
 from balpoe.data.loading.image_files import Samples, raw_blocks
 from balpoe.data.npz import read_archive
 from balpoe.errors import UserError
-from balpoe.files import read_json, write_file, write_json
+from balpoe.evaluation.array_files import load_array, save_array
+from balpoe.evaluation.prediction_archives import ARRAYS, prediction_arguments
+from balpoe.files import read_json, write_json
 from balpoe.method.ensemble import checked_source, product_of_experts, shift_prior, source_prior
 from balpoe.method.expert_calibration import ExpertCalibration, read_calibration, training_offsets
 from balpoe.method.intervals import LEAST_EVIDENCE, evidence_counts
 from balpoe.method.priors import Lambdas, checked_lambdas, checked_prior, class_prior, tempered_prior
-from balpoe.networks.experts import multiply_adds, num_parameters
+from balpoe.networks.experts import ExpertNetwork, costs_by_asked, multiply_adds, num_parameters
+from balpoe.networks.router import experts_asked
 
-__all__ = ["Predictions", "forward_in_blocks", "load_predictions", "logits_of", "predict"]
+__all__ = ["Predictions", "forward_in_blocks", "load_predictions", "logits_of", "network_costs", "predict"]
 
 HALF_PRECISION_ABOVE = 256 * 2**20  # bytes; beyond that the logits are saved as float16
 BLOCK_VALUES = 2**21  # logits looked at together when a large table is read row by row
-# What a .npz may hold; the last two are known in order to be refused.
-ARRAYS = (
-    "logits",
-    "log_probabilities",
-    "targets",
-    "class_counts",
-    "class_names",
-    "lambdas",
-    "source_prior",
-    "groups",
-    "probabilities",
-    "probs",
-)
+PER_SAMPLE = "expert_logits", "targets", "groups", "view_logits", "experts_asked"
 NO_POSTERIOR = (
     "This method's scores are not probabilities for a known class mix, so they are shown as trained and not adjusted "
     "to any prior; a prior only weights the test samples."
@@ -66,6 +56,10 @@ class Predictions:
         expert_weights: Weights of the experts in the ensemble, (experts,), which sum to 1; None for equal ones.
         view_logits: Expert logits of two views of each sample, (samples, 2, experts, classes), from which the weights
             were learnt; None where there are no such views.
+        experts_asked: Number of experts that a router asked about each sample, (samples,); those that it did not ask
+            stand in `expert_logits` with the mean of those that it did. None where all are asked. `multiply_adds` is
+            then the mean over the samples.
+        multiply_adds_of_all: Cost of one sample with all experts asked, and no router; None without a router.
 
     >>> predictions = Predictions(torch.zeros(5, 3, 2), torch.tensor([0, 0, 0, 0, 1]), [90, 10], [1, 0, -1])
     >>> len(predictions), predictions.logits.shape, predictions.source_prior
@@ -85,6 +79,8 @@ class Predictions:
     groups: Tensor | None = None
     expert_weights: Tensor | None = None
     view_logits: Tensor | None = None
+    experts_asked: Tensor | None = None
+    multiply_adds_of_all: int | None = None
 
     def __post_init__(self) -> None:
         put = object.__setattr__  # frozen for users, completed here once
@@ -128,8 +124,21 @@ class Predictions:
         views = (len(self), 2, *self.expert_logits.shape[1:])
         if self.view_logits is not None and self.view_logits.shape != views:
             raise UserError(f"view_logits must have shape {views}, but have {tuple(self.view_logits.shape)}")
-        if not all(size is None or isinstance(size, int) for size in (self.parameters, self.multiply_adds)):
+        self._check_asked()
+        sizes = self.parameters, self.multiply_adds, self.multiply_adds_of_all
+        if not all(size is None or isinstance(size, int) for size in sizes):
             raise UserError("parameters and multiply_adds must be whole numbers, or None")
+
+    def _check_asked(self) -> None:
+        asked = self.experts_asked
+        if asked is None:
+            return
+        whole = asked.shape == self.targets.shape and not asked.is_floating_point()
+        if not whole or (len(asked) and not 1 <= int(asked.min()) <= int(asked.max()) <= self.num_experts):
+            raise UserError(
+                f"experts_asked must be a number from 1 to {self.num_experts} for each of the {len(self.targets)} "
+                f"samples, but are {asked.dtype} of shape {tuple(asked.shape)}"
+            )
 
     def _check_classes(self) -> None:
         if not all(isinstance(name, str) for name in self.class_names):
@@ -271,7 +280,7 @@ class Predictions:
 
     def subset(self, indices: Tensor) -> "Predictions":
         """Return the predictions of some samples; weights of the experts stay as they are."""
-        parts = {name: getattr(self, name) for name in ("expert_logits", "targets", "groups", "view_logits")}
+        parts = {name: getattr(self, name) for name in PER_SAMPLE}
         return replace(self, **{name: part[indices] for name, part in parts.items() if part is not None})
 
     def blocks(self) -> Iterator[slice]:
@@ -281,17 +290,19 @@ class Predictions:
             yield slice(start, start + rows)
 
     def save(self, folder: str | Path) -> None:
-        """Write expert_logits.npy, targets.npy (groups.npy, view_logits.npy) and, last, predictions.json about them.
+        """Write expert_logits.npy, targets.npy (and what else there is) and, last, predictions.json about them.
 
         The logits in the file are as the network gave them, without the calibration, whose numbers are in the .json.
         """
         folder = Path(folder)
-        _save_array(folder / "expert_logits.npy", _for_file(self.expert_logits))
-        _save_array(folder / "targets.npy", self.targets)
+        save_array(folder / "expert_logits.npy", _for_file(self.expert_logits))
+        save_array(folder / "targets.npy", self.targets)
         if self.groups is not None:
-            _save_array(folder / "groups.npy", self.groups)
+            save_array(folder / "groups.npy", self.groups)
         if self.view_logits is not None:
-            _save_array(folder / "view_logits.npy", _for_file(self.view_logits))
+            save_array(folder / "view_logits.npy", _for_file(self.view_logits))
+        if self.experts_asked is not None:
+            save_array(folder / "experts_asked.npy", self.experts_asked)
         write_json(
             folder / "predictions.json",
             {
@@ -306,6 +317,8 @@ class Predictions:
                 "has_groups": self.groups is not None,
                 "expert_weights": _listed(self.expert_weights),
                 "has_views": self.view_logits is not None,
+                "has_router": self.experts_asked is not None,
+                "multiply_adds_of_all": self.multiply_adds_of_all,
             },
         )
 
@@ -316,8 +329,8 @@ class Predictions:
         about = read_json(folder / "predictions.json")
         try:
             return Predictions(
-                _load_array(folder / "expert_logits.npy", mapped=True),
-                _load_array(folder / "targets.npy"),
+                load_array(folder / "expert_logits.npy", mapped=True),
+                load_array(folder / "targets.npy"),
                 torch.tensor(about["class_counts"]),
                 _tensor(about["lambdas"]),
                 tuple(about["class_names"]),
@@ -326,9 +339,11 @@ class Predictions:
                 about["multiply_adds"],
                 _tensor(about.get("source_prior")),
                 read_calibration(about.get("calibration")),
-                groups=_load_array(folder / "groups.npy") if about.get("has_groups") else None,
+                groups=load_array(folder / "groups.npy") if about.get("has_groups") else None,
                 expert_weights=_tensor(about.get("expert_weights")),
-                view_logits=_load_array(folder / "view_logits.npy", mapped=True) if about.get("has_views") else None,
+                view_logits=load_array(folder / "view_logits.npy", mapped=True) if about.get("has_views") else None,
+                experts_asked=load_array(folder / "experts_asked.npy") if about.get("has_router") else None,
+                multiply_adds_of_all=about.get("multiply_adds_of_all"),
             )
         except UserError:
             raise
@@ -347,9 +362,9 @@ def load_predictions(path: str | Path) -> Predictions:
             (classes,), the prior that the logits are made for, empty for logits that are no posterior. With neither,
             each lambda is 1: trained with plain cross-entropy.
 
-    >>> import tempfile
+    >>> import numpy, tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
-    ...     np.savez(f"{folder}/theirs.npz", logits=np.eye(2), targets=[0, 1], class_counts=[90, 10])
+    ...     numpy.savez(f"{folder}/theirs.npz", logits=numpy.eye(2), targets=[0, 1], class_counts=[90, 10])
     ...     load_predictions(f"{folder}/theirs.npz").source_prior
     tensor([0.9000, 0.1000])
     """
@@ -363,7 +378,7 @@ def load_predictions(path: str | Path) -> Predictions:
         )
     arrays = read_archive(path, ARRAYS)
     try:
-        return _from_arrays(arrays)
+        return Predictions(**prediction_arguments(arrays))
     except UserError as error:
         raise UserError(f"{path}: {error}") from error
 
@@ -399,18 +414,35 @@ def predict(
     torch.Size([6, 3, 2])
     """
     example = torch.zeros(1, *test.preprocessing.size, device=_device(network))
+    logits = logits_of(network, test, batch_size=batch_size, workers=workers)
     return Predictions(
-        logits_of(network, test, batch_size=batch_size, workers=workers),
+        logits,
         test.targets,
         torch.as_tensor(class_counts),
         None if lambdas is None else checked_lambdas(lambdas),
         test.class_names,
         train_prior,
-        num_parameters(network),
-        multiply_adds(network, example),
-        source_prior,
+        source_prior=source_prior,
         groups=test.groups,
+        **network_costs(network, logits, example),
     )
+
+
+def network_costs(network: nn.Module, expert_logits: Tensor, example: Tensor) -> dict[str, Any]:
+    """Return what predictions say of their network's size and work, by the names of their fields.
+
+    Args:
+        network: Network that gave the logits.
+        expert_logits: Its expert logits of some samples.
+        example: One sample, on the network's device.
+    """
+    size = {"parameters": num_parameters(network)}
+    if not isinstance(network, ExpertNetwork) or network.router is None:
+        return {**size, "multiply_adds": multiply_adds(network, example)}
+    asked, costs = experts_asked(expert_logits), costs_by_asked(network, example)
+    mean = sum(cost * int((asked == number).sum()) for number, cost in enumerate(costs, start=1)) / max(1, len(asked))
+    whole = multiply_adds(network.without_router(), example)
+    return {**size, "experts_asked": asked, "multiply_adds": round(mean), "multiply_adds_of_all": whole}
 
 
 def logits_of(network: nn.Module, test: Samples, *, batch_size: int = 500, workers: int = -1) -> Tensor:
@@ -424,84 +456,27 @@ def logits_of(network: nn.Module, test: Samples, *, batch_size: int = 500, worke
     """
     if batch_size < 1:
         raise UserError(f"batch_size must be at least 1, but is {batch_size}")
-    training = network.training
-    network.eval()
-    try:
-        return forward_in_blocks(network, test.preprocessing, raw_blocks(test, batch_size, workers))
-    finally:
-        network.train(training)
+    return forward_in_blocks(network, test.preprocessing, raw_blocks(test, batch_size, workers))
 
 
 def forward_in_blocks(network: nn.Module, preprocessing: Preprocessing, blocks: Iterable[Tensor]) -> Tensor:
-    """Return the float32 expert logits of blocks of raw samples, on the CPU, computed on the network's device."""
-    device = _device(network)
-    with torch.inference_mode():
-        logits = [network(preprocessing.normalise(block.to(device))).float().cpu() for block in blocks]
-        return torch.cat(logits)
+    """Return the float32 expert logits of blocks of raw samples, on the CPU, computed on the network's device.
 
+    The network is as in use, not as in training, and afterwards as it was.
 
-def _from_arrays(arrays: dict[str, np.ndarray]) -> Predictions:
-    logits = _expert_logits(arrays)
-    if "targets" not in arrays:
-        raise UserError("there is no array targets; save the label of each sample")
-    if "class_counts" not in arrays:
-        raise UserError("there is no array class_counts; save the training samples of each class")
-    names = arrays.get("class_names", np.array([], dtype=str))
-    if names.dtype.kind != "U" or names.ndim != 1:
-        raise UserError("class_names must be one row of text; save numpy.array(names)")
-    counts = _whole_or_float(arrays, "class_counts")
-    if counts.ndim != 1 or counts.is_floating_point():
-        raise UserError("class_counts must be one row of whole numbers; save the training samples of each class")
-    lambdas, source = _lambdas_or_source(arrays, logits.shape[1])
-    targets = _whole_or_float(arrays, "targets")
-    groups = torch.from_numpy(np.unique(arrays["groups"], return_inverse=True)[1]) if "groups" in arrays else None
-    return Predictions(logits, targets, counts, lambdas, tuple(names.tolist()), source_prior=source, groups=groups)
-
-
-def _lambdas_or_source(arrays: dict[str, np.ndarray], experts: int) -> tuple[Tensor | None, Tensor | None]:
-    """What a file says about the prior of its logits; both are None where they are no posterior."""
-    if "source_prior" not in arrays:
-        return _whole_or_float(arrays, "lambdas") if "lambdas" in arrays else torch.ones(experts), None
-    if "lambdas" in arrays:
-        raise UserError("lambdas and source_prior both say what prior the logits are made for; save one of them")
-    source = _whole_or_float(arrays, "source_prior")
-    return None, source if source.numel() else None
-
-
-def _expert_logits(arrays: dict[str, np.ndarray]) -> Tensor:
-    """Logits of shape (samples, experts, classes), each row with a finite sum of exponentials."""
-    if "probabilities" in arrays or "probs" in arrays:
-        raise UserError("probabilities lose what is close to 0 and 1; save their logarithm as log_probabilities")
-    given = [name for name in ("logits", "log_probabilities") if name in arrays]
-    if len(given) != 1:
-        raise UserError(f"there are {len(given)} arrays named logits or log_probabilities; save one of them")
-    values = _whole_or_float(arrays, given[0])
-    if values.ndim not in (2, 3) or not values.numel():
-        raise UserError(
-            f"{given[0]} must have shape (samples, classes) or (samples, experts, classes), "
-            f"but has {tuple(values.shape)}"
-        )
-    values = values if values.is_floating_point() else values.float()
-    expert_logits = values[:, None] if values.ndim == 2 else values
-    log_sums = torch.cat([block.double().logsumexp(dim=2) for block in expert_logits.split(1024)])
-    wrong = ~log_sums.isfinite().all(dim=1)
-    if bool(wrong.any()):
-        raise UserError(f"{given[0]} of sample {int(wrong.nonzero()[0])} are not all numbers; look at what gave them")
-    wrong = (log_sums.abs() > 0.01).any(dim=1)  # as far as float16 gets over many classes
-    if given == ["log_probabilities"] and bool(wrong.any()):
-        row = int(wrong.nonzero()[0])
-        total = float(log_sums[row].exp().max())
-        raise UserError(
-            f"probabilities of sample {row} sum to {total:g}, not to 1; if log_probabilities are logits, call them so"
-        )
-    return expert_logits
-
-
-def _whole_or_float(arrays: dict[str, np.ndarray], name: str) -> Tensor:
-    array = arrays[name]
-    if array.dtype.kind not in "fiu":
-        raise UserError(f"{name} must be numbers, but is text")
-    return torch.from_numpy(array if array.dtype.kind == "f" else array.astype(np.int64))
+    Args:
+        network: Network from normalised samples to expert logits.
+        preprocessing: Preprocessing of the samples.
+        blocks: Blocks of raw samples, (samples, ...) each.
+    """
+    device, training = _device(network), network.training
+    network.eval()
+    try:
+        with torch.inference_mode():
+            logits = [network(preprocessing.normalise(block.to(device))).float().cpu() for block in blocks]
+            return torch.cat(logits)
+    finally:
+        network.train(training)
 
 
 def _listed(tensor: Tensor | None) -> Any:
@@ -517,25 +492,5 @@ def _for_file(logits: Tensor) -> Tensor:
     return logits.half() if logits.numel() * 4 > HALF_PRECISION_ABOVE else logits.float()
 
 
-def _save_array(path: Path, array: Tensor) -> None:
-    write_file(path, lambda stream: np.save(stream, array.cpu().numpy()))
-
-
 def _device(network: nn.Module) -> torch.device:
     return next((parameter.device for parameter in network.parameters()), torch.device("cpu"))
-
-
-def _load_array(path: Path, mapped: bool = False) -> Tensor:
-    try:
-        with open(path, "rb") as stream:
-            if stream.read(6) != b"\x93NUMPY":  # nor an archive or a pickle, which numpy would look into
-                raise ValueError
-        # Mode "c" maps the file; writing to the tensor would change a private copy, never the file.
-        array = np.load(path, mmap_mode="c" if mapped else None, allow_pickle=False)
-    except OSError as error:
-        raise UserError(f"cannot read {path}: {(error.strerror or str(error)).lower()}; predict again") from error
-    except (ValueError, EOFError) as error:
-        raise UserError(f"{path} is not a whole array of numbers; predict again") from error
-    if not isinstance(array, np.ndarray) or array.dtype.kind not in "fiu" or not array.dtype.isnative:
-        raise UserError(f"{path} is not an array of this machine's numbers; predict again")
-    return torch.from_numpy(array)

@@ -64,7 +64,7 @@ class TargetEstimate:
         logits, prior = self.shift.adjust(predictions.logits), self.shift.prior
         return replace(
             predictions, expert_logits=logits[:, None], lambdas=torch.ones(1), train_prior=prior, calibration=None,
-            expert_weights=None, view_logits=None,
+            expert_weights=None, view_logits=None, experts_asked=None,
         )  # fmt: skip
 
 

@@ -40,6 +40,7 @@ def is_evaluation(value: Any, experts: int) -> bool:
         and _is_number(value.get("samples"))
         and _is_number(value.get("effective_samples"))
         and all(_is_number_or_none(value.get(name, "")) for name in ("parameters", "multiply_adds"))
+        and _is_router(value.get("router"))
     )
 
 
@@ -78,6 +79,21 @@ def _is_check(value: Any, classes: int) -> bool:
         and _is_number(value.get("marginal_kl"))
         and all(_is_number_or_none(value.get(name, "")) for name in ("weighted_kl", "weighted_ece"))
     )
+
+
+def _is_router(value: Any) -> bool:
+    """Whether a run without a router says nothing of one, or what one did is said."""
+    return value is None or (
+        isinstance(value, dict)
+        and _is_numbers(value.get("experts_asked"))
+        and _is_number(value["experts_asked"].get("all"))
+        and _is_number_or_none(value.get("multiply_adds_of_all", ""))
+        and _is_numbers(value.get("with_all_experts", {}))
+    )
+
+
+def _is_numbers(value: Any) -> bool:
+    return isinstance(value, dict) and all(map(_is_number_or_none, value.values()))
 
 
 def _is_intervals(value: Any) -> bool:

@@ -10,6 +10,7 @@ from torch import Tensor
 from balpoe.data.long_tail import long_tailed_indices, shifted_test_counts
 from balpoe.evaluation.catalogue import METRICS
 from balpoe.evaluation.evaluate import evaluate
+from balpoe.evaluation.experts_asked import asked_by_group
 from balpoe.evaluation.learnt_weights import with_learnt_weights
 from balpoe.evaluation.predictions import Predictions
 from balpoe.evaluation.prior_estimate import posterior_source
@@ -54,8 +55,16 @@ class EstimatedScores:
     significant: bool
 
 
-def full_evaluation(predictions: Predictions, shot_groups: tuple[int, int]) -> dict[str, Any]:
-    """Return what a run saves as its evaluation: all metrics, the shifted test sets, and what calibration changed."""
+def full_evaluation(
+    predictions: Predictions, shot_groups: tuple[int, int], whole: Predictions | None = None
+) -> dict[str, Any]:
+    """Return what a run saves as its evaluation: all metrics, the shifted test sets, and what calibration changed.
+
+    Args:
+        predictions: Predictions of the run.
+        shot_groups: Thresholds of the shot groups.
+        whole: What the same network says with all experts asked, where a router asks fewer.
+    """
     evaluation = evaluate(predictions, shot_groups=shot_groups).to_dict()
     evaluation["shifted"] = [scores.to_dict() for scores in shifted_test_sets(predictions)]
     if predictions.calibration is not None:
@@ -64,6 +73,12 @@ def full_evaluation(predictions: Predictions, shot_groups: tuple[int, int]) -> d
     if predictions.expert_weights is not None:
         before = _scores(replace(predictions, expert_weights=None), shot_groups)
         evaluation["test_time"] = {"expert_weights": predictions.expert_weights.tolist(), "with_equal_weights": before}
+    if predictions.experts_asked is not None:
+        evaluation["router"] = {
+            "experts_asked": asked_by_group(predictions, shot_groups),
+            "multiply_adds_of_all": predictions.multiply_adds_of_all,
+            **({} if whole is None else {"with_all_experts": _scores(whole, shot_groups)}),
+        }
     return evaluation
 
 

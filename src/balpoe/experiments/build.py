@@ -207,9 +207,13 @@ def data_parts(recipe: Recipe, progress: bool = False) -> DataParts:
         raise UserError(f"--validation is for {names}; give other data a test part of their own")
     if entry is None:
         return _own_parts(recipe, own_data(recipe, progress))
-    if recipe.calibrate:
+    train_files, test_files, further = load_files(
+        recipe.dataset, recipe.data_root or None, _image_preprocessing(recipe, entry),
+        imbalance_ratio=recipe.imbalance_ratio, profile=recipe.profile,
+    )  # fmt: skip
+    if recipe.calibrate and further is None:
         raise UserError(f"--calibrate does not know labelled images outside of {recipe.dataset}; leave it out")
-    return DataParts(*load_files(recipe.dataset, recipe.data_root or None, _image_preprocessing(recipe, entry)))
+    return DataParts(train_files, test_files, further if recipe.calibrate else None)
 
 
 def _own_parts(recipe: Recipe, found: UserData) -> DataParts:
@@ -303,7 +307,7 @@ def build_network(recipe: Recipe, num_classes: int, size: tuple[int, ...], train
         )  # fmt: skip
         if recipe.tune == "adapters":
             add_adapters(network, recipe.adapter, size=recipe.adapter_size, split=recipe.adapter_split)
-    load_method(recipe.method).extend(network)
+        load_method(recipe.method).extend(network, **checked_settings(recipe.method, recipe.method_settings))
     return network
 
 

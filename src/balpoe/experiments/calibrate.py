@@ -271,7 +271,7 @@ def calibrated_by(
         groups: Number of each sample's group, (samples,); groups are judged as wholes.
         one_temperature: Whether one temperature of all experts will do; scores that are no posterior get no more.
 
-    >>> sure = Predictions(torch.eye(2)[[0, 0, 0, 1]][:, None] * 9.0, torch.tensor([0, 0, 1, 1]), [2, 2])
+    >>> sure = Predictions(torch.eye(2)[[0, 0, 0, 1] * 9][:, None] * 9.0, torch.tensor([0, 0, 1, 1] * 9), [18, 18])
     >>> calibrated_by(sure).calibration.temperatures[0] > 2
     True
     """

@@ -15,17 +15,17 @@ from balpoe.data.loading.image_files import Samples, decoded
 from balpoe.errors import UserError
 from balpoe.evaluation.deployment_prior import target_prior as deployment_prior
 from balpoe.evaluation.image_views import logits_of_views, with_views
-from balpoe.evaluation.predictions import Predictions, forward_in_blocks, logits_of
+from balpoe.evaluation.predictions import Predictions, forward_in_blocks, logits_of, network_costs
 from balpoe.experiments.build import build_network
 from balpoe.experiments.recipe import Recipe, recipe_toml, toml_values, updated
 from balpoe.experiments.run_paths import run_path
 from balpoe.files import read_text, write_file
 from balpoe.method.ensemble import product_of_experts, shift_prior, source_prior
 from balpoe.method.expert_calibration import ExpertCalibration, read_calibration, training_offsets
-from balpoe.networks import ExpertNetwork, multiply_adds, num_parameters
+from balpoe.networks import ExpertNetwork
 from balpoe.networks.frozen_weights import check_frozen, frozen_digest
 
-__all__ = ["Model", "load", "save_model"]
+__all__ = ["Model", "load", "model_path", "save_model"]
 
 FORMAT = 1
 PREDICTED_AT_ONCE = 256  # in one forward pass
@@ -96,7 +96,6 @@ class Model:
 
         They are as the network gives them; `calibrated` makes of them what `predict` uses.
         """
-        self.network.eval()
         if not views:
             return forward_in_blocks(self.network, self.preprocessing, self._blocks(images))
         viewed, larger = with_views(self.network, self.preprocessing, views)
@@ -149,10 +148,10 @@ class Model:
         elif expert_logits is None:
             expert_logits = logits_of(self.network, data, workers=self.recipe.workers)
         example = torch.zeros(1, *self.preprocessing.size, device=next(self.network.parameters()).device)
-        cost = multiply_adds(self.network, example)
         return Predictions(
             expert_logits, data.targets, self.class_counts, self.lambdas, self.class_names, self.train_prior,
-            num_parameters(self.network), cost, self.source_prior, self.calibration, data.groups,
+            source_prior=self.source_prior, calibration=self.calibration, groups=data.groups,
+            **network_costs(self.network, expert_logits, example),
         )  # fmt: skip
 
 
@@ -191,24 +190,12 @@ def save_model(path: Path, model: Model, *, half: bool = False, whole: bool = Fa
     write_file(path, lambda stream: stream.write(data))
 
 
-def load(path: str | Path, *, weights: str | Path = "") -> Model:
-    """Return the model of a run, or of one file; the network is in float32, on the CPU, in evaluation mode.
-
-    Nothing in the file is executed.
+def model_path(path: str | Path) -> Path:
+    """Return the file of a model, or say why there is none.
 
     Args:
-        path: A model's file; the folder of a run, or its name below `runs`, of which the only seed is taken; or
-            "latest" for the run that was finished last.
-        weights: File of the backbone's weights, for a model that holds adapters alone; by default where they were in
-            training, or beside the model.
-
-    >>> load("nowhere.safetensors")
-    Traceback (most recent call last):
-        ...
-    balpoe.errors.UserError: there is no model nowhere.safetensors; give the folder of a run or a .safetensors file
+        path: A model's file, or a run, as `load` takes it.
     """
-    from safetensors import SafetensorError, safe_open
-
     path = run_path(path)
     file = path / "model.safetensors" if path.is_dir() else path
     seeds = sorted(each for each in path.glob("seed-*/model.safetensors") if each.parent.suffix == "")
@@ -217,6 +204,20 @@ def load(path: str | Path, *, weights: str | Path = "") -> Model:
     file = seeds[0] if seeds else file
     if not file.is_file():
         raise UserError(f"there is no model {file}; give the folder of a run or a .safetensors file")
+    return file
+
+
+def load(path: str | Path, weights: str | Path = "") -> Model:
+    """Return the model of a run or a file; `balpoe.load` adds decisions to it. Nothing in the file is executed.
+
+    Args:
+        path: A model's file, or a run, by its folder, its name or "latest".
+        weights: File of the backbone's weights, for a model that holds adapters alone; by default where they were in
+            training, or beside the model.
+    """
+    from safetensors import SafetensorError, safe_open
+
+    file = model_path(path)
     try:
         with safe_open(file, framework="pt") as opened:
             about = _about(file, opened.metadata() or {})

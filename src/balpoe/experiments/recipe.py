@@ -189,6 +189,11 @@ class Recipe(TrainingOptions):
                 f"lambdas describes {len(self.lambdas)} experts but num_experts is {self.num_experts}; "
                 "give one of the two, or let them agree"
             )
+        if self.network in RANDOM_AT_FIRST and self.weights not in ("", "pretrained"):
+            raise UserError(
+                f"network {self.network} begins with random weights, but weights is {self.weights}; leave it out, or "
+                "choose a network of timm's, such as resnet50"
+            )
         if self.shot_groups[0] > self.shot_groups[1] + 1:
             raise UserError(f"shot_groups must rise, such as 20,100, but is {as_text(self.shot_groups)}")
         for name in ("choose_mixup", "choose_lr"):
@@ -222,6 +227,11 @@ class Recipe(TrainingOptions):
             raise UserError(
                 f"{self.method} has one expert, but num_experts is {self.num_experts}; leave it out, "
                 "or choose a method of several, such as balpoe"
+            )
+        if self.experts < entry.least_experts:
+            raise UserError(
+                f"{self.method} chooses between experts, but num_experts is {self.experts}; "
+                f"give {entry.least_experts} or more, or choose another method"
             )
 
     @property
@@ -293,6 +303,7 @@ FOR_OWN = ("data_version", "test_fraction", "group", "skip_unreadable")
 FOR_OTHERS = ("imbalance_ratio", "profile", "validation", "download")
 """Fields that mean nothing for own data."""
 FOR_FEATURES = ("mlp", "head")
+RANDOM_AT_FIRST = ("resnet32", *FOR_FEATURES)
 """Networks whose samples are vectors."""
 
 

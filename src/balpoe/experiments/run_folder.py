@@ -233,7 +233,7 @@ def _finish(recipe: Recipe, parts: Any, folder: Path, logits: Any, choice: Any) 
         parts.network, parts.train.class_names, parts.train.class_counts, parts.preprocessing, parts.train_prior,
         parts.lambdas, recipe, parts.source_prior, choice and choice.held_out.calibration,
     )  # fmt: skip
-    _measure(model, parts.test, folder, logits)
+    _measure(model, parts.test, folder, logits, parts.trained)
 
 
 def _write_start(folder: Path, recipe: Recipe, parts: Any) -> None:
@@ -259,10 +259,19 @@ def evaluate_model(file: str | Path, folder: Path, data_root: str = "") -> Run:
     return Run(folder)
 
 
-def _measure(model: Any, test: Any, folder: Path, logits: Any = None) -> None:
-    """Write what is known when training has ended: the model, its predictions, and last their evaluation."""
+def _measure(model: Any, test: Any, folder: Path, logits: Any = None, trained: Any = None) -> None:
+    """Write what is known when training has ended: the model, its predictions, and last their evaluation.
+
+    Args:
+        model: The model.
+        test: Test samples.
+        folder: Folder of the run.
+        logits: Expert logits of these samples, where they are known already.
+        trained: What takes these samples: the head of a frozen network; None for the model's network.
+    """
     from balpoe.baselines.catalogue import load_method
     from balpoe.evaluation.learnt_weights import two_views, with_learnt_weights
+    from balpoe.evaluation.predictions import logits_of
     from balpoe.evaluation.shifted_tests import full_evaluation
     from balpoe.experiments.model_file import save_model
     from balpoe.training.cuda_graphs import outside_no_capture
@@ -273,12 +282,16 @@ def _measure(model: Any, test: Any, folder: Path, logits: Any = None) -> None:
     if views is not None:
         made = two_views(model.network, test, views(test.preprocessing.size), seed=recipe.seed, workers=recipe.workers)
         predictions = replace(predictions, view_logits=made)
+    whole = None
+    if predictions.experts_asked is not None:
+        everybody = logits_of((trained or model.network).without_router(), test, workers=recipe.workers)
+        whole = replace(predictions, expert_logits=everybody, experts_asked=None)
     few, many = recipe.shot_groups
     with outside_no_capture():  # seconds on the CPU alone
         if views is not None:
             predictions = with_learnt_weights(predictions)
         predictions.save(folder / "predictions")
-        write_json(folder / "evaluation.json", full_evaluation(predictions, (few, many)))
+        write_json(folder / "evaluation.json", full_evaluation(predictions, (few, many), whole))
 
 
 def environment() -> dict[str, Any]:

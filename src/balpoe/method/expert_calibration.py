@@ -6,15 +6,15 @@ are fitted, too, and kept only where they predict held-out labels better.
 """
 
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from balpoe.errors import UserError
-from balpoe.method.calibration import SCALES
 from balpoe.method.ensemble import at_least_float32
-from balpoe.method.priors import class_counts, class_prior, logit_offsets
+from balpoe.method.label_likelihood import Expansion, Form, LabelLikelihood, most_likely
+from balpoe.method.priors import class_prior, logit_offsets
 
 __all__ = [
     "ExpertCalibration",
@@ -29,6 +29,7 @@ __all__ = [
 MOST_VALUES = 10_000_000  # logits of an ensemble that a fit looks at; of more samples, a part is enough
 FOLDS = 5
 EARNED = 2.0  # standard errors by which a further number must predict better
+SMALL = 1e-2  # last step to the numbers without a fold, as a part of the scale
 LEAST_GROUPS = 20  # of fewer samples, or series, a standard error says little
 
 
@@ -99,24 +100,6 @@ def training_offsets(train_prior: Any, lambdas: Any, source_prior: Any) -> Tenso
     return (prior.log() - torch.as_tensor(source_prior).double().log())[None]
 
 
-class _Form(NamedTuple):
-    """One way to correct logits: fixed + sum of numbers times tables, the numbers to be found."""
-
-    tables: Tensor
-    """What each number multiplies, (numbers, samples, classes)."""
-    fixed: Tensor
-    """What is added, (classes,)."""
-    usual: Tensor
-    """The numbers of logits as they are, (numbers,)."""
-
-    def subset(self, rows: Tensor) -> "_Form":
-        return self._replace(tables=self.tables[:, rows])
-
-    def logits(self, numbers: Tensor) -> Tensor:
-        corrected: Tensor = torch.tensordot(numbers, self.tables, dims=1) + self.fixed
-        return corrected
-
-
 def fit_expert_calibration(
     expert_logits: Tensor,
     targets: Tensor,
@@ -130,7 +113,7 @@ def fit_expert_calibration(
 
     The likelihood is the mean of two: of the labels as they come, and of all classes alike. One temperature is fitted;
     a bias by frequency, and a temperature for each expert, only where they predict further labels better by two
-    standard errors. A normal prior around no change, of deviation 1, counts where there are few labels.
+    standard errors. A normal prior around no change, of deviation 0.2, counts where there are few labels.
 
     Args:
         expert_logits: Logits (samples, experts, classes) of samples that were not in training.
@@ -141,20 +124,21 @@ def fit_expert_calibration(
         groups: Number of each sample's group, (samples,); groups are judged as wholes.
     """
     rows = _some_rows(len(targets), expert_logits.shape[2])
-    logits, problem = expert_logits[rows].double(), _Likelihoods(targets[rows], len(offsets[0]), source_prior)
+    problem = LabelLikelihood(expert_logits[rows], targets[rows], source_prior)
     groups = rows if groups is None else groups[rows]
-    log_prior = class_prior(train_prior).double().log()
-    forms = _forms(logits, offsets, log_prior)
-    solutions = {name: _solution(form, problem) for name, form in forms.items()}
-    scores = {name: _cross_validated(form, problem, groups, solutions[name]) for name, form in forms.items()}
-    best = "one"
-    for name in ("one, bias", "each", "each, bias"):
-        if name in scores and are_earned(scores[name] - scores[best], groups):
+    experts, folds = expert_logits.shape[1], _folds(groups)
+    forms, solutions, scores = _forms(problem, offsets, class_prior(train_prior).double().log()), {}, {}
+    best, scale = "one", forms["one"].usual
+    for name, form in forms.items():
+        solutions[name] = most_likely(form, problem, problem.rows, form.usual * scale)
+        scale = solutions["one"]  # a good start for the others
+        scores[name] = _cross_validated(form, problem, folds, solutions[name])
+        if are_earned(scores[name] - scores[best], groups):
             best = name
-    numbers, experts = solutions[best], logits.shape[1]
+    numbers = solutions[best]
     scales = numbers[:1].expand(experts) if best.startswith("one") else numbers[:experts]
     bias = float(numbers[-1]) if best.endswith("bias") else 0.0
-    before = problem.log_likelihoods(forms["one"].logits(forms["one"].usual))
+    before = problem.log_likelihoods(forms["one"], forms["one"].usual, problem.rows)
     gain = float((scores[best] - before).mean())
     return ExpertCalibration(tuple((1 / scales).tolist()), bias, gain)
 
@@ -162,7 +146,7 @@ def fit_expert_calibration(
 def fit_one_temperature(
     expert_logits: Tensor, targets: Tensor, offsets: Tensor, source_prior: Tensor | None
 ) -> ExpertCalibration:
-    """Return the first thing that `fit_expert_calibration` fits, one temperature of all experts, alone.
+    """Return one temperature for all experts, the first step of `fit_expert_calibration`, and nothing more.
 
     It is enough to compare trainings by, at a small part of the cost, and all that suits scores which are no posterior:
     their answers stay as they are. What it gains on further labels is not measured.
@@ -178,9 +162,10 @@ def fit_one_temperature(
     True
     """
     rows = _some_rows(len(targets), expert_logits.shape[2])
-    problem = _Likelihoods(targets[rows], len(offsets[0]), source_prior)
-    scale = _solution(_one_scale(expert_logits[rows].double(), offsets), problem)
-    return ExpertCalibration((1 / float(scale),) * expert_logits.shape[1])
+    problem, experts = LabelLikelihood(expert_logits[rows], targets[rows], source_prior), expert_logits.shape[1]
+    form = _one_scale(experts, offsets[:, problem.classes].double())
+    scale = most_likely(form, problem, problem.rows, form.usual)
+    return ExpertCalibration((1 / float(scale),) * experts)
 
 
 def held_out_losses(logits: Tensor, targets: Tensor, source_prior: Tensor | None) -> Tensor:
@@ -198,8 +183,9 @@ def held_out_losses(logits: Tensor, targets: Tensor, source_prior: Tensor | None
     0.6648...
     """
     rows = _some_rows(len(targets), logits.shape[1])
-    problem = _Likelihoods(targets[rows], logits.shape[1], source_prior)
-    return -problem.log_likelihoods(logits[rows].double())
+    problem = LabelLikelihood(logits[rows, None], targets[rows], source_prior)
+    form = _one_scale(1, torch.zeros(1, len(problem.classes), dtype=torch.float64))
+    return -problem.log_likelihoods(form, form.usual, problem.rows)
 
 
 def _some_rows(samples: int, classes: int) -> Tensor:
@@ -210,97 +196,51 @@ def _some_rows(samples: int, classes: int) -> Tensor:
     return torch.randperm(samples, generator=torch.Generator().manual_seed(0))[:most].sort().values
 
 
-def _one_scale(logits: Tensor, offsets: Tensor) -> _Form:
+def _one_scale(experts: int, offsets: Tensor) -> Form:
     """One number for all that the experts have learnt."""
-    learnt = (logits + offsets).mean(dim=1)
-    return _Form(learnt[None], -offsets.mean(dim=0), torch.ones(1, dtype=torch.float64))
+    learnt, ones = offsets.mean(dim=0), torch.ones(1, dtype=torch.float64)
+    return Form(torch.full((1, experts), 1 / experts, dtype=torch.float64), learnt[None], -learnt, ones)
 
 
-def _forms(logits: Tensor, offsets: Tensor, log_prior: Tensor) -> dict[str, _Form]:
+def _forms(problem: LabelLikelihood, offsets: Tensor, log_prior: Tensor) -> dict[str, Form]:
     """The ways to correct an ensemble, from the fewest numbers on."""
-    experts, bias, one = logits.shape[1], log_prior.expand(1, len(logits), -1), _one_scale(logits, offsets)
+    experts, offsets, log_prior = len(problem.logits), offsets[:, problem.classes].double(), log_prior[problem.classes]
+    one = _one_scale(experts, offsets)
 
-    def with_bias(form: _Form) -> _Form:
-        return form._replace(tables=torch.cat([form.tables, bias]), usual=torch.cat([form.usual, torch.zeros(1)]))
+    def with_bias(form: Form) -> Form:
+        none, constants = torch.zeros(1, experts), torch.cat([form.constants, log_prior[None]])
+        return Form(torch.cat([form.mix, none]), constants, form.fixed, torch.cat([form.usual, none[:, 0]]))
 
     forms = {"one": one, "one, bias": with_bias(one)}
     if experts > 1:
-        each = one._replace(tables=((logits + offsets) / experts).transpose(0, 1), usual=one.usual.expand(experts))
+        mix, constants = torch.eye(experts, dtype=torch.float64) / experts, offsets / experts
+        each = Form(mix, constants.expand(experts, -1), one.fixed, one.usual.expand(experts))
         forms |= {"each": each, "each, bias": with_bias(each)}
     return forms
 
 
-class _Likelihoods:
-    """The log-likelihood of labels: half as they come, half with all classes that are there alike."""
+def _cross_validated(form: Form, problem: LabelLikelihood, folds: Tensor, whole: Tensor) -> Tensor:
+    """What each sample contributes to the likelihood under numbers that were found without its fold, (samples,).
 
-    def __init__(self, targets: Tensor, classes: int, source_prior: Tensor | None) -> None:
-        counts = class_counts(targets, classes).double()
-        present = counts > 0
-        if int(present.sum()) < 2:
-            raise UserError("the held-out samples are of one class alone; give labelled samples of all classes")
-        self.targets = targets
-        self.moves = torch.zeros(2, classes, dtype=torch.float64)  # scores that are no posterior stay where they are
-        if source_prior is not None:
-            # A class without a held-out sample is excluded: nothing was measured of it.
-            even = torch.zeros_like(counts).masked_fill(~present, -torch.inf)
-            self.moves = torch.stack([(counts / counts.sum()).log(), even]) - source_prior.double().log()
-        alike = len(targets) / (int(present.sum()) * counts)
-        self.weights = torch.stack([torch.full_like(alike, 0.5)[targets], 0.5 * alike[targets]])
-
-    def subset(self, rows: Tensor) -> "_Likelihoods":
-        """The same two likelihoods, of some of the samples."""
-        part = object.__new__(_Likelihoods)
-        part.targets, part.moves, part.weights = self.targets[rows], self.moves, self.weights[:, rows]
-        return part
-
-    def log_likelihoods(self, logits: Tensor) -> Tensor:
-        """What each sample contributes, (samples,)."""
-        found = torch.zeros(len(logits), dtype=torch.float64)
-        for move, weight in zip(self.moves, self.weights, strict=True):
-            moved = (logits + move).log_softmax(dim=1)
-            found += weight * moved.gather(1, self.targets[:, None]).squeeze(1)
-        return found
-
-    def residuals(self, logits: Tensor) -> tuple[float, Tensor]:
-        """Minus the sum of all contributions, and its derivative by the logits, (samples, classes)."""
-        value, derivative = 0.0, torch.zeros_like(logits)
-        for move, weight in zip(self.moves, self.weights, strict=True):
-            log_p = (logits + move).log_softmax(dim=1)
-            value -= float(weight @ log_p.gather(1, self.targets[:, None]).squeeze(1))
-            derivative += weight[:, None] * log_p.exp()
-        derivative[torch.arange(len(logits)), self.targets] -= self.weights.sum(dim=0)
-        return value, derivative
+    Most are one small step from the numbers of the whole, and that step is known once each fold was looked at.
+    """
+    found = torch.zeros(len(folds), dtype=torch.float64)
+    parts = [(folds == each).nonzero()[:, 0] for each in folds.unique()]
+    around = [problem.expansion(form, whole, rows) for rows in parts]
+    for fold, inside in enumerate(parts):
+        others = [other for other in range(len(parts)) if other != fold]
+        if others:
+            outside, known = torch.cat([parts[each] for each in others]), Expansion.sum(around[each] for each in others)
+            numbers = most_likely(form, problem, outside, whole, known=known, close=SMALL)
+            found[inside] = problem.log_likelihoods(form, numbers, inside)
+    return found
 
 
-def _solution(form: _Form, problem: _Likelihoods, start: Tensor | None = None) -> Tensor:
-    """The numbers under which the labels are most likely; the problem is convex, and a good start saves time."""
-    from scipy.optimize import minimize  # on first use: a tenth of a second
-
-    def value_and_slope(numbers: Any) -> tuple[float, Any]:
-        given = torch.from_numpy(numbers)
-        value, derivative = problem.residuals(form.logits(given))
-        away = given - form.usual
-        slope = torch.tensordot(form.tables, derivative, dims=2) + away
-        return value + float(away @ away) / 2, slope.numpy()
-
-    # Scales stay above zero; a bias, whose usual number is 0, may be of either sign.
-    bounds = [SCALES if usual == 1 else (-10.0, 10.0) for usual in form.usual.tolist()]
-    first = (form.usual if start is None else start).numpy()
-    found = minimize(value_and_slope, first, jac=True, method="L-BFGS-B", bounds=bounds, tol=1e-12)
-    return torch.from_numpy(found.x).double()
-
-
-def _cross_validated(form: _Form, problem: _Likelihoods, groups: Tensor, start: Tensor) -> Tensor:
-    """What each sample contributes to the likelihood under numbers that were found without its fold, (samples,)."""
+def _folds(groups: Tensor) -> Tensor:
+    """A fold for each sample, (samples,); groups stay whole."""
     _, number = groups.unique(return_inverse=True)
     order = torch.randperm(int(number.max()) + 1, generator=torch.Generator().manual_seed(0))
-    fold, found = order[number] % FOLDS, torch.zeros(len(number), dtype=torch.float64)
-    for each in range(FOLDS):
-        inside, outside = (fold == each).nonzero().squeeze(1), (fold != each).nonzero().squeeze(1)
-        if len(inside) and len(outside):
-            numbers = _solution(form.subset(outside), problem.subset(outside), start)
-            found[inside] = problem.subset(inside).log_likelihoods(form.subset(inside).logits(numbers))
-    return found
+    return order[number] % FOLDS
 
 
 def are_earned(gains: Tensor, groups: Tensor | None = None) -> bool:

@@ -1,8 +1,9 @@
 """How sure a measured number is: bootstrap over the test samples, paired for a difference; Wilson for a share.
 
 Samples of one group, such as the frames of a track, are right or wrong together: where groups are known, it is they
-that are resampled and counted. Few of them, all right, would be resampled to the same number again and again: the mean
-of shares has an interval that needs no resampling, and others are stretched to Student's.
+that are resampled and counted. Where samples or groups are few, resampling gives intervals that are too narrow, and
+of no width if all of them are right. So a mean of shares has an interval by a formula, and other intervals over groups
+are widened by the ratio of Student's quantile to the normal one.
 """
 
 from collections.abc import Callable
@@ -110,8 +111,8 @@ def bootstrap(
 ) -> Tensor:
     """Return the percentile interval of each component of a statistic, shape (2, components).
 
-    With groups, few of which know little of their own spread, it is stretched as Student's quantile is to the normal
-    one.
+    With groups it is widened by the ratio of Student's quantile to the normal one: few groups say little about their
+    own spread.
 
     Args:
         statistic: Function from how often each sample was drawn, (resamples, samples) in float64, to
@@ -209,8 +210,8 @@ def mean_difference_interval(
 ) -> tuple[float, float]:
     """Return an interval of the mean over the classes of each class's mean difference, sound also for a sample or two.
 
-    Two predictors are right on the same samples, or one of them is. To each class's differences two are added that sum
-    to nothing, as large as differences are anywhere, where they are taken to be there once more than was seen.
+    Few samples on which two predictors agree would seem to have no spread. So two differences are added to each class,
+    one of each sign. Their square is the mean square over all classes, with one difference of 1 and one of 0 added.
 
     Args:
         differences: Difference of each observation: -1, 0 or 1 of a sample, something between of a group.

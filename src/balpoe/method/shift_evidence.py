@@ -108,14 +108,34 @@ class ShiftEvidence:
 
     def redrawn(self, found: PriorFit, logits: Tensor, weights: Tensor, generator: torch.Generator) -> Tensor:
         """Return estimates from other samples and validation sets: shares, (draws, classes), or lambdas, (draws,)."""
-        slopes = _redrawn_slopes(found, logits, weights, self.refits, self.source, generator)
-        return self.members.refit(found, self.ratios(logits), weights, slopes)
+        plain, rows = _ratios(logits, self.refits[0], self.source), []
+        for refit in self.refits:
+            ratios = plain if refit is None else _ratios(logits, refit, self.source)
+            # Samples are redrawn by random weights (the Bayesian bootstrap): a rare class never loses all of its few.
+            times = torch.empty(len(logits), dtype=torch.float64).exponential_(generator=generator)
+            rows.append(slopes(ratios, weights * times, found.prior))
+        return self.members.refit(found, self.ratios(logits), weights, torch.stack(rows))
 
-    def interval(self, found: PriorFit, redrawn: Tensor, samples: float, generator: torch.Generator) -> Tensor:
-        """Return the 95 % bootstrap interval of an estimate: of lambda, (2,), or of each share, (2, classes)."""
-        return _interval(found, redrawn, samples, generator)
+    @staticmethod
+    def interval(found: PriorFit, redrawn: Tensor, samples: float, generator: torch.Generator) -> Tensor:
+        """Return the 95 % bootstrap interval of an estimate: of lambda, (2,), or of each share, (2, classes).
 
-    def usable(self, found: PriorFit, samples: float) -> Tensor:
+        It is made of percentiles of the redrawn estimates; those of shares with half a random sample more for each
+        class. So shares of known labels would get the interval of Jeffreys, and a class without a sample is not surely
+        absent.
+        """
+        tails = torch.tensor([(1 - LEVEL) / 2, (1 + LEVEL) / 2], dtype=torch.float64)
+        # The k-th of n draws estimates the quantile k / (n + 1).
+        positions = ((tails * (len(redrawn) + 1) - 1) / max(len(redrawn) - 1, 1)).clamp(0, 1)
+        plain = torch.quantile(redrawn, positions, dim=0)
+        if found.lambda_ is not None:
+            return plain
+        halves = torch.randn(redrawn.shape, generator=generator, dtype=torch.float64).square() / 2
+        low, high = torch.quantile(redrawn + halves / samples, positions, dim=0).clamp(max=1)
+        return torch.stack([torch.where(plain[0] > 0, low, 0), high])
+
+    @staticmethod
+    def usable(found: PriorFit, samples: float) -> Tensor:
         """Return the prior with half a sample at least for each class, if its shares are free."""
         if found.lambda_ is not None:
             return found.prior
@@ -164,42 +184,6 @@ def _statistic(found: PriorFit, ratios: Tensor, weights: Tensor, prior: Tensor) 
     """Twice the gain in log-likelihood over a prior."""
     both = log_likelihood(ratios, weights, torch.stack([found.prior, prior]))
     return 2 * float(both[0] - both[1])
-
-
-def _redrawn_slopes(
-    found: PriorFit,
-    logits: Tensor,
-    weights: Tensor,
-    refits: Sequence[Calibration | None],
-    source: Tensor,
-    generator: torch.Generator,
-) -> Tensor:
-    """Slopes of the likelihood at the estimate for other samples and other validation sets, (draws, classes).
-
-    Samples are redrawn by random weights (the Bayesian bootstrap): a rare class never loses all of its few samples.
-    """
-    plain, rows = _ratios(logits, refits[0], source), []
-    for refit in refits:
-        ratios = plain if refit is None else _ratios(logits, refit, source)
-        times = torch.empty(len(logits), dtype=torch.float64).exponential_(generator=generator)
-        rows.append(slopes(ratios, weights * times, found.prior))
-    return torch.stack(rows)
-
-
-def _interval(found: PriorFit, redrawn: Tensor, samples: float, generator: torch.Generator) -> Tensor:
-    """Percentiles of the redrawn estimates; those of shares with half a random sample more for each class.
-
-    So shares of known labels would get the interval of Jeffreys, and a class without a sample is not surely absent.
-    """
-    tails = torch.tensor([(1 - LEVEL) / 2, (1 + LEVEL) / 2], dtype=torch.float64)
-    # The k-th of n draws estimates the quantile k / (n + 1).
-    positions = ((tails * (len(redrawn) + 1) - 1) / max(len(redrawn) - 1, 1)).clamp(0, 1)
-    plain = torch.quantile(redrawn, positions, dim=0)
-    if found.lambda_ is not None:
-        return plain
-    halves = torch.randn(redrawn.shape, generator=generator, dtype=torch.float64).square() / 2
-    low, high = torch.quantile(redrawn + halves / samples, positions, dim=0).clamp(max=1)
-    return torch.stack([torch.where(plain[0] > 0, low, 0), high])
 
 
 def _chi_square_tail(statistic: float, freedom: int) -> float:

@@ -17,6 +17,7 @@ from torch.nn import functional as F
 from torch.utils.flop_counter import FlopCounterMode
 
 from balpoe.errors import UserError
+from balpoe.networks.router import Router, join_scores, number_asked, running_means, unasked_filled
 
 __all__ = [
     "CosineClassifier",
@@ -27,6 +28,7 @@ __all__ = [
     "ExpertLayer",
     "ExpertLinear",
     "ExpertNetwork",
+    "costs_by_asked",
     "multiply_adds",
     "num_parameters",
 ]
@@ -46,6 +48,10 @@ class ExpertLayer(nn.Module):
         """Return the experts' outputs, computed one after the other from their own inputs."""
         raise NotImplementedError
 
+    def one(self, x: Tensor, index: int) -> Tensor:
+        """Return the output of one expert; the others get no samples."""
+        return self.each([x if number == index else x[:0] for number in range(self.num_experts)])[index]
+
     def parts(self, tensor: Tensor) -> tuple[Tensor, ...]:
         """Return each expert's part of a parameter: split once, so that its gradient is joined once."""
         return tensor.chunk(self.num_experts)
@@ -64,11 +70,14 @@ class ExpertNetwork(nn.Module):
     (torch.Size([5, 3, 2]), torch.Size([5, 1, 2]))
     """
 
+    router: Router | None
+
     def __init__(self, trunk: nn.Module, branches: Iterable[ExpertLayer], classifier: "CosineClassifier") -> None:
         super().__init__()
         self.trunk = trunk
         self.branches = nn.ModuleList(branches)
         self.classifier = classifier
+        self.register_module("router", None)
         self.trunk_is_frozen = self.features_are_frozen = False
 
     @property
@@ -82,18 +91,53 @@ class ExpertNetwork(nn.Module):
         return self.classifier.num_classes
 
     def forward(self, images: Tensor) -> Tensor:
-        """Return expert logits (batch, experts, classes) of normalised images or feature vectors."""
-        logits: Tensor = self.classifier(self.expert_features(images))
-        return logits
+        """Return expert logits (batch, experts, classes) of normalised images or feature vectors.
+
+        With a router they are filled as `unasked_filled` says; while it is trained, its scores lie behind the classes.
+        """
+        shared = self.trunk(images)
+        if self.router is not None and not self.training and self._goes_one_by_one(shared):
+            return self._in_turn(shared, self.router)
+        features = self._branched(shared)
+        logits: Tensor = self.classifier(features)
+        if self.router is None or (self.training and not self.router.is_trained):
+            return logits
+        scores = self.router(features, running_means(logits))
+        return join_scores(logits, scores) if self.training else unasked_filled(logits, number_asked(scores))
 
     def expert_features(self, images: Tensor) -> Tensor:
         """Return what the classifier is given, (batch, experts, features); one expert's, where they share them."""
-        shared = self.trunk(images)
+        return self._branched(self.trunk(images))
+
+    def _branched(self, shared: Tensor) -> Tensor:
         if not len(self.branches):
             return _pooled(shared, 1)
-        if self.num_experts > 1 and shared.device.type == "cpu" and not self._has_own_features(shared):
-            return self._one_by_one(shared)
-        return self._together(shared)
+        return self._one_by_one(shared) if self._goes_one_by_one(shared) else self._together(shared)
+
+    def _goes_one_by_one(self, shared: Tensor) -> bool:
+        """Whether experts run one after the other: on a CPU, if they have layers of their own for a common input."""
+        several = bool(len(self.branches)) and self.num_experts > 1 and shared.device.type == "cpu"
+        return several and not self._has_own_features(shared)
+
+    def add_router(self, hidden: int = 16, top_logits: int = 30) -> None:
+        """Add a router, which from then on decides in evaluation how many experts are asked about a sample.
+
+        Args:
+            hidden: Number of its hidden units.
+            top_logits: Number of logits that it looks at.
+        """
+        if self.num_experts < 2:
+            raise UserError("a router chooses between experts, but the network has one; give it two or more")
+        num_features = self.classifier.weight.shape[-1]
+        self.router = Router(num_features, self.num_classes, self.num_experts, hidden, top_logits)
+
+    def without_router(self) -> "ExpertNetwork":
+        """Return the network with all its experts asked: the same layers, not a copy of them."""
+        branches = (layer for layer in self.branches if isinstance(layer, ExpertLayer))  # all, but for mypy
+        whole = ExpertNetwork(self.trunk, branches, self.classifier)
+        whole.trunk_is_frozen, whole.features_are_frozen = self.trunk_is_frozen, self.features_are_frozen
+        whole.training = self.training
+        return whole
 
     def expert(self, index: int) -> "ExpertNetwork":
         """Return a copy that holds one expert alone: the same trunk, that expert's branch and classifier."""
@@ -106,6 +150,7 @@ class ExpertNetwork(nn.Module):
                 layer.num_experts = 1
         _keep_expert(alone.branches, index, self.num_experts)
         _keep_expert(alone.classifier, index, self.num_experts)
+        alone.router = None
         return alone
 
     def features(self, images: Tensor) -> Tensor:
@@ -123,7 +168,9 @@ class ExpertNetwork(nn.Module):
                 "the experts of this network begin with feature maps, not with features; "
                 "share the whole backbone (split -1) to train its head alone"
             )
-        return ExpertNetwork(nn.Identity(), layers, self.classifier)
+        head = ExpertNetwork(nn.Identity(), layers, self.classifier)
+        head.router = self.router
+        return head
 
     def freeze_trunk(self) -> None:
         """Exclude the trunk from training: no gradients, and statistics and dropout as in evaluation."""
@@ -144,6 +191,30 @@ class ExpertNetwork(nn.Module):
         if self.features_are_frozen:
             self.branches.eval()
         return self
+
+    def _in_turn(self, shared: Tensor, router: Router) -> Tensor:
+        """Ask one expert after the other, each about those samples alone that the router sends to it."""
+        rows, total, logits = torch.arange(len(shared)), torch.zeros(()), torch.zeros(())
+        for expert in range(self.num_experts):
+            x = shared[rows]
+            for layer in self.branches:
+                assert isinstance(layer, ExpertLayer)
+                x = layer.one(x, expert)
+            features = _pooled(x, 1)
+            own = self.classifier(features, expert)
+            total = total + own if expert else own
+            mean = total * (1 / (expert + 1))  # as in `running_means`
+            if not expert:
+                logits = own.repeat(1, self.num_experts, 1)
+            else:
+                logits[rows, expert], logits[rows, expert + 1 :] = own[:, 0], mean
+            if expert + 1 == self.num_experts:
+                break
+            further = router(features, mean, expert)[:, 0] > 0
+            rows, total = rows[further], total[further]
+            if not len(rows):
+                break
+        return logits
 
     def _has_own_features(self, shared: Tensor) -> bool:
         """Whether each expert gets features of its own; before other layers three axes are an image's tokens."""
@@ -225,14 +296,24 @@ class CosineClassifier(nn.Module):
         """Add a factor for each expert and class, ones at first, which is not trained before somebody asks for it."""
         self.class_scale = nn.Parameter(torch.ones(self.weight.shape[:2]), requires_grad=False)
 
-    def forward(self, features: Tensor) -> Tensor:
-        """Return expert logits (batch, experts, classes) of features (batch, experts or 1, features)."""
+    def forward(self, features: Tensor, expert: int | None = None) -> Tensor:
+        """Return expert logits (batch, experts, classes) of features (batch, experts or 1, features).
+
+        Args:
+            features: Features of the experts.
+            expert: Number of the only expert whose logits are wanted; None for all.
+        """
+        weight: Tensor = self.weight
+        class_scale: Tensor | None = self.class_scale
+        if expert is not None:  # not all of them by default: a slice of all would cost a copy in each training step
+            weight = weight[expert : expert + 1]
+            class_scale = None if class_scale is None else class_scale[expert : expert + 1]
         with torch.autocast(features.device.type, enabled=False):
-            unit = F.normalize(features.to(self.weight.dtype), dim=-1).expand(-1, self.num_experts, -1)
+            unit = F.normalize(features.to(weight.dtype), dim=-1).expand(-1, len(weight), -1)
             # Weights of unit length, divided after the product: those of many classes are more than a batch's logits.
-            lengths = torch.linalg.vector_norm(self.weight, dim=-1).clamp_min(1e-12)
-            logits: Tensor = torch.einsum("bef,ecf->bec", unit, self.weight) * (self.scale / lengths)
-            return logits if self.class_scale is None else logits * self.class_scale
+            lengths = torch.linalg.vector_norm(weight, dim=-1).clamp_min(1e-12)
+            logits: Tensor = torch.einsum("bef,ecf->bec", unit, weight) * (self.scale / lengths)
+            return logits if class_scale is None else logits * class_scale
 
     def extra_repr(self) -> str:
         """Return the sizes, for `print(network)`."""
@@ -356,6 +437,11 @@ class ExpertCopies(ExpertLayer):
         """Map the input of each expert."""
         return [expert(x) for expert, x in zip(self.experts, inputs, strict=True)]
 
+    def one(self, x: Tensor, index: int) -> Tensor:
+        """Map the input of one expert."""
+        output: Tensor = self.experts[index](x)
+        return output
+
 
 def num_parameters(network: nn.Module) -> int:
     """Return how many weights a network has, frozen ones included.
@@ -378,6 +464,23 @@ def multiply_adds(network: nn.Module, example: Tensor) -> int:
         network(example)
     network.train(training)
     return int(counter.get_total_flops()) // (2 * len(example))
+
+
+def costs_by_asked(network: ExpertNetwork, example: Tensor) -> tuple[int, ...]:
+    """Return the multiply-adds of one sample if 1, 2, ... experts are asked about it; experts cost alike.
+
+    >>> network = ExpertNetwork(nn.Linear(6, 5), [ExpertLinear(5, 4, num_experts=3)], CosineClassifier(4, 2, 3))
+    >>> costs_by_asked(network, torch.zeros(1, 6))
+    (58, 86, 114)
+    """
+    whole = multiply_adds(network.without_router(), example)
+    shared = multiply_adds(network.trunk, example)
+    decision = 0 if network.router is None else network.router.multiply_adds
+    experts = network.num_experts
+    return tuple(
+        shared + asked * (whole - shared) // experts + min(asked, experts - 1) * decision
+        for asked in range(1, experts + 1)
+    )
 
 
 def _keep_expert(module: nn.Module, index: int, num_experts: int) -> None:

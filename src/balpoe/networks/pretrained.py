@@ -96,12 +96,11 @@ def _read(path: Path) -> Mapping[str, Any]:
             return load_file(path)
         content = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:  # a file that anybody made can fail in any way
-        # torch's own advice for what is no state dict is to execute it.
-        reason = (
-            "it holds more than weights"
-            if isinstance(error, UnpicklingError)
-            else str(error).strip().partition("\n")[0]
-        )
+        reason = str(error).strip().partition("\n")[0]
+        if isinstance(error, UnpicklingError):  # torch's own advice for what is no state dict is to execute it
+            reason = "it holds more than weights"
+        elif " " not in reason:  # of a text or an empty file torch says no more than a number, or nothing
+            reason = "it is not what torch.save writes"
         raise UserError(
             f"cannot read weights from {path}: {reason}; give a .safetensors file or a state dict"
         ) from error

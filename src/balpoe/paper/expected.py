@@ -4,87 +4,15 @@ Numbers are per cent, as printed, with their deviation where the paper prints on
 """
 
 import itertools
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
-from typing import Any
 
-from balpoe.experiments.presets import preset
-from balpoe.experiments.recipe import Recipe, updated
+from balpoe.paper.ablations import ablations, alphas_of_cifar10, recipe_search, without_rotation
+from balpoe.paper.paper_result import Number, PaperResult, PaperTable, ShiftedAccuracies, scores
+from balpoe.paper.rivals import METHODS_10, METHODS_100, METHODS_LONG, rivals_at
 
-__all__ = [
-    "ALL_METHODS",
-    "ALSO_SHIFTED",
-    "OVERVIEW",
-    "PAPER_RESULTS",
-    "PAPER_TABLES",
-    "TABLES_AND_FIGURES",
-    "Number",
-    "PaperResult",
-    "PaperTable",
-    "ShiftedAccuracies",
-]
+__all__ = ["ALL_METHODS", "ALSO_SHIFTED", "OVERVIEW", "PAPER_RESULTS", "PAPER_TABLES", "TABLES_AND_FIGURES"]
 
-Number = tuple[float, float | None]
-
-
-@dataclass(frozen=True)
-class PaperResult:
-    """One row of a table: a recipe, trained with several seeds."""
-
-    folder: str
-    """Folder of its records, below results/, such as cifar100-lt/balpoe."""
-    title: str
-    preset: str
-    changes: Mapping[str, Any] = field(default_factory=dict)
-    seeds: int = 3
-    """Number of seeds; they are 1, 2, ..."""
-    paper: Mapping[str, Number] = field(default_factory=dict)
-    as_released: bool = False
-    repeats: bool = False
-    """Whether the paper's numbers are those of another row: its recipe computed or read in another way."""
-    shifted: "ShiftedAccuracies | None" = None
-    """The paper's accuracies on the eleven test distributions; given, the result has a table of these."""
-    quoted: Mapping[str, Number] = field(default_factory=dict)
-    """Numbers of another paper's own recipe that the paper quotes: to be looked at, and not reproduced by this one."""
-
-    def recipe(self, seed: int) -> Recipe:
-        """Return the recipe to train."""
-        return updated(preset(self.preset, self.as_released), {**self.changes, "seed": seed})
-
-    def command(self) -> str:
-        """Return the command line that trains it."""
-        flags = [_flag(name, value) for name, value in self.changes.items()]
-        released = ["--as-released"] if self.as_released else []
-        return " ".join(["balpoe train", self.preset, *released, *flags])
-
-
-@dataclass(frozen=True)
-class ShiftedAccuracies:
-    """Accuracies on the eleven test distributions, from forward-50 to backward-50."""
-
-    as_trained: tuple[float, ...]
-    adjusted: tuple[float, ...]
-
-
-PaperTable = tuple[PaperResult, ...]
-"""The rows of a table of the paper, or the points of a figure; some belong to several."""
-
-
-def _flag(name: str, value: Any) -> str:
-    if isinstance(value, Mapping):  # the method's settings
-        return " ".join(f"--set {key}={setting}" for key, setting in value.items())
-    text = ",".join(f"{part:g}" for part in value) if isinstance(value, tuple) else str(value)
-    return f"--{name.replace('_', '-')} {text}"
-
-
-def _scores(accuracy: Number, **others: Number) -> dict[str, Number]:
-    return {"accuracy": accuracy, **others}
-
-
-BALPOE_100 = _scores(
-    (52.0, 0.5), many=(67.7, 0.3), medium=(54.2, 0.9), few=(31.0, 0.6), ece=(4.9, 1.0), mce=(11.3, 1.6)
-)
-PLAIN_100 = _scores((38.8, 0.6), many=(67.6, 1.0), medium=(36.7, 1.2), few=(7.6, 0.6), ece=(32.0, 0.4), mce=(47.3, 1.8))
+BALPOE_100 = scores((52.0, 0.5), many=(67.7, 0.3), medium=(54.2, 0.9), few=(31.0, 0.6), ece=(4.9, 1.0), mce=(11.3, 1.6))
+PLAIN_100 = scores((38.8, 0.6), many=(67.6, 1.0), medium=(36.7, 1.2), few=(7.6, 0.6), ece=(32.0, 0.4), mce=(47.3, 1.8))
 
 STANDARD_100 = (
     PaperResult(
@@ -93,7 +21,7 @@ STANDARD_100 = (
     ),
     PaperResult(
         "cifar100-lt/cross-entropy-mixup", "cross-entropy with mixup", "cifar100-lt", {"lambdas": (1,)}, 5,
-        _scores((40.8, 0.7), ece=(9.6, 0.8), mce=(15.9, 1.5)),
+        scores((40.8, 0.7), ece=(9.6, 0.8), mce=(15.9, 1.5)),
     ),
     PaperResult(
         "cifar100-lt/cross-entropy-experts", "three cross-entropy experts, mixup", "cifar100-lt",
@@ -105,14 +33,14 @@ STANDARD_100 = (
     ),
     PaperResult(
         "cifar100-lt/logit-adjusted", "one logit-adjusted expert with mixup", "cifar100-lt", {"lambdas": (0,)}, 5,
-        _scores((47.0, None)),
+        scores((47.0, None)),
     ),
     PaperResult(
         "cifar100-lt/balpoe-no-mixup", "BalPoE without mixup", "cifar100-lt", {"mixup_alpha": 0.0}, 5,
-        _scores((49.2, 0.5), ece=(17.6, 0.4), mce=(28.9, 0.9)),
+        scores((49.2, 0.5), ece=(17.6, 0.4), mce=(28.9, 0.9)),
     ),
     PaperResult(
-        "cifar100-lt/uniform", "uniform ensemble", "cifar100-lt", {"lambdas": (0, 0, 0)}, 3, _scores((52.0, None)),
+        "cifar100-lt/uniform", "uniform ensemble", "cifar100-lt", {"lambdas": (0, 0, 0)}, 3, scores((52.0, None)),
     ),
     PaperResult(
         "cifar100-lt/balpoe", "BalPoE", "cifar100-lt", {}, 5, BALPOE_100,
@@ -143,141 +71,6 @@ STANDARD_100 = (
 )  # fmt: skip
 
 
-def _mislas(frequent: float, lr_factor: float) -> dict[str, Any]:
-    return {"smoothing_frequent": frequent, "smoothing_rare": 0.0, "classifier_lr_factor": lr_factor}
-
-
-RIVALS = {  # methods that the paper compares with, and MDCS; with mixup as well where their papers prescribe none
-    "cb-focal": ("CB-Focal", True),
-    "ldam-drw": ("LDAM-DRW", True),
-    "lade": ("LADE", True),
-    "remix": ("Remix", False),
-    "unimix": ("UniMix + Bayias", False),
-    "cmo": ("CMO + balanced softmax", False),
-    "mislas": ("MiSLAS", False),
-    "ride": ("RIDE", True),
-    "tlc": ("TLC", True),
-    "mdcs": ("MDCS", False),
-}
-
-
-PRESCRIBED: dict[tuple[str, float], dict[str, dict[str, Any]]] = {  # by preset and ratio, where not the defaults
-    ("cifar10-lt", 100): {
-        "unimix": {"partner_power": -0.5},
-        "mislas": _mislas(0.3, 0.5) | {"shift_statistics": False},
-    },
-    ("cifar100-lt", 50): {"mislas": _mislas(0.3, 0.1)},
-    ("cifar100-lt", 10): {"mislas": _mislas(0.2, 0.1)},
-}
-
-
-def _rivals(
-    name: str, base: str, quoted: Mapping[str, dict[str, Number]], *, ratio: float = 100.0, both: bool = True
-) -> Iterator[PaperResult]:
-    """The methods that the paper compares with, in the recipe of a preset.
-
-    Args:
-        name: Folder of the records.
-        base: Preset that gives the recipe.
-        quoted: What the paper quotes of them, from papers with other recipes.
-        ratio: Imbalance ratio of the training set.
-        both: Whether those whose papers prescribe no mixup are trained with the preset's, too.
-    """
-    data = {} if ratio == 100 else {"imbalance_ratio": ratio}
-    for method, (title, without) in RIVALS.items():
-        changes = {**data, "method": method}
-        if method in (settings := PRESCRIBED.get((base, ratio), {})):
-            changes["method_settings"] = settings[method]
-        yield PaperResult(f"{name}/{method}", title, base, changes, quoted=quoted.get(method, {}))
-        if without and both:
-            mixed = {**changes, "mixup_alpha": preset(base).mixup_alpha}
-            yield PaperResult(f"{name}/{method}-mixup", f"{title} with mixup", base, mixed)
-
-
-def _sade(name: str, base: str, quoted: dict[str, Number]) -> PaperTable:
-    """SADE with its test-time part: published without mixup, and with the preset's."""
-    title, method = "SADE, test-time weights (transductive)", {"method": "sade-test-time"}
-    without = PaperResult(
-        f"{name}/sade-test-time", f"{title}, without mixup", base, {**method, "mixup_alpha": 0.0}, quoted=quoted
-    )
-    return without, PaperResult(f"{name}/sade-test-time-mixup", f"{title}, with mixup", base, method)
-
-
-METHODS_100 = (*_rivals("cifar100-lt", "cifar100-lt", {
-    "cb-focal": _scores((39.6, None)),
-    "ldam-drw": _scores((42.0, None)),
-    "lade": _scores((45.4, None), many=(58.7, None), medium=(45.8, None), few=(29.8, None)),
-    "remix": _scores((41.9, None), ece=(33.6, None), mce=(51.0, None)),
-    "unimix": _scores((45.5, None), ece=(23.0, None), mce=(37.4, None)),
-    "cmo": _scores((46.6, None)),
-    "mislas": _scores((47.0, None), many=(60.4, None), medium=(49.6, None), few=(26.6, None), ece=(4.8, None)),
-    "ride": _scores((48.0, None), many=(68.1, None), medium=(49.2, None), few=(23.9, None)),
-    "tlc": _scores((49.0, None), many=(70.9, None), medium=(47.9, None), few=(28.1, None), ece=(22.8, None)),
-}), *_sade("cifar100-lt", "cifar100-lt",
-           _scores((49.8, None), many=(65.4, None), medium=(49.3, None), few=(29.3, None))), PaperResult(
-    # With 0.9999 and at most 500 images a class the weights are nearly those of inverse frequencies.
-    "cifar100-lt/cb-focal-beta-0.99", "CB-Focal, beta 0.99", "cifar100-lt",
-    {"method": "cb-focal", "method_settings": {"beta": 0.99}},
-))  # fmt: skip
-
-METHODS_10 = (
-    PaperResult(
-        "cifar10-lt-100/logit-adjusted", "one logit-adjusted expert with mixup", "cifar10-lt", {"lambdas": (0,)},
-    ),
-    PaperResult("cifar10-lt-100/uniform", "uniform ensemble", "cifar10-lt", {"lambdas": (0, 0, 0)}),
-    *_sade("cifar10-lt-100", "cifar10-lt", _scores((83.8, None))),
-    *_rivals("cifar10-lt-100", "cifar10-lt", {
-        "ldam-drw": _scores((77.1, None)),
-        "remix": _scores((75.4, None), ece=(15.4, None), mce=(28.0, None)),
-        "unimix": _scores((82.7, None), ece=(10.2, None), mce=(25.5, None)),
-        "mislas": _scores((82.1, None), ece=(3.7, None)),
-        "ride": _scores((81.6, None)),
-        "tlc": _scores((80.3, None), ece=(13.1, None)),
-    }),
-    PaperResult(  # its public recipe for CIFAR-10; for CIFAR-100 it has the preset's 5e-4
-        "cifar10-lt-100/tlc-weak-decay", "TLC, weight decay 2e-4", "cifar10-lt",
-        {"method": "tlc", "weight_decay": 2e-4},
-    ),
-)  # fmt: skip
-
-
-def _rivals_at(ratio: int, **accuracies: float) -> PaperTable:
-    """The same methods on another ratio of CIFAR-100-LT, each as its paper prescribes."""
-    quoted = {method.replace("_", "-"): _scores((accuracy, None)) for method, accuracy in accuracies.items()}
-    return tuple(_rivals(f"cifar100-lt-{ratio}", "cifar100-lt", quoted, ratio=ratio, both=False))
-
-
-def _methods_long() -> PaperTable:
-    """The five best of the standard recipe beside BalPoE, with the long schedule and AutoAugment."""
-    rows: dict[str, tuple[str, dict[str, Any]]] = {
-        "mdcs": ("MDCS", {"method": "mdcs"}),
-        "uniform": ("uniform ensemble", {"lambdas": (0, 0, 0)}),
-        "tlc-mixup": ("TLC with mixup", {"method": "tlc", "mixup_alpha": 0.4}),
-        "ride": ("RIDE", {"method": "ride"}),
-        "sade-loss": ("SADE's loss, without its test-time part, with mixup", {"method": "sade"}),
-    }
-    return tuple(
-        PaperResult(f"cifar100-lt-long/{name}", title, "cifar100-lt-long", changes)
-        for name, (title, changes) in rows.items()
-    )
-
-
-def _without_rotation() -> PaperTable:
-    """The rotation by 15 degrees is in the released code and not in the paper: what is it worth?"""
-    rows: dict[str, tuple[str, dict[str, Any], int]] = {
-        "cross-entropy": ("cross-entropy", {"lambdas": (1,), "mixup_alpha": 0.0}, 3),
-        "logit-adjusted": ("one logit-adjusted expert with mixup", {"lambdas": (0,)}, 3),
-        "balpoe": ("BalPoE", {}, 5),
-    }
-    return tuple(
-        PaperResult(
-            f"cifar100-lt-crop-flip/{name}", f"{title}, without the rotation", "cifar100-lt",
-            {**changes, "augmentation": "crop-flip"}, seeds,
-        )
-        for name, (title, changes, seeds) in rows.items()
-    )  # fmt: skip
-
-
 ROUNDING = (
     PaperResult(
         "cifar100-lt/balpoe-eager", "bfloat16, eager", "cifar100-lt",
@@ -306,20 +99,20 @@ def _cifar100(
     name, change = f"cifar100-lt-{ratio}", {"imbalance_ratio": float(ratio)}
     without = {**change, "lambdas": (1,), "mixup_alpha": 0.0}
     return (
-        PaperResult(f"{name}/cross-entropy", "cross-entropy", "cifar100-lt", without, 3, _scores((plain, None))),
+        PaperResult(f"{name}/cross-entropy", "cross-entropy", "cifar100-lt", without, 3, scores((plain, None))),
         PaperResult(
             f"{name}/logit-adjusted", "one logit-adjusted expert with mixup", "cifar100-lt",
             {**change, "lambdas": (0,)},
         ),
         PaperResult(
-            f"{name}/balpoe", "BalPoE", "cifar100-lt", change, 3, _scores((standard, None)), shifted=shifted,
+            f"{name}/balpoe", "BalPoE", "cifar100-lt", change, 3, scores((standard, None)), shifted=shifted,
         ),
         PaperResult(
             f"{name}/balpoe-strong", "BalPoE, stronger augmentation", "cifar100-lt-strong", change, 3,
-            _scores((strong, None)),
+            scores((strong, None)),
         ),
         PaperResult(
-            f"{name}/balpoe-long", "BalPoE, long schedule", "cifar100-lt-long", change, 3, _scores((long, None)),
+            f"{name}/balpoe-long", "BalPoE, long schedule", "cifar100-lt-long", change, 3, scores((long, None)),
         ),
     )  # fmt: skip
 
@@ -335,19 +128,19 @@ def _cifar10(ratio: int, plain: dict[str, Number], standard: dict[str, Number], 
     )
 
 
-PLAIN_10 = _scores((71.3, 0.9), ece=(19.1, 0.9), mce=(33.9, 2.0))
-BALPOE_10 = _scores((84.2, 0.3), ece=(6.3, 0.7), mce=(15.8, 4.7))
+PLAIN_10 = scores((71.3, 0.9), ece=(19.1, 0.9), mce=(33.9, 2.0))
+BALPOE_10 = scores((84.2, 0.3), ece=(6.3, 0.7), mce=(15.8, 4.7))
 RELEASED_10 = PaperResult(
     "cifar10-lt-100/balpoe-long-as-released", "BalPoE, long schedule, as released (no AutoAugment)",
-    "cifar10-lt-long", {}, 3, _scores((86.8, 0.2)), as_released=True, repeats=True,
+    "cifar10-lt-long", {}, 3, scores((86.8, 0.2)), as_released=True, repeats=True,
 )  # fmt: skip
-CIFAR10_100 = _cifar10(100, PLAIN_10, BALPOE_10, _scores((86.8, 0.2)))
+CIFAR10_100 = _cifar10(100, PLAIN_10, BALPOE_10, scores((86.8, 0.2)))
 
-STRONG_100 = (PaperResult("cifar100-lt-strong/balpoe", "BalPoE", "cifar100-lt-strong", {}, 3, _scores((54.7, None))),)
+STRONG_100 = (PaperResult("cifar100-lt-strong/balpoe", "BalPoE", "cifar100-lt-strong", {}, 3, scores((54.7, None))),)
 LONG_100 = (
     PaperResult(
         "cifar100-lt-long/balpoe", "BalPoE", "cifar100-lt-long", {}, 5,
-        _scores((55.9, 0.4), many=(71.4, 0.6), medium=(58.0, 0.7), few=(35.4, 0.4)),
+        scores((55.9, 0.4), many=(71.4, 0.6), medium=(58.0, 0.7), few=(35.4, 0.4)),
     ),
 )  # fmt: skip
 BEST_100 = (
@@ -361,7 +154,7 @@ CALIBRATION_10 = (
     CIFAR10_100[0],
     PaperResult(
         "cifar10-lt-100/cross-entropy-mixup", "cross-entropy with mixup", "cifar10-lt", {"lambdas": (1,)}, 5,
-        _scores((72.9, 0.7), ece=(3.7, 0.4), mce=(12.9, 4.9)),
+        scores((72.9, 0.7), ece=(3.7, 0.4), mce=(12.9, 4.9)),
     ),
     PaperResult(
         "cifar10-lt-100/logit-adjusted-no-mixup", "one logit-adjusted expert without mixup", "cifar10-lt",
@@ -369,97 +162,18 @@ CALIBRATION_10 = (
     ),
     PaperResult(
         "cifar10-lt-100/balpoe-no-mixup", "BalPoE without mixup", "cifar10-lt", {"mixup_alpha": 0.0}, 5,
-        _scores((80.5, 0.3), ece=(11.0, 0.3), mce=(27.7, 2.7)),
+        scores((80.5, 0.3), ece=(11.0, 0.3), mce=(27.7, 2.7)),
     ),
     CIFAR10_100[1],
 )  # fmt: skip
-
-
-def _alphas_of_cifar10() -> PaperTable:
-    """Not in the paper, which has 0.8 for CIFAR-10 throughout: is that what makes our ensembles underconfident?"""
-    rows: list[tuple[int, str, dict[str, Any], tuple[float, ...]]] = [
-        (100, "cross-entropy", {"lambdas": (1,)}, (0.4,)),
-        (100, "BalPoE", {}, (0.2, 0.4)),
-        (10, "BalPoE", {"imbalance_ratio": 10.0}, (0.2, 0.4)),
-    ]
-    return tuple(
-        PaperResult(
-            f"cifar10-lt-alpha/{method.lower()}-{ratio}-{alpha:g}", f"ratio {ratio}, {method}, alpha {alpha:g}",
-            "cifar10-lt", {**changes, "mixup_alpha": alpha},
-        )
-        for ratio, method, changes, alphas in rows for alpha in alphas
-    )  # fmt: skip
-
-
-SEARCH: dict[str, dict[str, Any]] = {
-    "800-epochs": {"epochs": 800},
-    "800-epochs-decay-1e-3": {"epochs": 800, "weight_decay": 1e-3},
-    "multistep-mixup": {"schedule": "multistep", "cutmix_probability": 0.0},
-    "mixup": {"cutmix_probability": 0.0},
-    "half": {},
-    "cutmix": {"cutmix_probability": 1.0},
-    "cutout": {"augmentation": "autoaugment-cutout"},
-    "alpha-1": {"mixup_alpha": 1.0},
-    "decay-1e-3": {"weight_decay": 1e-3},
-    "uniform": {"lambdas": (0, 0, 0)},
-    "scale-20": {"cosine_scale": 20.0},
-    "batch-256": {"batch_size": 256, "lr": 0.2},
-    "1600-epochs": {"epochs": 1600},
-    "800-epochs-uniform": {"epochs": 800, "lambdas": (0, 0, 0)},
-    "800-epochs-lower": {"epochs": 800, "lambdas": (0.75, -0.25, -1.25)},
-    "800-epochs-averaged": {"epochs": 800, "weight_average_fraction": 0.4},
-    "1600-epochs-averaged": {"epochs": 1600, "weight_average_fraction": 0.4},
-}
-"""Candidates for a recipe beyond the paper: changes to the long schedule with a cosine and CutMix half of the time."""
-
-
-def _search() -> PaperTable:
-    """One seed each, measured on validation images: the test set has no part in the choice."""
-    common = {"schedule": "cosine", "cutmix_probability": 0.5, "validation": 20}
-    return tuple(
-        PaperResult(f"best-search/{name}", name, "cifar100-lt-long", {**common, **changes}, 1)
-        for name, changes in SEARCH.items()
-    )
-
-
-def _ablations() -> Iterator[tuple[str, PaperTable]]:
-    """One seed each, but for points of the main tables; the paper shows them as curves, almost without numbers."""
-    known = {result.folder: result for result in (*STANDARD_100, *LONG_100)}
-
-    def point(folder: str, title: str, base: str, changes: dict[str, Any], paper: Mapping[str, Number]) -> PaperResult:
-        if folder in known:
-            return replace(known[folder], title=title, paper=paper, shifted=None)
-        return PaperResult(folder, title, base, changes, 1, paper)
-
-    in_text = {7: _scores((57, None))}
-    experts = [
-        point("cifar100-lt-long/balpoe" if n == 3 else f"experts/{n}", f"experts: {n}", "cifar100-lt-long",
-              {"num_experts": n}, in_text.get(n, {}))
-        for n in range(1, 8)
-    ]  # fmt: skip
-    yield "experts", tuple(experts)
-    in_tables = {0.0: "cifar100-lt/balpoe-no-mixup", 0.4: "cifar100-lt/balpoe"}
-    alphas = {
-        alpha: point(in_tables.get(alpha, f"alpha/{alpha:g}"), f"alpha {alpha:g}", "cifar100-lt",
-                     {"mixup_alpha": alpha}, {})
-        for alpha in (0.0, 0.1, 0.2, 0.4, 0.6, 0.8, 1.0)
-    }  # fmt: skip
-    yield "alpha", tuple(alphas.values())
-    means = [
-        point(f"mean-lambda/{mean:g}-alpha-{alpha:g}", f"mean lambda {mean:g}, alpha {alpha:g}", "cifar100-lt",
-              {"lambdas": (mean + 1, mean, mean - 1), "mixup_alpha": alpha}, {})
-        if mean else replace(alphas[alpha], title=f"mean lambda 0, alpha {alpha:g}")
-        for alpha in (0.0, 0.2, 0.4) for mean in (-1.0, -0.5, -0.25, 0.0, 0.25, 0.5, 1.0)
-    ]  # fmt: skip
-    yield "mean-lambda", tuple(means)
 
 
 # fmt: off
 PAPER_TABLES: dict[str, PaperTable] = {
     "cifar100-lt": STANDARD_100,
     "methods": METHODS_100,
-    "crop-flip": _without_rotation(),
-    "methods-long": _methods_long(),
+    "crop-flip": without_rotation(),
+    "methods-long": METHODS_LONG,
     "rounding": ROUNDING,
     "cifar100-lt-strong": STRONG_100,
     "cifar100-lt-long": LONG_100,
@@ -477,21 +191,21 @@ PAPER_TABLES: dict[str, PaperTable] = {
             (74.9, 72.4, 70.0, 68.1, 66.0, 65.1, 64.1, 64.3, 65.0, 66.3, 67.8),
         ),
     ),
-    "best-search": _search(),
+    "best-search": recipe_search(),
     "cifar100-lt-best": BEST_100,
     "cifar10-lt-100": (*CIFAR10_100, RELEASED_10),
     "cifar10-lt-calibration": CALIBRATION_10,
-    "cifar10-lt-50": _cifar10(50, _scores((77.3, 0.4)), _scores((86.2, 0.2)), _scores((88.5, 0.2))),
-    "cifar10-lt-10": _cifar10(10, _scores((87.2, 0.3)), _scores((90.2, 0.2)), _scores((91.9, 0.1))),
-    "cifar10-lt-alpha": _alphas_of_cifar10(),
+    "cifar10-lt-50": _cifar10(50, scores((77.3, 0.4)), scores((86.2, 0.2)), scores((88.5, 0.2))),
+    "cifar10-lt-10": _cifar10(10, scores((87.2, 0.3)), scores((90.2, 0.2)), scores((91.9, 0.1))),
+    "cifar10-lt-alpha": alphas_of_cifar10(),
     "methods-cifar10": METHODS_10,
-    "methods-50": _rivals_at(
+    "methods-50": rivals_at(
         50, cb_focal=45.3, ldam_drw=48.0, lade=50.5, mislas=52.3, ride=51.7, unimix=51.1, cmo=51.4,
     ),
-    "methods-10": _rivals_at(
+    "methods-10": rivals_at(
         10, cb_focal=58.0, ldam_drw=58.7, lade=61.7, mislas=63.2, ride=61.8, unimix=61.3, cmo=62.3,
     ),
-    **dict(_ablations()),
+    **dict(ablations({result.folder: result for result in (*STANDARD_100, *LONG_100)})),
 }
 # fmt: on
 """By name, in the order in which what is missing is trained."""
@@ -522,7 +236,7 @@ ALL_METHODS: dict[str, PaperTable] = {
         *(result for result in STANDARD_100 if not result.as_released and "width" not in result.changes),
         *METHODS_100,
     ),
-    "methods-long": (*LONG_100, *PAPER_TABLES["methods-long"]),
+    "methods-long": (*LONG_100, *METHODS_LONG),
     "methods-cifar10": (*CALIBRATION_10, *METHODS_10),
     "methods-50": (*PAPER_TABLES["cifar100-lt-50"][:3], *PAPER_TABLES["methods-50"]),
     "methods-10": (*PAPER_TABLES["cifar100-lt-10"][:3], *PAPER_TABLES["methods-10"]),

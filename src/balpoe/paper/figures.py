@@ -12,7 +12,8 @@ from matplotlib.figure import Figure
 from balpoe.data.long_tail import long_tailed_counts
 from balpoe.files import write_file
 from balpoe.method.priors import class_prior, tempered_prior
-from balpoe.paper.expected import PAPER_RESULTS, PAPER_TABLES, PaperResult
+from balpoe.paper.expected import PAPER_RESULTS, PAPER_TABLES
+from balpoe.paper.paper_result import PaperResult
 from balpoe.paper.tables import measured_records
 from balpoe.report.plots import plot_boundaries, plot_cost, plot_curves, plot_marginal, plot_priors, plot_reliability
 

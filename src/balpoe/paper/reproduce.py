@@ -28,10 +28,10 @@ from balpoe.paper.expected import (
     PAPER_RESULTS,
     PAPER_TABLES,
     TABLES_AND_FIGURES,
-    PaperResult,
 )
 from balpoe.paper.figures import write_figures
 from balpoe.paper.not_reproduced import NOT_REPRODUCED
+from balpoe.paper.paper_result import PaperResult
 from balpoe.paper.tables import (
     differences_table,
     measured_records,

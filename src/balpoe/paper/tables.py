@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 from balpoe.evaluation.catalogue import METRICS
 from balpoe.evaluation.saved import current_evaluation
 from balpoe.files import read_json
-from balpoe.paper.expected import Number, PaperResult, PaperTable
 from balpoe.paper.not_reproduced import NotReproduced
+from balpoe.paper.paper_result import Number, PaperResult, PaperTable
 from balpoe.report.console import mean_and_deviation
 
 __all__ = [

@@ -248,8 +248,8 @@ def _methods(comparison: Comparison) -> Section:
 
 def _again(comparison: Comparison) -> Section:
     folders = ", ".join(dict.fromkeys(row.folder for row in comparison.rows))
-    command, _, changed = comparison.about["command"].partition(" (and ")
-    code = Code("The command" + (f", and {changed.removesuffix(')')}" if changed else ""), command)
+    changed = comparison.about.get("changed")
+    code = Code("The command" + (f", and {changed}" if changed else ""), comparison.about["command"])
     sentences = [
         f"The runs lie beside comparison.json, which has every number of this page, in {folders}: each is a run like "
         "any other, for balpoe evaluate, balpoe report and balpoe predict.",

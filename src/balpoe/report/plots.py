@@ -116,6 +116,12 @@ def _plain_log(axis: Axis, scale: float = 1.0) -> None:
     axis.set_minor_formatter(NullFormatter())
 
 
+def _class_axis(axes: Axes, title: str) -> None:
+    """Let the horizontal axis count classes: one is never between two others."""
+    axes.set_xlabel(title)
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+
+
 def _plain_number(value: float) -> str:
     """A number with two digits that matter, never with an exponent.
 
@@ -145,8 +151,8 @@ def plot_class_counts(class_counts: Sequence[int], groups: Mapping[str, Sequence
                 [places[0], *ends], [heights[0], *heights], step="pre", linewidth=0,
                 color=GROUP_COLOURS[name], label=f"{name}: {len(places):,} classes",
             )  # fmt: skip
-    axes.set(xlabel="classes, most frequent first", ylabel="training samples", xlim=(0, len(order)))
-    axes.xaxis.set_major_locator(MaxNLocator(integer=True))  # a class is never between two others
+    axes.set(ylabel="training samples", xlim=(0, len(order)))
+    _class_axis(axes, "classes, most frequent first")
     if min(class_counts) > 0 and max(class_counts) > 20 * min(class_counts):
         axes.set_yscale("log")
         _plain_log(axes.yaxis)
@@ -209,8 +215,8 @@ def plot_marginal(prior: Sequence[float], marginal: Sequence[float], axes: Axes)
     places = range(1, len(prior) + 1)
     axes.plot(places, marginal, color=COLOURS[1], linewidth=1, label="average prediction")
     axes.plot(places, prior, color=COLOURS[3], linewidth=1.8, linestyle="--", label="its prior")
-    axes.set(xlabel="class, most frequent first", ylabel="share, %", yscale="log")
-    axes.xaxis.set_major_locator(MaxNLocator(integer=True))  # a class is never between two others
+    axes.set(ylabel="share, %", yscale="log")
+    _class_axis(axes, "class, most frequent first")
     _plain_log(axes.yaxis, scale=100)
     axes.grid(alpha=0.3)
     axes.legend(frameon=False, fontsize=8)
@@ -320,8 +326,8 @@ def plot_priors(priors: Mapping[str, Sequence[float]], axes: Axes) -> None:
     for number, (name, prior) in enumerate(priors.items()):
         colour, line = COLOURS[3 + number], ("-", "--", ":")[number % 3]
         axes.plot(range(1, len(prior) + 1), prior, label=name, color=colour, linestyle=line)
-    axes.set(xlabel="class, most frequent first", ylabel="probability", yscale="log")
-    axes.xaxis.set_major_locator(MaxNLocator(integer=True))  # a class is never between two others
+    axes.set(ylabel="probability", yscale="log")
+    _class_axis(axes, "class, most frequent first")
     axes.grid(alpha=0.3)
     axes.legend(frameon=False)
 

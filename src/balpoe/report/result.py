@@ -8,7 +8,8 @@ import torch
 
 from balpoe.evaluation.catalogue import METRICS
 from balpoe.evaluation.evaluate import compare, evaluate
-from balpoe.evaluation.metrics import rarest_third
+from balpoe.evaluation.experts_asked import router_notes
+from balpoe.evaluation.metrics import rarest_third_is_few
 from balpoe.evaluation.rival import adjusted_rival, paired_difference, rival_name, verdict
 from balpoe.report.console import mean_and_deviation, score_table
 from balpoe.report.inputs import Subject
@@ -77,6 +78,7 @@ def _headlines(subject: Subject) -> list[str]:
         f"Balanced accuracy is {seeds_score(subject, 'balanced_accuracy')} %{interval}.",
         f"That is the mean over {classes:,} classes, rare and frequent alike. Of all {first['samples']:,} test "
         f"samples, {seeds_score(subject, 'accuracy')} % are recognised.",
+        *router_notes(subject.evaluations),
     ]
 
 
@@ -142,7 +144,7 @@ def _groups(subject: Subject) -> list[str]:
 
 def _repeated(subject: Subject) -> set[str]:
     """The rarest third of the classes, where these are just the few-shot ones."""
-    same = torch.equal(rarest_third(subject.predictions[0].class_counts), group_masks(subject)["few"])
+    same = rarest_third_is_few(subject.predictions[0].class_counts, subject.shot_groups)
     return {"rarest_third"} if same else set()
 
 

@@ -4,7 +4,6 @@ from statistics import fmean
 
 from torch import Tensor
 
-from balpoe.evaluation.catalogue import METRICS
 from balpoe.evaluation.metrics import shot_groups
 from balpoe.method.lambdas import expert_names
 from balpoe.report.console import score_text
@@ -12,9 +11,7 @@ from balpoe.report.inputs import Subject
 
 __all__ = [
     "group_masks",
-    "interval_text",
     "lambda_names",
-    "mean_score",
     "per_cent",
     "per_class",
     "points",
@@ -49,13 +46,6 @@ def per_class(subject: Subject) -> list[float | None]:
     return [None if None in values else fmean(values) for values in columns]
 
 
-def mean_score(subject: Subject, name: str) -> float | None:
-    """Return the mean of a score over the seeds."""
-    values = [evaluation.get(name) for evaluation in subject.evaluations]
-    present = [value for value in values if value is not None]
-    return fmean(present) if len(present) == len(values) else None
-
-
 def seeds_score(subject: Subject, name: str) -> str:
     """Return mean and deviation of a score over the seeds."""
     return score_text(subject.evaluations, name)
@@ -69,11 +59,6 @@ def per_cent(value: float | None) -> str:
 def range_text(low: float, high: float) -> str:
     """Return an interval of fractions in per cent."""
     return f"{100 * low:.1f} to {100 * high:.1f}"
-
-
-def interval_text(name: str, low: float, high: float) -> str:
-    """Return the interval of a score as text."""
-    return f"{METRICS[name].shown(low)} to {METRICS[name].shown(high)}"
 
 
 def points(value: float, low: float, high: float) -> str:

@@ -6,7 +6,7 @@ that call is one sample for each network, and its "label" is a row number, by wh
 
 import copy
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import NamedTuple
@@ -35,6 +35,7 @@ __all__ = [
     "feature_experts",
     "fold_training",
     "held_out_logits",
+    "network_means",
     "repeated",
     "split_folds",
     "weighted_prior",
@@ -99,8 +100,17 @@ class Unseen(NamedTuple):
     """What networks say about samples that they have not seen."""
 
     logits: Tensor
-    """Calibrated logits of the ensemble, (samples, classes)."""
+    """Calibrated logits of the network that has not seen a sample, the mean over its experts, (samples, classes)."""
     targets: Tensor
+    fold: Tensor
+    """Number of that network, (samples,)."""
+    groups: Tensor | None = None
+    """Number of each sample's group, (samples,); None where each is its own."""
+
+    def subset(self, rows: Tensor) -> "Unseen":
+        """Return some of the samples."""
+        groups = None if self.groups is None else self.groups[rows]
+        return Unseen(self.logits[rows], self.targets[rows], self.fold[rows], groups)
 
 
 @dataclass(frozen=True)
@@ -194,7 +204,9 @@ def _calibrated(
         scale = fit_scale(logits, targets, weights[held_out], moved)
         log_p = (scale * logits + moved).log_softmax(dim=1).gather(1, targets[:, None]).squeeze(1)
         nll = -float(weights[held_out].double() @ log_p / weights[held_out].sum())
-    return CrossFitted(network, prior, scale, nll, Unseen(scale * logits, targets), history)
+    groups = None if data.groups is None else data.groups[held_out]
+    unseen = Unseen(scale * logits, targets, folds.fold[held_out], groups)
+    return CrossFitted(network, prior, scale, nll, unseen, history)
 
 
 def expert_means(network: ExpertNetwork, data: Dataset, num_experts: int) -> Tensor:
@@ -203,6 +215,19 @@ def expert_means(network: ExpertNetwork, data: Dataset, num_experts: int) -> Ten
     return torch.cat(
         [logits_of(network, data.subset(rows)).unflatten(1, (-1, num_experts)).mean(dim=1) for rows in blocks]
     )
+
+
+def network_means(network: ExpertNetwork, data: Dataset, num_networks: int) -> Iterator[Tensor]:
+    """Yield each network's logits, the mean over its experts, (networks, some samples, classes), block by block.
+
+    Args:
+        network: Networks side by side.
+        data: Samples.
+        num_networks: Number of networks.
+    """
+    for rows in torch.arange(len(data)).split(ROWS_AT_ONCE):
+        logits = logits_of(network, data.subset(rows)).unflatten(1, (num_networks, -1))
+        yield logits.mean(dim=2).double().transpose(0, 1)
 
 
 class CrossLoss(nn.Module):

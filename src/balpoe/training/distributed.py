@@ -10,7 +10,6 @@ import logging
 import multiprocessing
 import os
 import signal
-import sys
 import tempfile
 import time
 import warnings
@@ -27,7 +26,7 @@ from lightning_fabric.plugins.environments.torchelastic import TorchElasticEnvir
 from torch import Tensor, nn
 from torch.multiprocessing.spawn import ProcessException, ProcessExitedException
 
-from balpoe.errors import UserError, unknown_name
+from balpoe.errors import UserError, show_warning, unknown_name
 from balpoe.training.checkpoints import load_checkpoint, save_checkpoint
 from balpoe.training.interrupts import Interrupt
 from balpoe.training.launchers import launcher, processes_and_machines
@@ -174,7 +173,7 @@ def _in_new_processes(parcel: _Parcel) -> Any:
 
 
 def _in_new_process(fabric: Fabric, parcel: _Parcel) -> None:
-    warnings.showwarning = _show_warning
+    warnings.showwarning = show_warning
     network = copy.deepcopy(parcel.network)  # the caller's lies in memory that all processes share
     try:
         result = _not_alone(parcel.work, fabric, network, HEAD_START)
@@ -251,11 +250,6 @@ def _not_alone(work: ProcessWork[Result], fabric: Fabric, network: nn.Module, he
 
 def _is_loss(error: RuntimeError) -> bool:
     return isinstance(error, torch.distributed.DistError) or "gloo/transport" in str(error)
-
-
-def _show_warning(message: Warning | str, *_: object, **__: object) -> None:
-    """One line, as the command line has it, from a process whose warnings nobody catches."""
-    sys.stderr.write(f"balpoe: note: {message}\n")
 
 
 def _tell_processes() -> None:

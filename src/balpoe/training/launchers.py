@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from balpoe.errors import UserError
 
-__all__ = ["Launcher", "launcher", "processes_and_machines"]
+__all__ = ["Launcher", "in_one_process", "launcher", "processes_and_machines"]
 
 
 class Launcher(NamedTuple):
@@ -76,3 +76,16 @@ def processes_and_machines(devices: int, num_nodes: int) -> tuple[int, int]:
                 f"{name} is {asked}, but {found.name} started {there} {what}; leave it out, or let them agree"
             )
     return found.devices, found.num_nodes
+
+
+def in_one_process(devices: int, num_nodes: int) -> bool:
+    """Return whether a training is done by this process alone, so that it can be paused and stopped from here.
+
+    Args:
+        devices: Processes asked for.
+        num_nodes: Machines asked for.
+
+    >>> in_one_process(1, 1), in_one_process(2, 1)
+    (True, False)
+    """
+    return devices == num_nodes == 1 and launcher() is None

@@ -6,14 +6,13 @@ each, end earlier than one after the other with all threads; and torch's one gen
 
 import multiprocessing
 import signal
-import sys
 import traceback
 import warnings
 from collections.abc import Callable, Iterable, Iterator
 from multiprocessing.connection import Connection, wait
 from typing import Any, Protocol
 
-from balpoe.errors import UserError
+from balpoe.errors import UserError, show_warning
 
 __all__ = ["MOST_PROCESSES", "Request", "Task", "in_processes"]
 
@@ -119,7 +118,7 @@ def _serve(pipe: "Connection[Any, Any]", event: Any, threads: int) -> None:
     """Do the tasks that come, until no more can come."""
     import torch
 
-    warnings.showwarning = _show_warning
+    warnings.showwarning = show_warning
     for each in (signal.SIGINT, signal.SIGTERM):  # may reach all processes; the first one passes them on
         signal.signal(each, signal.SIG_IGN)
     torch.set_num_threads(threads)
@@ -138,8 +137,3 @@ def _serve(pipe: "Connection[Any, Any]", event: Any, threads: int) -> None:
             pipe.send(answer)
         except BrokenPipeError:
             return
-
-
-def _show_warning(message: Warning | str, *_: object, **__: object) -> None:
-    """One line, as the command line has it."""
-    sys.stderr.write(f"balpoe: note: {message}\n")

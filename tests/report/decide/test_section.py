@@ -8,6 +8,8 @@ import torch
 from balpoe.cli.main import main
 from balpoe.deployment.abstaining import abstained
 from balpoe.deployment.conformal import ConformalSets
+from balpoe.deployment.thresholds import Thresholds
+from balpoe.deployment.unknown import UnknownDetector
 from balpoe.evaluation.predictions import Predictions
 from balpoe.experiments.calibrate import Choice, calibrated_by
 from balpoe.experiments.run_folder import Run
@@ -34,7 +36,7 @@ def run(tmp_path):
 def test_tables_say_what_decisions_come_to(run):
     folder, predictions = run
     section = decide_section(subject_of(predictions, folder))
-    controls, answers, sets = section.exhibits
+    controls, answers, sets, unknown, thresholds = section.exhibits
     assert isinstance(controls, Fragment)
     assert NO_SETS not in section.sentences
     _, threshold, error, *without = next(row for row in answers.rows if row[0] == "80.0")
@@ -50,8 +52,20 @@ def test_tables_say_what_decisions_come_to(run):
     row = next(row for row in sets.rows if row[:2] == ["per-class", "90"])
     place = sets.headings.index("all, each class alike")
     assert row[place] == f"{100 * float(held.mean()):.1f} ({float(found.sum(dim=1).double().mean()):.1f})"
+    detector = UnknownDetector.of_run(folder.folder, keep=0.95)
+    called, few = detector.predict(predictions), predictions.class_counts[predictions.targets] < 20
+    row = next(row for row in unknown.rows if row[0] == "95")
+    assert row[1] == f"{detector.threshold:.3f}"
+    assert row[unknown.headings.index("few-shot")] == f"{100 * float(called[few].double().mean()):.1f}"
+    fitted = Thresholds.fit(Choice.load(folder.folder).held_out, precision=0.9, num_resamples=1)
+    yes = fitted(predictions)
+    found = yes[torch.arange(len(yes)), predictions.targets][few].double().mean()
+    row_of = {row[0]: row for row in thresholds.rows}
+    assert list(row_of) == ["best F1", "precision 0.9", "recall 0.9"]
+    assert row_of["precision 0.9"][thresholds.headings.index("few-shot")].split(" / ")[1] == f"{100 * float(found):.1f}"
     text = markdown_page("Report", [section])
     assert "| per-class | 90 |" in text
+    assert f"{row[unknown.headings.index('few-shot')]} % of the few-shot samples." in text
 
 
 def test_without_held_out_samples_a_sentence():

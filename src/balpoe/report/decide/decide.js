@@ -3,7 +3,8 @@
 (() => {
   "use strict";
 
-  const { predict, percent, change, signed, element, row, drawn, RATIOS } = window.balpoeExplorer.parts;
+  const { predict, percent, change, signed, element, row, drawn, someNames, RATIOS } = window.balpoeExplorer.parts;
+  const SETS_OF = { all: "all, under this prior", alike: "all, each class alike" }; // others are shot groups
   const GROUPS = ["all", "many", "medium", "few"];
   const HEIGHTS = [0.02, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.8, 1]; // of the curve's axis
   const DRAWN_POINTS = 250;
@@ -192,7 +193,7 @@
     const control = (name) => part(`[data-control="${name}"]`);
     const own = JSON.parse(part(".decide-data").textContent);
     const result = window.balpoeDecide.result;
-    let [data, prior, ratio, weights, plain, curves, grown] = [];
+    let [data, prior, ratio, weights, plain, curves, grown, samples, ready] = [];
     let waiting = new Set();
 
     function fill(table, rows) { part(`[data-table="${table}"] tbody`).replaceChildren(...rows); }
@@ -253,18 +254,25 @@
       result.tree = { wanted, levels };
     }
 
+    // What is promised under this prior: the sentences of set_promise.py that depend on it come last.
+    function promised({ method, always, least }, place) {
+      const sentences = [own.sets.methods[method][place]];
+      if (own.sets.proven.includes(method)) sentences.push(`Whatever those shares were, at least ${percent(Math.max(0, least))} %.`);
+      if (always.length) sentences.push(`In every set, as too few held-out samples say when to leave it out: ${someNames(always.map((label) => data.names[label]))}.`);
+      return sentences.join(" ");
+    }
+
     function showSets() {
-      const method = control("method").value;
-      const scores = own.sets.filter((each) => each.method === method);
-      const chosen = scores[Number(control("alpha").value)];
-      const rows = Object.entries(chosen.groups);
-      const [[, mixed], [, alike]] = rows;
-      const summary = `In the class mix of the held-out samples, ${percent(mixed[0])} % of the test samples\u2019 sets hold the class, and a set has ${mixed[1].toFixed(1)} classes; with each class alike, ${percent(alike[0])} % and ${alike[1].toFixed(1)}.`;
-      say("alpha", `Promised: ${Number((100 * (1 - chosen.alpha)).toFixed(1))} % of the sets hold the class (alpha ${chosen.alpha}).`, ["sets", summary]);
-      fill("sets", rows.map(([name, [share, size, ...ends]]) => headed(own.rows[name] || `${name}-shot`,
-        [percent(share), ends.map(percent).join(" to "), size.toFixed(2)])));
-      part(".decide-promise").textContent = chosen.promise;
-      result.sets = chosen;
+      const place = Number(control("alpha").value);
+      const alpha = own.sets.alphas[place];
+      const scores = window.balpoeSets.scores(samples, ready, prior.values, data.group, alpha, control("method").value);
+      const [all, alike] = scores.groups;
+      const summary = `Under this prior ${percent(all.coverage)} % of the test samples\u2019 sets hold the class, and a set has ${all.size.toFixed(1)} classes; with each class alike, ${percent(alike.coverage)} % and ${alike.size.toFixed(1)}.`;
+      say("alpha", `Wanted: ${Number((100 * (1 - alpha)).toFixed(1))} % of the sets hold the class (alpha ${alpha}).`, ["sets", summary]);
+      fill("sets", scores.groups.map(({ name, coverage, interval, size }) => headed(SETS_OF[name] || `${name}-shot`,
+        [percent(coverage), interval.map(percent).join(" to "), size.toFixed(2)])));
+      part(".decide-promise").textContent = promised(scores, place);
+      result.sets = scores;
     }
 
     // What the prior changes; all others follow from it.
@@ -273,6 +281,7 @@
       weights = Float64Array.from(data.targets, (label) => prior.values[label] / data.held[label]);
       plain = predict(data, ratio);
       if (own.tree) grown = treeAnswers(data, own.tree, ratio);
+      if (own.sets) ready = window.balpoeSets.prepared(samples, ratio);
       const rows = ordered(plain.confidence, weights);
       const member = (name) => (place) => name === "all" || data.group[data.targets[place]] === name;
       curves = GROUPS.map((name) => ({ name, curve: riskCoverage(rows.filter(member(name)), plain, weights) }))
@@ -294,7 +303,7 @@
       names.forEach((name) => waiting.add(name));
     }
 
-    function listen(name, show) { control(name).addEventListener("input", () => { if (data || show === "sets") update(show); }); }
+    function listen(name, show) { control(name).addEventListener("input", () => { if (data) update(show); }); }
 
     function begin() {
       const present = data.names.map((_, label) => label).filter((label) => data.held[label] > 0);
@@ -304,7 +313,7 @@
       control("class").replaceChildren(...options.map((label) => element("option", data.names[label], { value: label })));
       control("class").value = String(rarest[0]);
       if (options.length < present.length) part(".decide-which").textContent = `of the ${MOST_OPTIONS.toLocaleString("en")} rarest`;
-      if (own.sets.length) update("sets");
+      if (own.sets) samples = { validation: window.balpoeSets.load(own.sets.validation, data.classes), test: window.balpoeSets.load(own.sets.test, data.classes) };
     }
 
     function follow({ data: now, prior: chosen, possible }) {
@@ -315,14 +324,14 @@
       part(".decide-live").hidden = !possible;
       if (first) begin();
       if (!possible) return;
-      update("prior", "abstain", "cost", ...(own.tree ? ["tree"] : []));
+      update("prior", "abstain", "cost", ...(own.tree ? ["tree"] : []), ...(own.sets ? ["sets"] : []));
     }
 
     listen("confidence", "abstain");
     listen("class", "cost");
     listen("weight", "cost");
     if (own.tree) listen("level", "tree");
-    if (own.sets.length) ["method", "alpha"].forEach((name) => listen(name, "sets"));
+    if (own.sets) ["method", "alpha"].forEach((name) => listen(name, "sets"));
     const explorer = document.querySelector(".explorer");
     explorer.addEventListener("balpoe-prior", ({ detail }) => follow(detail));
     part('[data-do="prior"]').addEventListener("click", () => explorer.querySelector("input[type=range]").focus());

@@ -1,12 +1,18 @@
 """The section "Decide" of a report: what it says in words and tables, and its controls."""
 
 from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 from balpoe.deployment.taxonomy import Taxonomy
+from balpoe.evaluation.predictions import Predictions
+from balpoe.experiments.calibrate import Choice
 from balpoe.report.decide.answers import Answered, Answers, most_probable, surest, uniform_over_tested
-from balpoe.report.decide.page import ROWS, decide_controls
-from balpoe.report.decide.sets import SetScores, run_set_scores
+from balpoe.report.decide.page import ROWS, USUAL_KEEP, decide_controls
+from balpoe.report.decide.set_rows import set_rows
+from balpoe.report.decide.sets import SetScores, set_scores, set_validation
+from balpoe.report.decide.thresholds import aimed_scores
 from balpoe.report.decide.tree import Level, tree_levels
+from balpoe.report.decide.unknown import UnknownPart, unknown_part
 from balpoe.report.inputs import Subject
 from balpoe.report.render import Fragment, Section, Table
 from balpoe.report.text import per_cent, seed_name
@@ -22,8 +28,8 @@ NO_DECISION = (
     "part is left out."
 )
 NO_SETS = (
-    "Prediction sets are left out: they need samples outside of training, and there are none here, or too few; train "
-    "with --calibrate."
+    'Prediction sets and "unknown" are left out: they need samples outside of training, and there are none here, or '
+    "too few; train with --calibrate."
 )
 
 
@@ -39,12 +45,42 @@ def decide_section(subject: Subject, taxonomy: Taxonomy | None = None) -> Sectio
         return Section("Decide", [NO_DECISION])
     prior = uniform_over_tested(predictions)
     answers = most_probable(predictions, prior, subject.shot_groups)
-    sets = run_set_scores(subject.runs[0].folder, predictions, subject.shot_groups) if subject.runs else []
+    known = _HeldOut.of(subject)
+    sets, unknown, held_out = known.sets, known.unknown, known.predictions
     tables = [_answers_table(answers), *([_sets_table(sets)] if sets else [])]
+    tables += [] if unknown is None else [_unknown_table(unknown)]
+    if held_out is not None:
+        tables.append(_thresholds_table(aimed_scores(held_out, predictions, subject.shot_groups)))
     if taxonomy is not None:
         tables.append(_tree_table(tree_levels(taxonomy, predictions, prior, CONFIDENCES)))
     sentences = [*_sentences(answers, seed_name(subject)), *([] if sets else [NO_SETS])]
-    return Section("Decide", sentences, [Fragment(decide_controls(sets, taxonomy)), *tables])
+    sentences += [] if unknown is None else _unknown_sentences(unknown)
+    return Section("Decide", sentences, [Fragment(decide_controls(known.rows, taxonomy, unknown)), *tables])
+
+
+class _HeldOut(NamedTuple):
+    """What a run's held-out samples tell; nothing where there are none."""
+
+    sets: Sequence[SetScores] = ()
+    rows: dict[str, Any] | None = None
+    """What the page makes its own sets of."""
+    unknown: UnknownPart | None = None
+    predictions: Predictions | None = None
+
+    @staticmethod
+    def of(subject: Subject) -> "_HeldOut":
+        folder = subject.runs[0].folder if subject.runs else None
+        found = None if folder is None else set_validation(folder)
+        choice = None if folder is None else Choice.load(folder)
+        if found is None or choice is None:
+            return _HeldOut()
+        (validation, cross_fitted), test = found, subject.predictions[0]
+        return _HeldOut(
+            set_scores(validation, test, subject.shot_groups, cross_fitted=cross_fitted),
+            set_rows(validation, test, cross_fitted=cross_fitted),
+            unknown_part(validation, test, subject.shot_groups, cross_fitted=cross_fitted),
+            choice.held_out,
+        )
 
 
 def _sentences(answers: Answers, seed: str) -> list[str]:
@@ -100,6 +136,58 @@ def _sets_table(sets: Sequence[SetScores]) -> Table:
         "(per-class) for each class that has enough of them."
     )
     return Table(headings, rows, caption)
+
+
+def _unknown_table(part: UnknownPart) -> Table:
+    names = list(part.scores[0].groups)
+    headings = [
+        "kept",
+        "score above",
+        *(ROWS.get(name, f"{name}-shot") for name in names),
+        "of right answers",
+        "of wrong",
+    ]
+    rows = [
+        [
+            f"{100 * each.keep:g}",
+            f"{each.threshold:.3f}",
+            *(per_cent(group.all) for group in each.groups.values()),
+            *map(per_cent, each.groups[names[0]][1:]),
+        ]
+        for each in part.scores
+    ]
+    caption = (
+        "Test samples of known classes that would be called unknown, in per cent, by thresholds of the run's held-out "
+        "samples that keep a share of known samples (score: 1 less the largest probability). How many samples of no "
+        "known class are found cannot be said without some."
+    )
+    return Table(headings, rows, caption)
+
+
+def _thresholds_table(scores: dict[str, dict[str, dict[str, Any]]]) -> Table:
+    groups = list(next(iter(scores.values())))
+    headings = ["thresholds for", *("all" if name == "all" else f"{name}-shot" for name in groups)]
+    rows = [[aim, *(" / ".join(_measures(row[name])) for name in groups)] for aim, row in scores.items()]
+    caption = (
+        "A yes or no to each class by itself, with a threshold of the run's held-out samples for each: precision / "
+        "recall / F1 on the test samples in per cent, means over classes, each class alike."
+    )
+    return Table(headings, rows, caption)
+
+
+def _measures(row: dict[str, Any]) -> list[str]:
+    return [per_cent(row[name]) for name in ("precision", "recall", "f1")]
+
+
+def _unknown_sentences(part: UnknownPart) -> list[str]:
+    usual = min(part.scores, key=lambda each: abs(each.keep - USUAL_KEEP))
+    (_, mixed), *groups = usual.groups.items()
+    shots = ", ".join(f"{per_cent(each.all)} % of the {name}-shot samples" for name, each in groups)
+    first = (
+        f'If "unknown" is to keep {100 * usual.keep:g} % of the samples of known classes, {per_cent(mixed.all)} % of '
+        f"the test samples are called unknown in the class mix of the held-out samples: {shots}."
+    )
+    return [first, *part.notes]
 
 
 def _tree_table(levels: Sequence[Level]) -> Table:

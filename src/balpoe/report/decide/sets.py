@@ -17,7 +17,7 @@ from balpoe.evaluation.predictions import Predictions
 from balpoe.method.intervals import wilson_interval
 from balpoe.report.decide.answers import group_weights, uniform_over_tested
 
-__all__ = ["ALPHAS", "METHODS", "GroupSets", "SetScores", "run_set_scores", "set_scores"]
+__all__ = ["ALPHAS", "METHODS", "GroupSets", "SetScores", "set_scores", "set_validation"]
 
 ALPHAS = (0.01, 0.02, 0.05, 0.1, 0.15, 0.2, 0.3)
 METHODS = {
@@ -49,18 +49,13 @@ class SetScores(NamedTuple):
     alike"), and of each shot group."""
 
 
-def run_set_scores(folder: Path, test: Predictions, shot_groups: tuple[int, int]) -> list[SetScores]:
-    """Return the scores of sets from a run's held-out samples; nothing where the run has none, or too few.
+def set_validation(folder: Path) -> tuple[Predictions, bool] | None:
+    """Return held-out samples of a run for sets, and whether they are cross-fitted; None where it has none.
 
     Args:
         folder: Folder of the run.
-        test: Its test predictions.
-        shot_groups: Thresholds of the shot groups.
     """
-    if not (folder / "calibration.json").exists():
-        return []
-    validation, cross_fitted = run_validation(folder)
-    return set_scores(validation, test, shot_groups, cross_fitted=cross_fitted)
+    return run_validation(folder) if (folder / "calibration.json").exists() else None
 
 
 def set_scores(

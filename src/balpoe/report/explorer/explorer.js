@@ -495,7 +495,7 @@
 
   function startAll() { document.querySelectorAll(".explorer").forEach(start); }
 
-  const parts = { RATIOS, predict, percent, change, signed, element, row, drawn }; // for what follows the prior
+  const parts = { RATIOS, predict, percent, change, signed, element, row, drawn, unpack, someNames }; // for what follows the prior
   window.balpoeExplorer = { lastMilliseconds: 0, moves: 0, result: null, parts };
   if (document.readyState === "loading") document.addEventListener("DOMContentLoaded", startAll);
   else startAll();

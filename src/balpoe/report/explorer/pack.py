@@ -1,10 +1,8 @@
 """The report's prior explorer: predictions packed into a page that recomputes the metrics for any label prior.
 
-The page holds, for each test sample, how far each class lies below the most probable one, in 8 bits.
-Small tables are held whole; of large ones the most probable classes of a stratified part of the samples.
+The page holds, for each test sample, how far each class lies below the most probable one (`rows.py`).
 """
 
-import base64
 import html
 import math
 import re
@@ -24,6 +22,7 @@ from balpoe.evaluation.metrics import shot_groups as checked_groups
 from balpoe.evaluation.predictions import Predictions
 from balpoe.method.ensemble import checked_source
 from balpoe.method.intervals import effective_counts
+from balpoe.report.explorer.rows import COARSE, DEEPEST, FINE, PackedRows, base64_numbers, packed_rows
 from balpoe.report.page_data import script_json
 
 __all__ = ["Explorer", "asset", "explorer", "explorer_assets"]
@@ -32,8 +31,6 @@ MOST_VALUES = 2_000_000  # samples x classes that a page holds whole: 2.7 MB of 
 FINE_VALUES = 500_000  # up to here in 16 bits: in a small test set every sample counts
 MOST_SAMPLES = 5_000
 CLASSES_OF_A_SAMPLE = 20
-DEEPEST = 20.0  # nats below the most probable class: exp(-20) is nothing for all but absurd priors
-COARSE, FINE = 2**8 - 1, 2**16 - 1
 KNOWN = "{ perClass, prior, members, correct, confidence, weights, bins }"  # to a metric's expression, in `measure`
 BOTH_USES = (
     "<em>As trained</em> uses the model's probabilities as they are. <em>Adjusted</em> moves them to these "
@@ -75,7 +72,12 @@ def explorer(predictions: Predictions, *, shot_groups: tuple[int, int] = (20, 10
     checked_groups(predictions.class_counts, shot_groups)
     approximate = len(predictions) * predictions.num_classes > MOST_VALUES
     priors = _measured_priors(predictions)
-    packed = _read(predictions, approximate)
+    packed = packed_rows(
+        predictions,
+        MOST_SAMPLES if approximate else len(predictions),
+        CLASSES_OF_A_SAMPLE if approximate else None,
+        FINE if len(predictions) * predictions.num_classes <= FINE_VALUES else COARSE,
+    )
     error = _largest_difference(packed, predictions, priors)
     template = Template(asset("explorer.html"))
     page = template.substitute(
@@ -103,66 +105,7 @@ def explorer_assets() -> tuple[str, str]:
     return asset("explorer.css"), script
 
 
-@dataclass(frozen=True)
-class _Packed:
-    """What the page knows of the predictions."""
-
-    codes: Tensor
-    """(rows, kept): the distance to the row's largest logit, square-root coded; fine where classes compete."""
-    labels: Tensor | None
-    """(rows, kept): the classes of the codes; None for all classes in order."""
-    rest: Tensor
-    """(rows,): the probability of all other classes, in units of the most probable one's."""
-    spread: Tensor
-    """(classes,): how `rest` is divided among the classes, on average; sums to 1, or to 0 where nothing is left."""
-    targets: Tensor
-    levels: int
-    """The largest code."""
-
-
-def _read(predictions: Predictions, approximate: bool) -> _Packed:
-    """Pack the predictions, block by block."""
-    classes = predictions.num_classes
-    chosen = torch.ones(len(predictions), dtype=torch.bool)
-    if approximate:
-        chosen = _stratified(predictions.targets, _ranks(predictions), MOST_SAMPLES)
-    levels = FINE if len(predictions) * classes <= FINE_VALUES else COARSE
-    parts, spread = [], torch.zeros(classes, dtype=torch.float64)
-    for rows in predictions.blocks():
-        logits = predictions.product(predictions.calibrated(rows).double())
-        depth = logits.amax(dim=1, keepdim=True) - logits
-        if bool(depth.isnan().any()):
-            row = rows.start + int(depth.isnan().any(dim=1).nonzero()[0])
-            raise UserError(f"the logits of sample {row} are not numbers; check the network that gave them")
-        parts.append(_packed(depth[chosen[rows]], levels, approximate, spread))
-    codes, labels, rest = zip(*parts, strict=True)
-    return _Packed(
-        torch.cat(codes),
-        torch.cat(labels) if approximate else None,
-        torch.cat(rest),
-        spread / spread.sum().clamp(min=1e-300),
-        predictions.targets[chosen],
-        levels,
-    )
-
-
-def _packed(depth: Tensor, levels: int, approximate: bool, spread: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Codes, labels and rest of some rows; what is left out is added to `spread`."""
-    if not approximate:
-        return _codes(depth, levels), torch.empty(0), torch.zeros(len(depth))
-    near, labels = depth.topk(min(CLASSES_OF_A_SAMPLE, depth.shape[1]), largest=False)
-    left = (-depth).exp().scatter(1, labels, 0.0)
-    rest = left.sum(dim=1)
-    spread += (left / (rest + (-near).exp().sum(dim=1))[:, None]).sum(dim=0)
-    return _codes(near, levels), labels, rest.float()
-
-
-def _codes(depth: Tensor, levels: int) -> Tensor:
-    codes = (levels * (depth / DEEPEST).clamp(max=1).sqrt()).round()
-    return codes.to(torch.uint8 if levels == COARSE else torch.int32)
-
-
-def _largest_difference(packed: _Packed, predictions: Predictions, priors: Sequence[Tensor]) -> float:
+def _largest_difference(packed: PackedRows, predictions: Predictions, priors: Sequence[Tensor]) -> float:
     """The largest difference between the accuracies of the page and the exact ones, in points."""
     targets, classes = predictions.targets, predictions.num_classes
     right = [targets[answers == targets] for answers in predictions.answers(priors)]
@@ -179,7 +122,7 @@ def _largest_difference(packed: _Packed, predictions: Predictions, priors: Seque
     return 100 * max(differences)
 
 
-def _page_accuracy(packed: _Packed, ratio: Tensor) -> Tensor:
+def _page_accuracy(packed: PackedRows, ratio: Tensor) -> Tensor:
     """Accuracy of each class as explorer.js computes it; NaN for a class without a row in the page.
 
     Args:
@@ -211,11 +154,6 @@ def _source(predictions: Predictions) -> Tensor | None:
     return None if source is None else checked_source(source, predictions.num_classes)
 
 
-def _ranks(predictions: Predictions) -> Tensor:
-    """The place of each class by training count: 0 for the most frequent, ties in the order of the labels."""
-    return predictions.class_counts.argsort(descending=True, stable=True).argsort()
-
-
 def _tested(predictions: Predictions) -> Tensor:
     """How many test samples each class has."""
     return torch.bincount(predictions.targets, minlength=predictions.num_classes)
@@ -229,54 +167,19 @@ def _worth(predictions: Predictions) -> dict[str, list[float]]:
     return {"worth": [round(each, 3) for each in found.tolist()]}
 
 
-def _stratified(targets: Tensor, ranks: Tensor, limit: int) -> Tensor:
-    """Which samples to keep, (samples,): one of each class, a second one, and so on, up to the limit.
-
-    Where not every class can have one more, classes are taken at equal distances from frequent to rare.
-    """
-    chosen = torch.zeros(len(targets), dtype=torch.bool)
-    shuffled = torch.randperm(len(targets), generator=torch.Generator().manual_seed(0))
-    order = shuffled[ranks[targets[shuffled]].argsort(stable=True)]
-    sizes = torch.bincount(ranks[targets], minlength=len(ranks))
-    turn = torch.arange(len(targets)) - (sizes.cumsum(0) - sizes).repeat_interleave(sizes)
-    for number in range(int(sizes.max())):
-        candidates = order[turn == number]
-        left = limit - int(chosen.sum())
-        if left < len(candidates):
-            chosen[candidates[torch.arange(left) * len(candidates) // max(1, left)]] = True
-            break
-        chosen[candidates] = True
-    return chosen
-
-
-def _data(packed: _Packed, predictions: Predictions, shot_groups: tuple[int, int], num_bins: int) -> dict[str, object]:
-    """What explorer.js reads; arrays as base64 of little-endian numbers."""
-    wide = np.uint32 if predictions.num_classes > np.iinfo(np.uint16).max else np.uint16
-    data: dict[str, object] = {
+def _data(packed: PackedRows, predictions: Predictions, shot_groups: tuple[int, int], bins: int) -> dict[str, object]:
+    """What explorer.js reads."""
+    return {
         "names": predictions.class_names,
         "counts": predictions.class_counts.tolist(),
         "tested": _tested(predictions).tolist(),
         **_worth(predictions),
         "groups": shot_groups,
-        "bins": num_bins,
-        "deepest": DEEPEST,
-        "wide": wide is np.uint32,
-        "levels": packed.levels,
-        "kept": packed.codes.shape[1],
-        "train": _base64(target_prior("train", predictions), np.float64),
-        "source": None if (source := _source(predictions)) is None else _base64(source, np.float64),
-        "targets": _base64(packed.targets, wide),
-        "codes": _base64(packed.codes, np.uint8 if packed.levels == COARSE else np.uint16),
+        "bins": bins,
+        "train": base64_numbers(target_prior("train", predictions), np.float64),
+        "source": None if (source := _source(predictions)) is None else base64_numbers(source, np.float64),
+        **packed.data(),
     }
-    if packed.labels is not None:
-        data["labels"] = _base64(packed.labels, wide)
-        data["rest"] = _base64(packed.rest, np.float32)
-        data["spread"] = _base64(packed.spread, np.float32)
-    return data
-
-
-def _base64(values: Tensor, dtype: type) -> str:
-    return base64.b64encode(values.numpy().astype(np.dtype(dtype).newbyteorder("<")).tobytes()).decode()
 
 
 def _metric_rows() -> str:
@@ -291,7 +194,7 @@ def _metric_rows() -> str:
     return "\n".join(rows)
 
 
-def _note(packed: _Packed, samples: int, error: float, approximate: bool) -> str:
+def _note(packed: PackedRows, samples: int, error: float, approximate: bool) -> str:
     """What the page says about its own numbers."""
     points = max(0.01, math.ceil(100 * error) / 100)
     if not approximate:

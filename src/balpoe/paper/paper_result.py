@@ -1,0 +1,68 @@
+"""A result of the paper: the recipe that measures it here, how many seeds, and the paper's numbers."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from balpoe.experiments.presets import preset
+from balpoe.experiments.recipe import Recipe, updated
+
+__all__ = ["Number", "PaperResult", "PaperTable", "ShiftedAccuracies", "scores"]
+
+Number = tuple[float, float | None]
+"""In per cent, as printed, with its deviation where the paper prints one."""
+
+
+@dataclass(frozen=True)
+class PaperResult:
+    """One row of a table: a recipe, trained with several seeds."""
+
+    folder: str
+    """Folder of its records, below results/, such as cifar100-lt/balpoe."""
+    title: str
+    preset: str
+    changes: Mapping[str, Any] = field(default_factory=dict)
+    seeds: int = 3
+    """Number of seeds; they are 1, 2, ..."""
+    paper: Mapping[str, Number] = field(default_factory=dict)
+    as_released: bool = False
+    repeats: bool = False
+    """Whether the paper's numbers are those of another row: its recipe computed or read in another way."""
+    shifted: "ShiftedAccuracies | None" = None
+    """The paper's accuracies on the eleven test distributions; given, the result has a table of these."""
+    quoted: Mapping[str, Number] = field(default_factory=dict)
+    """Numbers of another paper's own recipe that the paper quotes: to be looked at, and not reproduced by this one."""
+
+    def recipe(self, seed: int) -> Recipe:
+        """Return the recipe to train."""
+        return updated(preset(self.preset, self.as_released), {**self.changes, "seed": seed})
+
+    def command(self) -> str:
+        """Return the command line that trains it."""
+        flags = [_flag(name, value) for name, value in self.changes.items()]
+        released = ["--as-released"] if self.as_released else []
+        return " ".join(["balpoe train", self.preset, *released, *flags])
+
+
+@dataclass(frozen=True)
+class ShiftedAccuracies:
+    """Accuracies on the eleven test distributions, from forward-50 to backward-50."""
+
+    as_trained: tuple[float, ...]
+    adjusted: tuple[float, ...]
+
+
+PaperTable = tuple[PaperResult, ...]
+"""The rows of a table of the paper, or the points of a figure; some belong to several."""
+
+
+def _flag(name: str, value: Any) -> str:
+    if isinstance(value, Mapping):  # the method's settings
+        return " ".join(f"--set {key}={setting}" for key, setting in value.items())
+    text = ",".join(f"{part:g}" for part in value) if isinstance(value, tuple) else str(value)
+    return f"--{name.replace('_', '-')} {text}"
+
+
+def scores(accuracy: Number, **others: Number) -> dict[str, Number]:
+    """Return numbers by metric."""
+    return {"accuracy": accuracy, **others}
