@@ -40,10 +40,8 @@ def test_a_bare_folder_trains_both_methods_and_says_what_to_type_next(tmp_path, 
     text = said(capsys, train)
     assert "3 classes, 20 training samples (11 to 3 a class), 5 test samples" in text
     *_, report, _, predict = lines = text.strip().splitlines()
-    found = [
-        re.match(r"On these data BalPoE is .* cross-entropy, adjusted: balanced accuracy differs", x) for x in lines
-    ]
-    against = next(number for number, match in enumerate(found) if match)
+    verdict = re.compile(r"On these data BalPoE is .* cross-entropy, adjusted: balanced accuracy differs by")
+    against = next(number for number, line in enumerate(lines) if verdict.match(line))
     balanced, rarest = lines[against - 2 : against]
     assert "Calibrated by 20 samples outside of training" in text
     for line, name in ((balanced, "balanced"), (rarest, "rarest third")):  # all classes are few-shot
