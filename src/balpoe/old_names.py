@@ -6,7 +6,7 @@ from typing import Any, ParamSpec, TypeVar
 
 from balpoe.errors import UserError
 
-__all__ = ["OLD_METHODS", "OLD_NAMES", "current_names", "current_recipe", "reads_old_names"]
+__all__ = ["OLD_METHODS", "OLD_NAMES", "OLD_SWITCHES", "current_names", "current_recipe", "reads_old_names"]
 
 OLD_NAMES: dict[str, dict[str, str]] = {
     "recipe": {"averaged_end": "weight_average_fraction"},  # and the flags made from it
@@ -18,6 +18,9 @@ OLD_NAMES: dict[str, dict[str, str]] = {
 
 OLD_METHODS = {"backward_tau": "sade"}
 """From fields of a recipe that asked for a method when they were above 0 to that method, whose setting they are now."""
+
+OLD_SWITCHES = {"frozen": ("tune", {True: "head", False: "full"})}
+"""From switches of a recipe to the field that has their place, and what on and off are there."""
 
 Arguments = ParamSpec("Arguments")
 Result = TypeVar("Result")
@@ -43,8 +46,16 @@ def current_recipe(values: Mapping[str, Any]) -> dict[str, Any]:
 
     >>> current_recipe({"epochs": 20, "backward_tau": 2.0})
     {'epochs': 20, 'method': 'sade', 'method_settings': {'backward_tau': 2.0}}
+    >>> current_recipe({"frozen": True})
+    {'tune': 'head'}
     """
     found = current_names("recipe", values)
+    for field, (new, meanings) in OLD_SWITCHES.items():
+        if field in found:
+            if new in found:
+                raise UserError(f"{field} is an old name for a value of {new}, and both are given; leave {field} out")
+            value = found.pop(field)
+            found[new] = meanings[value] if isinstance(value, bool) else value  # which is refused
     for field, method in OLD_METHODS.items():
         if (value := found.pop(field, 0)) != 0:
             if found.get("method", method) != method:

@@ -44,6 +44,17 @@ def test_old_names_are_taken_and_not_shown(run, monkeypatch):
     assert "--nesterov-momentum" not in out
 
 
+def test_frozen_is_the_flag_of_before(run):
+    assert chosen("--frozen").tune == "head"
+    assert chosen("--no-frozen", start=chosen("--tune", "head")).tune == "full"
+    for command in ("train", "compare"):
+        _, out, _ = run(command, "--help")
+        assert "frozen" not in out
+    searched = command_parser().parse_args(["compare", "digits-lt", "--tune", "lr", "--fine-tune", "head"])
+    assert searched.searched == "lr"  # which was there first
+    assert changed_fields(searched) == {"tune": "head"}
+
+
 def chosen(*flags, start=None):
     arguments = command_parser().parse_args(["train", "digits-lt", *flags])
     return chosen_recipe(arguments, start or preset("digits-lt"))

@@ -12,6 +12,7 @@ from balpoe.data.npz import read_archive
 from balpoe.data.user import inspection
 from balpoe.experiments import cached_features
 from balpoe.networks import ExpertNetwork
+from balpoe.training.step import EagerStep
 from commands import QUICK, sentence
 from images import picture_folder
 from processes import ready_command
@@ -117,6 +118,30 @@ def test_sigterm_to_all_processes_while_images_stream_into_training(run, tmp_pat
     assert code == 0
     assert "continues where it stopped" in out
     assert torch.load(checkpoint, weights_only=True)["history"][0] == state["history"][0]
+
+
+def test_adapters_that_were_stopped_end_in_the_same_bytes(run, tmp_path, monkeypatch):
+    command = [
+        "train",
+        picture_folder(tmp_path / "photos", COUNTS),
+        *TINY,
+        "--tune",
+        "adapters",
+        "--network",
+        "test_vit",
+    ]
+    command += ["--batch-size", "8", "--adapter-split", "2", "--accumulate", "2"]
+    assert run(*command, "--runs", "straight")[0] == 0
+    with monkeypatch.context() as patch:
+        stopped, _ = stopping(EagerStep.__call__, 5)
+        patch.setattr(EagerStep, "__call__", stopped)
+        code, _, err = run(*command)
+    assert code == 2
+    assert f"stopped in epoch 2 of 2; {GOES_ON}" in sentence(err)
+    assert run(*command)[0] == 0
+    for name in ("model.safetensors", "history.jsonl", "predictions/expert_logits.npy"):
+        ours, theirs = (tmp_path / root / "photos" / "seed-0" / name for root in ("runs", "straight"))
+        assert ours.read_bytes() == theirs.read_bytes(), name
 
 
 def test_features_are_written_every_few_seconds(run, tmp_path, monkeypatch):

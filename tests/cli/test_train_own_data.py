@@ -39,8 +39,10 @@ def test_a_bare_folder_trains_both_methods_and_says_what_to_type_next(tmp_path, 
     train = ["train", root, "--runs", tmp_path / "runs", *CALIBRATED]
     text = said(capsys, train)
     assert "3 classes, 20 training samples (11 to 3 a class), 5 test samples" in text
-    *_, balanced, rarest, against, _, report, _, predict = text.strip().splitlines()
-    assert re.match(r"On these data BalPoE is .* cross-entropy, adjusted: balanced accuracy differs by", against)
+    *_, report, _, predict = lines = text.strip().splitlines()
+    verdict = re.compile(r"On these data BalPoE is .* cross-entropy, adjusted: balanced accuracy differs by")
+    against = next(number for number, line in enumerate(lines) if verdict.match(line))
+    balanced, rarest = lines[against - 2 : against]
     assert "Calibrated by 20 samples outside of training" in text
     for line, name in ((balanced, "balanced"), (rarest, "rarest third")):  # all classes are few-shot
         assert re.match(rf"{name}: cross-entropy [\d.-]+ % .*, cross-entropy, adjusted .*, BalPoE [\d.-]+ %", line)
@@ -75,6 +77,38 @@ def test_fine_tuning_streams_the_images(tmp_path, capsys):
     run = Run(tmp_path / "runs" / "tuned" / "seed-0")
     assert run.predictions().expert_logits.shape == (5, 3, 3)
     assert len((run.folder / "history.jsonl").read_text().splitlines()) == 3
+
+
+def test_adapters(tmp_path, capsys):
+    root = picture_folder(tmp_path / "photos", {**COUNTS, "oak": 2})  # of which training has one
+    flags = [*TINY, "--tune", "adapters", "--network", "test_vit", "--no-baseline", "--name", "tuned", "--epochs", "1"]
+    train = ["train", root, "--runs", tmp_path / "runs", *flags]
+    said(capsys, train)
+    run = Run(tmp_path / "runs" / "tuned" / "seed-0")
+    assert run.recipe().tune == "adapters"
+    assert "is finished already" in said(capsys, train)
+    text = said(capsys, ["evaluate", run.folder / "model.safetensors", "--data-root", root])
+    assert f"{100 * run.evaluation()['accuracy']:.1f}" in text
+    sentence = said(capsys, [*train, "--network", "test_efficientnet", "--name", "other"], code=2)
+    assert "this network (EfficientNet) has no transformer blocks to adapt; choose a vision transformer" in sentence
+    assert sentence.count("\n") == 1
+    assert not (tmp_path / "runs" / "other").exists()
+
+
+def test_everything_in_the_habit_of_timms_recipes(tmp_path, capsys):
+    root = picture_folder(tmp_path / "photos", COUNTS)
+    flags = [*TINY, "--tune", "full", "--network", "test_vit", "--no-baseline", "--name", "whole", "--epochs", "2"]
+    said(capsys, ["train", root, "--runs", tmp_path / "runs", *flags, "--accumulate", "2", "--gradient-checkpointing"])
+    recipe = Run(tmp_path / "runs" / "whole" / "seed-0").recipe()
+    assert (recipe.optimizer, recipe.drop_path, recipe.depth_lr_decay) == ("adamw", 0.1, 0.75)
+    assert (recipe.head_start, recipe.weight_average_decay, recipe.gradient_checkpointing) == (
+        "class-means",
+        0.99,
+        True,
+    )
+    flags += ["--network", "resnet32"]
+    sentence = said(capsys, ["train", root, "--runs", tmp_path / "runs", *flags, "--name", "small"], code=2)
+    assert "drop_path is for models of timm, but the network is resnet32; leave it out" in sentence
 
 
 def test_images_in_series_want_a_decision(tmp_path, capsys, no_drawings):

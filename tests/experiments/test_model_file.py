@@ -1,11 +1,14 @@
 import json
 import re
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import timm
 import torch
 from safetensors import safe_open
+from safetensors.torch import save_file
 
 from balpoe import UserError, load, load_data
 from balpoe.data.loading.image_files import decoded
@@ -95,6 +98,69 @@ def test_a_file_is_evaluated_with_its_own_preprocessing(tmp_path, monkeypatch):
     assert not torch.allclose(found, model.predictions(test).expert_logits)
 
 
+@pytest.fixture(scope="module")
+def adapted(tmp_path_factory):
+    """A run of adapters on a backbone whose weights are in a file."""
+    folder = tmp_path_factory.mktemp("adapted")
+    torch.manual_seed(0)
+    weights = folder / "backbone.safetensors"
+    save_file(timm.create_model("test_vit", num_classes=0).state_dict(), weights)
+    images = picture_folder(folder / "trees", {"ash": 8, "elm": 6})
+    changes = {
+        "data_root": str(images), "network": "test_vit", "weights": str(weights), "image_size": 32, "epochs": 2,
+        "tune": "adapters", "adapter_split": 1, "calibrate": False, "workers": 0, "lr": 0.1, "device": "cpu",
+    }  # fmt: skip
+    return train_run(updated(preset("own"), changes), folder / "runs" / "trees" / "seed-0", progress=False)
+
+
+def test_adapters_are_saved_without_their_backbone(adapted, tmp_path):
+    whole, weights = tmp_path / "whole.safetensors", adapted.folder.parents[2] / "backbone.safetensors"
+    model = load(adapted.folder)  # its recipe says where the weights are
+    _, test = recipe_data(adapted.recipe())
+    saved = adapted.predictions().expert_logits
+    torch.testing.assert_close(model.predictions(test).expert_logits, saved)
+    file = adapted.folder / "model.safetensors"
+    with safe_open(file, "pt") as opened:
+        assert set(opened.keys()) == {name for name, each in model.network.named_parameters() if each.requires_grad}
+    save_model(whole, model, whole=True)
+    assert whole.stat().st_size > 3 * file.stat().st_size
+    torch.testing.assert_close(load(whole).predictions(test).expert_logits, saved)
+    (tmp_path / "alone").mkdir()
+    alone = Path(shutil.copy(file, tmp_path / "alone"))
+    with pytest.raises(
+        UserError, match=r"there is no backbone.safetensors beside it; put these weights there, or name"
+    ):
+        load(alone)
+    torch.testing.assert_close(load(alone, weights=weights).predictions(test).expert_logits, saved)
+    shutil.copy(weights, alone.parent)
+    torch.testing.assert_close(load(alone).predictions(test).expert_logits, saved)
+
+
+@pytest.mark.parametrize("views", ["flips", "five-crops", "ten-crops"])
+def test_views_of_images(adapted, views):
+    model, (_, test) = load(adapted.folder), recipe_data(adapted.recipe())
+    found = model.predictions(test, views=views)
+    torch.testing.assert_close(found.logits.softmax(dim=1), model.predict([*test.paths], views=views))
+    assert not torch.allclose(found.logits.softmax(dim=1), model.predict([*test.paths]), atol=1e-6)
+    images = torch.stack([decoded(path, model.preprocessing) for path in test.paths])
+    if views == "flips":  # of which no more than the middle is needed
+        torch.testing.assert_close(model.predict(images, views=views), model.predict([*test.paths], views=views))
+    assert model.predict(images, views=views).shape == (len(test), 2)
+
+
+def test_adapters_of_another_backbone_are_refused(adapted, tmp_path):
+    torch.manual_seed(1)
+    save_file(timm.create_model("test_vit", num_classes=0).state_dict(), tmp_path / "other.safetensors")
+    sentence = (
+        r"model.safetensors was trained on a backbone of digest [0-9a-f]{12}, not [0-9a-f]{12}; give it its weights"
+    )
+    with pytest.raises(UserError, match=sentence):
+        load(adapted.folder, weights=tmp_path / "other.safetensors")
+    save_file(timm.create_model("test_vit2", num_classes=0).state_dict(), tmp_path / "more.safetensors")
+    with pytest.raises(UserError, match=r"without their backbone: .*more.safetensors.*made for this network"):
+        load(adapted.folder, weights=tmp_path / "more.safetensors")
+
+
 def test_what_is_no_model(run, tmp_path):
     with pytest.raises(UserError, match="there is no model"):
         load(tmp_path)
@@ -102,8 +168,6 @@ def test_what_is_no_model(run, tmp_path):
     broken.write_bytes((run.folder / "model.safetensors").read_bytes()[:500])
     with pytest.raises(UserError, match="is not a whole safetensors file"):
         load(broken)
-    from safetensors.torch import save_file
-
     save_file({"weight": torch.zeros(2)}, broken)
     with pytest.raises(UserError, match="is not a model of balpoe"):
         load(broken)

@@ -66,19 +66,37 @@ def test_fields_that_must_agree():
 
 
 def test_what_is_given_is_not_chosen():
-    chosen = updated(Recipe(), {"calibrate": True, "choose_mixup": True, "choose_lr": True, "frozen": True})
+    chosen = updated(Recipe(), {"calibrate": True, "choose_mixup": True, "choose_lr": True, "tune": "head"})
     choices = {
         (): (True, True), ("mixup_alpha",): (False, True), ("lr",): (True, False),
-        ("frozen",): (False, False),  # the whole network takes long
+        ("tune",): (False, False),  # the whole network takes long
         ("calibrate",): (False, False),
     }  # fmt: skip
-    values = {"mixup_alpha": 0.2, "lr": 0.1, "frozen": False, "calibrate": False}
+    values = {"mixup_alpha": 0.2, "lr": 0.1, "tune": "adapters", "calibrate": False}
     for given, expected in choices.items():
         after = updated(chosen, {name: values[name] for name in given})
         assert (after.choose_mixup, after.choose_lr) == expected, given
-    assert updated(chosen, {"frozen": False, "choose_mixup": True}).choose_mixup
+    assert updated(chosen, {"tune": "full", "choose_mixup": True}).choose_mixup
     with pytest.raises(UserError, match="choose_lr asks samples outside of training; add --calibrate, or --no-choose"):
         Recipe(choose_lr=True)
+
+
+def test_frozen_is_an_old_name():
+    assert updated(Recipe(), {"frozen": True}) == Recipe(tune="head")
+    assert updated(Recipe(tune="head"), toml_values("frozen = false")) == Recipe(tune="full")
+    with pytest.raises(UserError, match="frozen is an old name for a value of tune, and both are given; leave frozen"):
+        updated(Recipe(), {"frozen": True, "tune": "head"})
+    with pytest.raises(UserError, match="tune must be text, but is 1"):
+        updated(Recipe(), {"frozen": 1})
+
+
+def test_class_means_of_what_is_held_out():
+    sentence = "class means would tell cross-fitted heads about samples that they go without; add --no-calibrate"
+    for settings in ({"tune": "head"}, {"network": "head"}):
+        with pytest.raises(UserError, match=sentence):
+            Recipe(head_start="class-means", calibrate=True, **settings)
+        assert Recipe(head_start="class-means", **settings)
+    assert Recipe(head_start="class-means", calibrate=True, tune="adapters")
 
 
 def test_unknown_fields_name_the_nearest():

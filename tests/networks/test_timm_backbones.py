@@ -126,6 +126,15 @@ def test_every_split(name, stages, tmp_path):
             timm_network(name, 5, split=split)
 
 
+@pytest.mark.parametrize(
+    ("name", "size", "others"),
+    [("vit_tiny_patch16_224", 30, "16 or 32"), ("test_vit", 9, "16"), ("vit_small_patch14_dinov2", 32, "28 or 42")],
+)
+def test_images_that_patches_do_not_divide(name, size, others, uniform_weights):
+    with pytest.raises(UserError, match=f"images of {size} pixels cannot be cut .* give an image size of {others}$"):
+        timm_network(name, 3, image_size=size)
+
+
 def test_random_experts_start_from_weights_of_their_own():
     torch.manual_seed(0)
     network = timm_network("test_resnet", 5, 3, split=2, image_size=32)
@@ -255,7 +264,7 @@ def test_without_a_network_one_sentence_says_what_to_do(hub_cache, capfd):
         ("convnext_tinny", {}, "unknown network 'convnext_tinny'; did you mean 'convnext_tiny'"),
         ("resnet50.a1_in2k", {}, "did you mean 'resnet50.a1_in1k'"),
         ("densenet121", {"split": 1}, r"'densenet121' \(DenseNet\) cannot be cut .* \(split -1\), or .* resnet50"),
-        ("test_vit", {"image_size": 8}, "'test_vit' cannot be made for images of 8 pixels"),
+        ("test_vit", {"image_size": 8}, "images of 8 pixels cannot be cut into the patches of 16 pixels of test_vit"),
         ("test_vit", {"image_size": -8}, "number of pixels, or 0 .*, but is -8"),
         ("test_resnet", {"in_channels": 0}, "in_channels must be at least 1, but is 0"),
         ("test_resnet", {"hidden": 0, "image_size": 32}, "hidden must be at least 1"),

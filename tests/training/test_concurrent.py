@@ -74,6 +74,26 @@ def test_an_error_lets_the_others_end_and_begins_no_more():
         assert log[-1] == ("a", 49)
 
 
+@pytest.mark.parametrize("do", [complete, lambda work: list(side_by_side([work], at_once=1))])
+def test_work_that_fails_aside_puts_back_what_it_found_at_once(do):
+    """Not when the garbage is collected, which would be in the middle of something else."""
+    log = []
+
+    def fails():
+        raise ValueError("aside")
+
+    def work():
+        try:
+            yield fails
+        finally:
+            log.append("put back")
+
+    begun = work()
+    with pytest.raises(ValueError, match="aside"):
+        do(begun)
+    assert log == ["put back"]
+
+
 def test_a_real_error_tells_more_than_an_interrupt():
     def interrupted():
         yield None

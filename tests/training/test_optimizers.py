@@ -9,6 +9,7 @@ import torch
 from torch import nn
 
 from balpoe import BalPoELoss, UserError, expert_network, fit
+from balpoe.networks.adapters import add_adapters
 from balpoe.settings import setting
 from balpoe.training.checkpoints import load_checkpoint, save_checkpoint
 from balpoe.training.optimizers import BUILDERS, make_optimizer, parameter_groups
@@ -142,6 +143,38 @@ def test_an_interrupted_training_goes_on_to_the_same_bits(tmp_path, settings):
     assert same_weights(again, straight)
 
 
+def adapted(data, kind="adaptformer", seed=1):
+    torch.manual_seed(seed)
+    network = expert_network("test_vit", num_classes=len(data.class_names), image_size=16, hidden=4)
+    torch.manual_seed(1)
+    add_adapters(network, kind, split=2)
+    return network
+
+
+@pytest.mark.parametrize("kind", ["adaptformer", "lora"])
+def test_adapters_are_trained_alone_and_go_on_to_the_same_bits(tmp_path, kind):
+    data = tiny_data(20, (3, 16, 16))
+    straight, loss = adapted(data, kind), BalPoELoss(data.class_counts, (1, 0, -1))
+    before = copy.deepcopy(straight)
+    common = {"epochs": 2, "batch_size": 8, "optimizer": "adamw", "lr": 0.01, "weight_average_decay": 0.5}
+    expected = train(data, straight, loss, **common)
+    for (name, now), old in zip(straight.named_parameters(), before.parameters(), strict=True):
+        assert torch.equal(now, old) != now.requires_grad, name
+    with pytest.raises(KeyboardInterrupt):
+        train(data, adapted(data, kind), Stop(loss, 6), run=tmp_path, **common)
+    state = load_checkpoint(tmp_path / "checkpoint.pt")
+    assert set(state["network"]) == {name for name, each in straight.named_parameters() if each.requires_grad}
+    assert len(state["optimizer"]) == len(state["network"])
+    again = adapted(data, kind)
+    assert train(data, again, Stop(loss, 0), run=tmp_path, **common) == expected
+    assert same_weights(again, straight)
+    other = adapted(data, kind, seed=2)
+    with pytest.raises(
+        UserError, match=r"checkpoint.pt was trained on a backbone of digest [0-9a-f]{12}, not [0-9a-f]"
+    ):
+        train(data, other, Stop(loss, 0), run=tmp_path, **common)
+
+
 def test_a_checkpoint_of_an_earlier_version_goes_on(tmp_path):
     """It has an old name, and lacks the settings that it did not know."""
     data, straight, network = features(), mlp(features()), mlp(features())
@@ -153,6 +186,7 @@ def test_a_checkpoint_of_an_earlier_version_goes_on(tmp_path):
     later.add("weight_average_decay")
     old = {name: value for name, value in state["identity"].items() if name not in later}
     old["averaged_end"] = old.pop("weight_average_fraction")
+    del state["frozen"]
     save_checkpoint(tmp_path / "checkpoint.pt", {**state, "identity": old})
     assert train(data, network, run=tmp_path, loss=Stop(loss, 0)) == expected
     assert same_weights(network, straight)

@@ -7,16 +7,18 @@ import torch
 from lightning_fabric import Fabric
 
 from balpoe import BalPoELoss, UserError, expert_network
+from balpoe.baselines.remix import Remix
 from balpoe.data.augment.operations import AUGMENTATIONS
 from balpoe.data.loading.in_memory import Batch
+from balpoe.networks.adapters import add_adapters
 from balpoe.training.distributed import launch
 from balpoe.training.optimizers import make_optimizer
 from balpoe.training.settings import FitSettings
-from balpoe.training.step import CapturedStep, EagerStep, Learner, _check_first_state, _State, training_step
+from balpoe.training.step import CapturedStep, EagerStep, Learner, _check_first_state, _parts, _State, training_step
 from balpoe.training.weight_averaging import first_mean
 from compilations import distances_of_compiled_gradients, number_of_compilations
 from processes import READY
-from trainings import features, losses_of_steps, resnet, tiny_data, train
+from trainings import features, losses_of_steps, mlp, resnet, tiny_data, train
 
 cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs CUDA")
 
@@ -337,3 +339,78 @@ def test_nothing_is_read_from_the_device_within_an_epoch(monkeypatch, step):
     finally:
         torch.cuda.set_sync_debug_mode("default")
     assert reads == ["_read", "_read", "_read", "save"]  # the first epoch also prepares, and is not watched
+
+
+@pytest.mark.parametrize(
+    "mixing", [{"mixup_alpha": 0.0}, {"mixup_alpha": 0.4}, {"mixup_alpha": 0.0, "mixing": Remix()}]
+)
+@pytest.mark.parametrize("parts", [2, 3, 16])
+def test_a_batch_in_parts_makes_the_same_step(parts, mixing):
+    data, straight, ours = features(), mlp(features()), mlp(features())
+    settings = {"epochs": 2, "clip_gradients": 0.5, "weight_average_decay": 0.5, **mixing}
+    expected = train(data, straight, **settings)
+    found = train(data, ours, **settings, accumulate=parts)
+    assert [entry["loss"] for entry in found] == pytest.approx([entry["loss"] for entry in expected], rel=1e-5)
+    for mine, theirs in zip(ours.parameters(), straight.parameters(), strict=True):
+        torch.testing.assert_close(mine, theirs, rtol=1e-4, atol=1e-6)
+
+
+def test_parts_of_a_batch():
+    batch = Batch(torch.arange(10.0), torch.arange(10), torch.arange(10) + 1, torch.arange(10) / 10, 0.5)
+    parts = _parts(batch, 3)
+    assert [len(part.images) for part in parts] == [4, 4, 2]
+    assert sum(part.part for part in parts) == pytest.approx(0.5)
+    for name in ("images", "targets", "partner_targets", "weight"):
+        assert torch.equal(torch.cat([getattr(part, name) for part in parts]), getattr(batch, name))
+    assert _parts(batch, 1)[0] is batch
+    assert len(_parts(batch, 99)) == 10
+    with pytest.raises(UserError, match="two views of each image cannot be parted; set accumulate to 1"):
+        FitSettings(accumulate=2, second_view=(), mixup_alpha=0.0)
+
+
+def adapted(data, **settings):
+    torch.manual_seed(1)
+    settings = {"image_size": 32, "hidden": 4, **settings}
+    network = expert_network("test_vit", num_classes=len(data.class_names), **settings)
+    add_adapters(network, split=1)
+    return network
+
+
+@pytest.mark.gpu
+@cuda
+@pytest.mark.parametrize("settings", [{}, {"gradient_checkpointing": True}, {"drop_path": 0.2}])
+@pytest.mark.parametrize("accumulate", [1, 3])
+def test_adapters_are_captured(monkeypatch, settings, accumulate):
+    data, losses = tiny_data(size=(3, 32, 32)), []
+    for kind in ("eager", "captured"):
+        with monkeypatch.context() as patch:
+            noted = losses_of_steps(patch)
+            same = {"epochs": 2, "batch_size": 16, "device": "cuda", "precision": "32-true", "lr": 0.01}
+            train(data, adapted(data, **settings), step=kind, accumulate=accumulate, **same)
+        losses.append([float(loss) for loss in noted])
+    if "drop_path" not in settings:  # a graph draws on its own
+        assert losses[1] == pytest.approx(losses[0], rel=1e-3)
+    assert len(losses[1]) == 8
+
+
+@pytest.mark.slow
+def test_two_processes_train_adapters_in_parts_as_one_does(tmp_path, ready_processes):
+    """With an exponential mean of the weights; batches of 20 are split into two times two parts."""
+    data = tiny_data(40, (3, 16, 16))
+    same = {"epochs": 2, "batch_size": 20, "lr": 0.01, "weight_average_decay": 0.5, "accumulate": 2}
+    networks = [adapted(data, image_size=16) for _ in range(2)]
+    one = train(data, networks[0], **same)
+    two = train(data, networks[1], **same, devices=2, run=tmp_path)
+    assert [entry["loss"] for entry in two] == pytest.approx([entry["loss"] for entry in one], rel=1e-4)
+    for ours, theirs in zip(*(network.parameters() for network in networks), strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-3, atol=1e-5)
+
+
+@pytest.mark.parametrize(("parts", "sentence"), [(1, "--accumulate 2 .* in parts of 8"), (3, "--accumulate 6 .* of 3")])
+def test_too_little_memory_names_parts_that_need_less(parts, sentence):
+    def loss(*_, **__):
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 MiB")
+
+    data = features()
+    with pytest.raises(UserError, match=f"^a step of 16 samples in {parts} part.*memory of the GPU; add {sentence}"):
+        train(data, mlp(data), loss, accumulate=parts)

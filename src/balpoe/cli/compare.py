@@ -10,12 +10,12 @@ from balpoe.cli.train import asked_changes, check_name, chosen_seeds, starting_r
 from balpoe.data.registry import DATASETS
 from balpoe.errors import UserError
 from balpoe.experiments.method_recipes import ALL, method_names, method_recipes
-from balpoe.experiments.recipe import Recipe, updated
+from balpoe.experiments.recipe import FIELDS, Recipe, updated
 from balpoe.experiments.search import check_optuna, check_tunable
 
 __all__ = ["add_parser"]
 
-FLAGS = tuple(name for name in RECIPE_FLAGS if name not in ("method", "seed"))
+FLAGS = tuple(name for name in RECIPE_FLAGS if name not in ("method", "seed", "tune"))
 
 
 def add_parser(commands: Commands) -> None:
@@ -36,6 +36,7 @@ def add_parser(commands: Commands) -> None:
     )
     command.add_argument(
         "--tune",
+        dest="searched",
         metavar="FIELD,FIELD,...",
         help="search these settings of each method by held-out training data first, such as mixup_alpha,lr",
     )
@@ -47,11 +48,15 @@ def add_parser(commands: Commands) -> None:
     add_runs_root(command)
     add_settings(command)
     add_fields(command, FLAGS, grouped=True)
-    command.set_defaults(work=_compare, seed=None)
+    item = FIELDS["tune"].metadata  # whose own flag has another meaning here
+    command.add_argument(
+        "--fine-tune", dest="tune", metavar="NAME", help=f"{item['doc']}: {', '.join(item['choices'])}"
+    )
+    command.set_defaults(work=_compare, seed=None, fields=(*FLAGS, "tune"))
 
 
 def _compare(arguments: argparse.Namespace) -> None:
-    start, base = starting_recipe(arguments.recipe, arguments.as_released)
+    start, base = starting_recipe(arguments.recipe, arguments.as_released, arguments.tune)
     # All else is to be equal, and cheap: alphas of mixup are not tried for each method and seed unless that is asked.
     start = updated(start, {"calibrate": _can_be_calibrated(start), "choose_mixup": False, "choose_lr": False})
     changes = asked_changes(arguments)
@@ -119,9 +124,9 @@ def _tuned(arguments: argparse.Namespace, recipes: dict[str, Recipe]) -> tuple[t
     """What to search for, and with how many trials."""
     if not arguments.trials.isdecimal() or int(arguments.trials) < 1:
         raise UserError(f"--trials wants a whole number from 1, but is {arguments.trials!r}")
-    if arguments.tune is None:
+    if arguments.searched is None:
         return (), int(arguments.trials)
-    names = tuple(name.strip().replace("-", "_") for name in arguments.tune.split(","))
+    names = tuple(name.strip().replace("-", "_") for name in arguments.searched.split(","))
     check_tunable(names, recipes)
     check_optuna()
     return names, int(arguments.trials)
@@ -131,7 +136,7 @@ def _command(arguments: argparse.Namespace, base: str) -> str:
     """The command for the page, without places of a machine."""
     words = ["balpoe compare", base, f"--methods {arguments.methods}", f"--seeds {arguments.seeds}"]
     words += ["--choose"] if arguments.choose else []
-    words += [f"--tune {arguments.tune} --trials {arguments.trials}"] if arguments.tune else []
+    words += [f"--tune {arguments.searched} --trials {arguments.trials}"] if arguments.searched else []
     words += [f"--set {key}={value}" for key, value in arguments.settings]
     return " ".join(words)
 

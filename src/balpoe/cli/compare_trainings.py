@@ -110,7 +110,7 @@ def _ended(out: Console, waiting: Sequence[Job], budget: Budget, fresh: bool, in
     processes, threads = processes_at_once([job.recipe for job in waiting])
     if processes > 1:
         out.print(f"{processes} trainings at once, each in a process of its own")
-        if recipe.frozen:
+        if recipe.tune == "head":
             assemble(recipe, progress=True)  # features are computed once, here, and read there
         tasks = (functools.partial(_train, _with_threads(job, threads), fresh) for job in in_time)
         yield from in_processes(tasks, processes, threads, interrupt)
@@ -140,7 +140,7 @@ def processes_at_once(recipes: Sequence[Recipe]) -> tuple[int, int]:
     """
     first = recipes[0]
     threads = first.threads or torch.get_num_threads()
-    features = first.frozen or first.network in FOR_FEATURES
+    features = first.tune == "head" or first.network in FOR_FEATURES
     alone = in_one_process(first.devices, first.num_nodes)
     known = all(isinstance(METHODS[recipe.method].parts, str) for recipe in recipes)  # a process of its own finds it
     if not (features and alone and known and chosen_device(first.device) == "cpu"):

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 from balpoe.baselines.catalogue import METHODS
 from balpoe.errors import UserError
 from balpoe.experiments.recipe import FIELDS, TYPES, Recipe, parse, updated
-from balpoe.old_names import OLD_METHODS, OLD_NAMES
+from balpoe.old_names import OLD_METHODS, OLD_NAMES, OLD_SWITCHES
 from balpoe.settings import parsed_setting
 from balpoe.training.settings import OPTIMIZERS
 
@@ -126,6 +126,8 @@ def add_settings(command: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     for old in OLD_METHODS:
         command.add_argument(f"--{old.replace('_', '-')}", type=float, default=None, help=argparse.SUPPRESS)
+    for old in OLD_SWITCHES:
+        command.add_argument(f"--{old}", action=argparse.BooleanOptionalAction, default=None, help=argparse.SUPPRESS)
 
 
 def _named_value(text: str) -> tuple[str, str]:
@@ -150,7 +152,7 @@ def with_settings(recipe: Recipe, given: Iterable[tuple[str, str]]) -> Recipe:
 
 def changed_fields(arguments: argparse.Namespace) -> dict[str, Any]:
     """Return the recipe fields given on the command line, fields of before among them."""
-    names = (*arguments.fields, *OLD_METHODS)
+    names = (*arguments.fields, *OLD_METHODS, *OLD_SWITCHES)
     given = {name: value for name in names if (value := getattr(arguments, name, None)) is not None}
     return {name: parse(name, value) if isinstance(value, str) else value for name, value in given.items()}
 

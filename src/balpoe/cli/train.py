@@ -22,6 +22,10 @@ from balpoe.files import holds_features, is_user_data
 __all__ = ["add_parser", "asked_changes", "check_name", "chosen_recipe", "chosen_seeds", "starting_recipe"]
 
 
+TUNED = {"adapters": "own-adapters", "full": "own-full"}
+"""Presets of own images by how much of the backbone learns; else heads alone."""
+
+
 def add_parser(commands: Commands) -> None:
     """Add the command and its flags."""
     command = commands.add_parser(
@@ -50,7 +54,7 @@ def add_parser(commands: Commands) -> None:
 
 
 def _train(arguments: argparse.Namespace) -> None:
-    start, base = starting_recipe(arguments.recipe, arguments.as_released)
+    start, base = starting_recipe(arguments.recipe, arguments.as_released, arguments.tune)
     recipe = chosen_recipe(arguments, start)
     seeds, name, given = chosen_seeds(arguments, recipe), arguments.name, arguments.baseline
     check_name(name)
@@ -73,13 +77,20 @@ def _wants_baseline(recipe: Recipe) -> bool:
     return recipe.dataset == "own" and not recipe.lambdas and recipe.method != "cross-entropy"
 
 
-def starting_recipe(text: str, as_released: bool) -> tuple[Recipe, str]:
-    """Return the recipe of a preset, a file or own data, and its name."""
+def starting_recipe(text: str, as_released: bool, tune: str | None = None) -> tuple[Recipe, str]:
+    """Return the recipe of a preset, a file or own data, and its name.
+
+    Args:
+        text: Name of a preset, or a path.
+        as_released: Whether a preset has every value of the released code.
+        tune: How much of a backbone own images are to train, if that is asked for.
+    """
     if text in PRESETS:
         return preset(text, as_released), f"{text}-as-released" if as_released else text
     path = Path(text)
     if is_user_data(path):
-        own = preset("own-features" if holds_features(path) else "own")
+        kind = "own-features" if holds_features(path) else TUNED.get(tune or "", "own")
+        own = preset(kind)
         return updated(own, {"data_root": text}), path.resolve().name if path.is_dir() else path.stem
     if path.suffix == ".toml" or path.is_file():
         return read_recipe(path, as_released), path.stem

@@ -90,7 +90,7 @@ def _train(
 
 def slow_here(recipe: Recipe) -> bool:
     """Return whether a recipe wants a GPU, and none is used."""
-    if recipe.network in FOR_FEATURES or recipe.frozen or recipe.device == "mps":
+    if recipe.network in FOR_FEATURES or recipe.tune == "head" or recipe.device == "mps":
         return False
     return recipe.devices == 1 and not can_share_a_gpu(recipe.device, recipe.devices)
 

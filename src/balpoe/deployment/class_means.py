@@ -146,14 +146,17 @@ def _checked(features: Any) -> Tensor:
 
 
 def _whitening(features: Tensor, targets: Tensor, means: Tensor, counts: Tensor) -> Tensor:
-    """The inverse root of the covariance within classes; shrunk, as samples may be fewer than features."""
+    """An inverse root of the covariance within classes; shrunk, as samples may be fewer than features.
+
+    Cholesky's root, a tenth of the work of the symmetric one, which gives the same distances.
+    """
     size, covariance = features.shape[1], torch.zeros(features.shape[1], features.shape[1], dtype=torch.float64)
     for rows in torch.arange(len(features)).split(ROWS_AT_ONCE):
         left = features[rows].double() - means[targets[rows]]
         covariance += left.T @ left
     covariance /= max(1, len(features) - int((counts > 0).sum()))  # a mean of one sample leaves nothing
     variance = (covariance.diagonal().mean()).clamp(min=1e-12)
-    shrunk = (1 - SHRINK) * covariance + SHRINK * variance * torch.eye(size, dtype=torch.float64)
-    values, vectors = torch.linalg.eigh(shrunk)
-    whitening: Tensor = vectors * values.clamp(min=1e-12).rsqrt()
+    unit = torch.eye(size, dtype=torch.float64)
+    factor = torch.linalg.cholesky((1 - SHRINK) * covariance + SHRINK * variance * unit)
+    whitening: Tensor = torch.linalg.solve_triangular(factor, unit, upper=False).T
     return whitening

@@ -81,7 +81,7 @@ class Model(model_file.Model):
         return None if choice is None else choice.held_out
 
 
-def load(path: str | Path) -> Model:
+def load(path: str | Path, *, weights: str | Path = "") -> Model:
     """Return the model of a run, or of one file; the network is in float32, on the CPU, in evaluation mode.
 
     Nothing in the file is executed.
@@ -89,6 +89,8 @@ def load(path: str | Path) -> Model:
     Args:
         path: A model's file; the folder of a run, or its name below `runs`, of which the only seed is taken; or
             "latest" for the run that was finished last.
+        weights: File of the backbone's weights, for a model that holds adapters alone; by default where they were in
+            training, or beside the model.
 
     >>> load("nowhere.safetensors")
     Traceback (most recent call last):
@@ -97,4 +99,4 @@ def load(path: str | Path) -> Model:
     """
     file = model_file.model_path(path)
     run = file.parent if (file.parent / "recipe.toml").is_file() else None
-    return Model(**vars(model_file.load(file)), run=run)
+    return Model(**vars(model_file.load(file, weights)), run=run)

@@ -24,11 +24,13 @@ from balpoe.data.user.load import UserData, load_user_data
 from balpoe.data.user.split import split_rows
 from balpoe.errors import UserError
 from balpoe.experiments.cached_features import feature_data
+from balpoe.experiments.class_mean_start import start_from_class_means
 from balpoe.experiments.recipe import FOR_FEATURES, Recipe, updated
 from balpoe.files import holds_features
 from balpoe.method.ensemble import source_prior
 from balpoe.method.priors import class_prior
 from balpoe.networks import ExpertNetwork, expert_network
+from balpoe.networks.adapters import add_adapters
 from balpoe.progress import CountProgress
 from balpoe.training import schedules
 from balpoe.training.distributed import chosen_device
@@ -101,7 +103,7 @@ def assemble(recipe: Recipe, progress: bool = False) -> Assembly:
         torch.set_num_threads(recipe.threads)
     train, test, held_out, groups = data_parts(recipe, progress)
     if recipe.epochs == 0:
-        heads = recipe.frozen or recipe.network in FOR_FEATURES
+        heads = recipe.tune == "head" or recipe.network in FOR_FEATURES
         batch_size = default_batch(len(train), recipe.batch_size) if heads else recipe.batch_size
         recipe = updated(recipe, {"batch_size": batch_size, "epochs": default_epochs(len(train), batch_size)})
     train_prior = class_prior(train.class_counts, method=recipe.prior_method, smoothing=recipe.smoothing)
@@ -111,8 +113,12 @@ def assemble(recipe: Recipe, progress: bool = False) -> Assembly:
     loss, lambdas, source = method_parts(recipe, inputs)
     preprocessing = train.preprocessing
     network = trained = build_network(recipe, len(train.class_names), preprocessing.size)
-    if recipe.frozen:
+    if recipe.tune == "head":
         trained, (train, test, held_out) = _on_features(recipe, network, (train, test, held_out), progress)
+    if recipe.head_start == "class-means" or (recipe.head_start == "auto" and recipe.tune == "adapters"):
+        with CountProgress("class means", len(train), progress) as count:
+            place: dict[str, Any] = {"device": chosen_device(recipe.device), "workers": recipe.workers}
+            start_from_class_means(trained, train, **place, progress=count)
     method, own = load_method(recipe.method), checked_settings(recipe.method, recipe.method_settings)
     check_fits(recipe, len(train.preprocessing.size) == 3)
     crop = (ResizedCrop(),) if recipe.augmentation in CROPS_WHILE_DECODING else ()
@@ -144,7 +150,7 @@ def check_fits(recipe: Recipe, images: bool) -> None:
     }
     for what, needed in needs.items():
         if needed and not images:
-            other = ", or add --no-frozen" if recipe.frozen else ""
+            other = ", or add --tune full" if recipe.tune == "head" else ""
             raise UserError(f"{recipe.method} {what}, which features do not have; choose another method{other}")
 
 
@@ -214,7 +220,7 @@ def _own_parts(recipe: Recipe, found: UserData) -> DataParts:
     """Own data; a network that is trained as a whole goes without some of them, to be calibrated by."""
     groups = found.train_groups if found.train_groups is not None else _copies(found.train)
     parts = DataParts(found.train, found.test, found.validation if recipe.calibrate else None, groups)
-    if not recipe.calibrate or parts.held_out is not None or recipe.frozen or recipe.network in FOR_FEATURES:
+    if not recipe.calibrate or parts.held_out is not None or recipe.tune == "head" or recipe.network in FOR_FEATURES:
         return parts
     names = None if groups is None else [str(number) for number in groups.tolist()]
     kept, held_out = split_rows(found.train.targets, names, test_fraction=recipe.held_out, seed=1)
@@ -278,6 +284,9 @@ def build_network(recipe: Recipe, num_classes: int, size: tuple[int, ...], train
         trained: Whether its weights will be those of a file, so that first ones need not be fetched.
     """
     settings: dict[str, Any] = {"width": recipe.width, "split": recipe.split}
+    for name in ("drop_path", "gradient_checkpointing"):
+        if getattr(recipe, name) and recipe.network in (*FOR_FEATURES, "resnet32"):
+            raise UserError(f"{name} is for models of timm, but the network is {recipe.network}; leave it out")
     if recipe.network == "mlp":
         settings["num_features"] = math.prod(size)
     elif recipe.network == "head":
@@ -287,7 +296,8 @@ def build_network(recipe: Recipe, num_classes: int, size: tuple[int, ...], train
     else:
         settings = {
             "weights": "" if trained else recipe.weights, "split": recipe.split, "hidden": recipe.width[0],
-            "image_size": size[-1],
+            "image_size": size[-1], "drop_path": recipe.drop_path,
+            "gradient_checkpointing": recipe.gradient_checkpointing,
         }  # fmt: skip
     with FIRST_WEIGHTS, torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(recipe.seed)
@@ -295,6 +305,8 @@ def build_network(recipe: Recipe, num_classes: int, size: tuple[int, ...], train
             recipe.network, num_classes=num_classes, num_experts=recipe.experts,
             cosine_scale=recipe.cosine_scale, **settings,
         )  # fmt: skip
+        if recipe.tune == "adapters":
+            add_adapters(network, recipe.adapter, size=recipe.adapter_size, split=recipe.adapter_split)
         load_method(recipe.method).extend(network, **checked_settings(recipe.method, recipe.method_settings))
     return network
 
@@ -318,9 +330,9 @@ def _on_features(
 ) -> "tuple[ExpertNetwork, list[Any]]":
     """The head of a frozen network, and its data: features that are computed once."""
     if not all(part is None or isinstance(part, PictureFiles) for part in parts):
-        raise UserError("a frozen network wants images in files; add --no-frozen")
+        raise UserError("heads on features want images in files; add --tune full")
     if recipe.augmentation != "none":
-        raise UserError("features that are computed once cannot be varied; use --augmentation none, or --no-frozen")
+        raise UserError("features that are computed once cannot be varied; use --augmentation none, or --tune full")
     network.freeze_trunk()
     settings: dict[str, Any] = {"device": chosen_device(recipe.device), "workers": recipe.workers}
     images = [part for part in parts if isinstance(part, PictureFiles)]

@@ -42,7 +42,7 @@ def data_facts(recipe: Recipe) -> DataFacts:
     evidence = evidence_counts(parts.train.targets, len(names), parts.groups)
     counts = parts.train.class_counts
     spared = len(data_parts(updated(recipe, {"calibrate": False})).train) - len(parts.train) if parts.held_out else 0
-    images = len(parts.train.preprocessing.size) == 3 and not recipe.frozen
+    images = len(parts.train.preprocessing.size) == 3 and recipe.tune != "head"
     outside = parts.held_out is not None
     return DataFacts(names, tuple(counts.tolist()), tuple(evidence.tolist()), outside, spared, images)
 

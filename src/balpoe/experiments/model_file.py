@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,14 +14,16 @@ from balpoe.data.dataset import Preprocessing
 from balpoe.data.loading.image_files import Samples, decoded
 from balpoe.errors import UserError
 from balpoe.evaluation.deployment_prior import target_prior as deployment_prior
+from balpoe.evaluation.image_views import logits_of_views, with_views
 from balpoe.evaluation.predictions import Predictions, forward_in_blocks, logits_of, network_costs
 from balpoe.experiments.build import build_network
 from balpoe.experiments.recipe import Recipe, recipe_toml, toml_values, updated
 from balpoe.experiments.run_paths import run_path
-from balpoe.files import write_file
+from balpoe.files import read_text, write_file
 from balpoe.method.ensemble import product_of_experts, shift_prior, source_prior
 from balpoe.method.expert_calibration import ExpertCalibration, read_calibration, training_offsets
 from balpoe.networks import ExpertNetwork
+from balpoe.networks.frozen_weights import check_frozen, frozen_digest
 
 __all__ = ["Model", "load", "model_path", "save_model"]
 
@@ -69,7 +71,7 @@ class Model:
         """Old name of `train_prior`."""
         return self.train_prior
 
-    def predict(self, images: Any, target_prior: Any = None) -> Tensor:
+    def predict(self, images: Any, target_prior: Any = None, *, views: str = "") -> Tensor:
         """Return the probability of each class, (samples, classes), for raw samples.
 
         Args:
@@ -77,8 +79,9 @@ class Model:
                 width, 3) or (height, width). Or samples as the network takes them, in one tensor or array: uint8
                 (samples, channels, height, width) of the model's size, or float features (samples, features).
             target_prior: Deployment prior, as for `balpoe.evaluate`; by default what the ensemble is made for.
+            views: Views of each image over which log-probabilities are averaged: "flips", "five-crops" or "ten-crops".
         """
-        logits = product_of_experts(self.calibrated(self.expert_logits(images)))
+        logits = product_of_experts(self.calibrated(self.expert_logits(images, views)))
         if target_prior is not None:
             if self.source_prior is None:
                 raise UserError(
@@ -88,12 +91,17 @@ class Model:
             logits = shift_prior(logits, deployment_prior(target_prior, self), self.source_prior)
         return logits.softmax(dim=1)
 
-    def expert_logits(self, images: Any) -> Tensor:
-        """Return expert logits (samples, experts, classes) for raw samples, as `predict` takes them.
+    def expert_logits(self, images: Any, views: str = "") -> Tensor:
+        """Return expert logits (samples, experts, classes) for raw samples and views, as `predict` takes them.
 
         They are as the network gives them; `calibrated` makes of them what `predict` uses.
         """
-        return forward_in_blocks(self.network, self.preprocessing, self._blocks(images))
+        if not views:
+            return forward_in_blocks(self.network, self.preprocessing, self._blocks(images))
+        viewed, larger = with_views(self.network, self.preprocessing, views)
+        if self._are_samples(images):
+            return forward_in_blocks(viewed, self.preprocessing, self._blocks(images))
+        return forward_in_blocks(viewed, larger, replace(self, preprocessing=larger)._blocks(images))
 
     def calibrated(self, expert_logits: Tensor) -> Tensor:
         """Return expert logits as the calibration makes them; as they are without one."""
@@ -102,10 +110,15 @@ class Model:
         offsets = training_offsets(self.train_prior, self.lambdas, self.source_prior)
         return self.calibration(expert_logits, self.train_prior, offsets)
 
+    def _are_samples(self, images: Any) -> bool:
+        """Whether images are as the network takes them, in one tensor or array."""
+        size = tuple(self.preprocessing.size)
+        return isinstance(images, np.ndarray | Tensor) and size in (tuple(images.shape), tuple(images.shape[1:]))
+
     def _blocks(self, images: Any) -> Iterator[Tensor]:
         """Samples of the model's size; what has another shape is one image, or a list of them."""
         size = tuple(self.preprocessing.size)
-        if isinstance(images, np.ndarray | Tensor) and size in (tuple(images.shape), tuple(images.shape[1:])):
+        if self._are_samples(images):
             samples = torch.as_tensor(images)
             yield from (samples if samples.shape[1:] == size else samples[None]).split(PREDICTED_AT_ONCE)
             return
@@ -122,14 +135,17 @@ class Model:
             chosen = several[start : start + PREDICTED_AT_ONCE]
             yield torch.stack([decoded(each, self.preprocessing) for each in chosen])
 
-    def predictions(self, data: Samples, expert_logits: Tensor | None = None) -> Predictions:
+    def predictions(self, data: Samples, expert_logits: Tensor | None = None, *, views: str = "") -> Predictions:
         """Return the expert logits of labelled data, for `balpoe.evaluate`.
 
         Args:
             data: Labelled samples.
             expert_logits: The network's, where they are known already; the samples may then be a trunk's features.
+            views: Views of each image, as for `predict`.
         """
-        if expert_logits is None:
+        if expert_logits is None and views:
+            expert_logits = logits_of_views(self.network, data, views, workers=self.recipe.workers)
+        elif expert_logits is None:
             expert_logits = logits_of(self.network, data, workers=self.recipe.workers)
         example = torch.zeros(1, *self.preprocessing.size, device=next(self.network.parameters()).device)
         return Predictions(
@@ -139,14 +155,23 @@ class Model:
         )  # fmt: skip
 
 
-def save_model(path: Path, model: Model, *, half: bool = False) -> None:
-    """Write a model as safetensors; `half` keeps its parameters in float16, its statistics in float32."""
+def save_model(path: Path, model: Model, *, half: bool = False, whole: bool = False) -> None:
+    """Write a model as safetensors; of a network with adapters, only what was trained and its backbone's digest.
+
+    Args:
+        path: Path of the file.
+        model: Model to write.
+        half: Whether its parameters are kept in float16; its statistics are in float32.
+        whole: Whether a backbone with adapters is written, too, so that the file can be used without it.
+    """
     from safetensors.torch import save
 
     parameters = {name for name, _ in model.network.named_parameters()}
+    backbone = _backbone(model.network) if model.recipe.tune == "adapters" and not whole else {}
     weights = {
         name: (tensor.half() if half and name in parameters else tensor).contiguous().cpu()
         for name, tensor in model.network.state_dict().items()
+        if name not in backbone
     }
     about = {
         "format": FORMAT,
@@ -158,6 +183,7 @@ def save_model(path: Path, model: Model, *, half: bool = False) -> None:
         "source_prior": _numbers(model.source_prior),
         "calibration": model.calibration and asdict(model.calibration),
         "recipe": recipe_toml(model.recipe.without_places()),
+        **({"backbone": frozen_digest(model.network.trunk)} if backbone else {}),
     }
     # One entry: with two, safetensors would write them in any order, and the same model as different bytes.
     data = save(weights, {"balpoe": json.dumps(about, ensure_ascii=False)})
@@ -181,11 +207,13 @@ def model_path(path: str | Path) -> Path:
     return file
 
 
-def load(path: str | Path) -> Model:
+def load(path: str | Path, weights: str | Path = "") -> Model:
     """Return the model of a run or a file; `balpoe.load` adds decisions to it. Nothing in the file is executed.
 
     Args:
         path: A model's file, or a run, by its folder, its name or "latest".
+        weights: File of the backbone's weights, for a model that holds adapters alone; by default where they were in
+            training, or beside the model.
     """
     from safetensors import SafetensorError, safe_open
 
@@ -193,15 +221,16 @@ def load(path: str | Path) -> Model:
     try:
         with safe_open(file, framework="pt") as opened:
             about = _about(file, opened.metadata() or {})
-            weights = {name: opened.get_tensor(name).float() for name in opened.keys()}  # noqa: SIM118 (not a dict)
+            tensors = {name: opened.get_tensor(name).float() for name in opened.keys()}  # noqa: SIM118 (not a dict)
     except SafetensorError as error:
         raise UserError(f"{file} is not a whole safetensors file ({error}); fetch or train it again") from error
+    backbone = _with_backbone(file, about, str(weights)) if about.get("backbone") else None
     try:
         recipe = updated(Recipe(), toml_values(about["recipe"]))
-        size = tuple(about["preprocessing"]["size"])
-        network = build_network(recipe, len(about["class_names"]), size, trained=True)
+        network = backbone or _built(recipe, about, trained=True)
         state = network.state_dict()
-        network.load_state_dict({name: weights[name].to(tensor.dtype) for name, tensor in state.items()})
+        tensors = {**(_backbone(network) if backbone else {}), **tensors}
+        network.load_state_dict({name: tensors[name].to(tensor.dtype) for name, tensor in state.items()})
         statistics: dict[str, Any] = {
             name: tuple(value) if isinstance(value, list) else {"resize": int, "interpolation": str}[name](value)
             for name, value in about["preprocessing"].items()
@@ -213,6 +242,43 @@ def load(path: str | Path) -> Model:
     except (KeyError, TypeError, ValueError, RuntimeError) as error:
         raise UserError(f"{file} does not describe a network of this version: {str(error).splitlines()[0]}") from error
     return Model(network.eval(), names, counts, preprocessing, prior, lambdas, recipe, source, calibration)
+
+
+def _built(recipe: Recipe, about: Mapping[str, Any], trained: bool) -> ExpertNetwork:
+    size = tuple(about["preprocessing"]["size"])
+    return build_network(recipe, len(about["class_names"]), size, trained=trained)
+
+
+def _backbone(network: ExpertNetwork) -> dict[str, Tensor]:
+    """The weights of a trunk with adapters that are not theirs, by name."""
+    frozen = (item for item in network.trunk.named_parameters() if not item[1].requires_grad)
+    return {f"trunk.{name}": parameter.detach() for name, parameter in frozen}
+
+
+def _with_backbone(file: Path, about: Mapping[str, Any], weights: str) -> ExpertNetwork:
+    """The network of a model that holds adapters alone, its backbone as in training."""
+    try:
+        recipe = updated(Recipe(), toml_values(about["recipe"]))
+        weights = weights or _place_of_weights(file, recipe.weights)
+        network = _built(updated(recipe, {"weights": weights}), about, trained=False)
+    except UserError as error:
+        raise UserError(f"{file} holds adapters without their backbone: {error}") from error
+    except (KeyError, TypeError, ValueError, RuntimeError) as error:
+        raise UserError(f"{file} does not describe a network of this version: {str(error).splitlines()[0]}") from error
+    check_frozen(frozen_digest(network.trunk), str(about["backbone"]), str(file))
+    return network
+
+
+def _place_of_weights(file: Path, name: str) -> str:
+    """Where the weights of a recipe are now: where its run had them, beside the model, or here."""
+    if name in ("", "pretrained"):
+        return name
+    run = file.with_name("recipe.toml")
+    there = updated(Recipe(), toml_values(read_text(run))).weights if run.is_file() else name
+    found = next((path for path in (Path(there), file.with_name(name), Path(name)) if path.is_file()), None)
+    if found is None:
+        raise UserError(f"there is no {name} beside it; put these weights there, or name them (weights=)")
+    return str(found)
 
 
 def _numbers(values: Tensor | None) -> Any:

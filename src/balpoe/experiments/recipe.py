@@ -87,7 +87,25 @@ class Recipe(TrainingOptions):
     weights_version: str = setting(
         "", "weights from a file: changes with it; filled in by train", filled_in=True, group="experts"
     )
-    frozen: bool = setting(False, "train the experts' heads alone, on features computed once and kept", group="experts")
+    tune: str = setting(
+        "full", "what learns: the experts' heads alone, on features computed once and kept; adapters too; everything",
+        choices=("head", "adapters", "full"), group="experts",
+    )  # fmt: skip
+    adapter: str = setting(
+        "adaptformer", "a bottleneck beside each block's MLP, or a change of low rank of its attention",
+        choices=("adaptformer", "lora"), group="experts",
+    )  # fmt: skip
+    adapter_size: int = setting(
+        0, "units of an adapter, or rank; 0: by the number of classes", at_least=0, at_most=65536, group="experts"
+    )
+    adapter_split: int = setting(
+        0, "blocks, at the end, in which each expert has adapters of its own", at_least=0, at_most=10**6,
+        group="experts",
+    )  # fmt: skip
+    head_start: str = setting(
+        "auto", "first classifiers: random, or the means of each class's features, which auto is with adapters",
+        choices=("auto", "random", "class-means"), group="experts",
+    )  # fmt: skip
     num_experts: int = setting(
         0, "how many experts; 0: as many as lambdas, or as the method has", at_least=0, at_most=1000, group="experts"
     )
@@ -146,6 +164,14 @@ class Recipe(TrainingOptions):
     )
     warmup_epochs: int = setting(5, "epochs over which the rate rises", at_least=0, at_most=10**9, group="optimisation")
 
+    drop_path: float = setting(
+        0.0, "models of timm: part of the samples that pass the last block by; less before it", at_least=0, below=1,
+        group="optimisation",
+    )  # fmt: skip
+    gradient_checkpointing: bool = setting(
+        False, "models of timm: compute blocks again for their gradients, to save memory", group="optimisation"
+    )
+
     # Machine: has no part in a run's identity
     data_root: str = setting("", "folder of the data files; empty: BALPOE_DATA", group="machine", metavar="FOLDER")
     download: bool = setting(False, "fetch missing data files", group="machine")
@@ -174,6 +200,12 @@ class Recipe(TrainingOptions):
             if getattr(self, name) and not self.calibrate:
                 flag = f"--no-{name.replace('_', '-')}"
                 raise UserError(f"{name} asks samples outside of training; add --calibrate, or {flag}")
+        cross_fitted = self.calibrate and (self.tune == "head" or self.network in FOR_FEATURES)
+        if self.head_start == "class-means" and cross_fitted:
+            raise UserError(
+                "class means would tell cross-fitted heads about samples that they go without; "
+                "add --no-calibrate, or --head-start random"
+            )
         if self.epochs == 0 and self.dataset != "own":
             raise UserError("epochs 0 is for own data, whose size decides; give a number of epochs")
         if self.batch_size < self.devices:
@@ -292,7 +324,8 @@ def updated(recipe: Recipe, changes: Mapping[str, Any]) -> Recipe:
         if changes.get(owner, getattr(recipe, owner)) != getattr(recipe, owner):
             changes.setdefault(f"{owner}_settings", {})
     nothing_to_choose_by = changes.get("calibrate") is False
-    whole = changes.get("frozen") is False  # a network that is trained as a whole takes long: only if asked to
+    # What goes through a whole network takes long, and is chosen between only if that is asked.
+    whole = changes.get("tune") in ("adapters", "full")
     for name, choice in (("mixup_alpha", "choose_mixup"), ("lr", "choose_lr")):
         if name in changes or nothing_to_choose_by or whole:
             changes.setdefault(choice, False)

@@ -243,16 +243,17 @@ def _folds(groups: Tensor) -> Tensor:
     return order[number] % FOLDS
 
 
-def are_earned(gains: Tensor, groups: Tensor | None = None) -> bool:
-    """Return whether gains, summed by group, are above zero by two standard errors: more than random samples give.
+def are_earned(gains: Tensor, groups: Tensor | None = None, *, errors: float = EARNED) -> bool:
+    """Return whether gains, summed by group, are above zero by some standard errors: more than random samples give.
 
     Args:
         gains: Gain of each sample, (samples,).
         groups: Number of each sample's group, (samples,); None where each is its own.
+        errors: Number of standard errors.
 
     >>> are_earned(torch.full((100,), 0.1)), are_earned(torch.arange(100.0) - 49)
     (True, False)
     """
     number = torch.arange(len(gains)) if groups is None else groups.unique(return_inverse=True)[1]
     sums = torch.zeros(int(number.max()) + 1, dtype=torch.float64).index_add(0, number, gains.double())
-    return len(sums) >= LEAST_GROUPS and float(sums.mean()) > EARNED * float(sums.std()) / len(sums) ** 0.5
+    return len(sums) >= LEAST_GROUPS and float(sums.mean()) > errors * float(sums.std()) / len(sums) ** 0.5

@@ -6,6 +6,7 @@ from difflib import get_close_matches
 from typing import Any
 
 from balpoe.errors import UserError, unknown_name
+from balpoe.networks.adapters import add_adapters, merged
 from balpoe.networks.experts import CosineClassifier, ExpertHead, ExpertNetwork, multiply_adds, num_parameters
 from balpoe.networks.mlp import mlp
 from balpoe.networks.resnet_cifar import resnet32
@@ -15,8 +16,10 @@ __all__ = [
     "CosineClassifier",
     "ExpertHead",
     "ExpertNetwork",
+    "add_adapters",
     "backbone_preprocessing",
     "expert_network",
+    "merged",
     "multiply_adds",
     "num_parameters",
     "timm_network",

@@ -41,6 +41,8 @@ class ExpertLayer(nn.Module):
     """
 
     num_experts: int
+    shared: tuple[str, ...] = ()
+    """Names of parameters that are one for all experts."""
 
     def each(self, inputs: Sequence[Tensor]) -> list[Tensor]:
         """Return the experts' outputs, computed one after the other from their own inputs."""
@@ -94,19 +96,28 @@ class ExpertNetwork(nn.Module):
         With a router they are filled as `unasked_filled` says; while it is trained, its scores lie behind the classes.
         """
         shared = self.trunk(images)
-        if not len(self.branches):
-            features = _pooled(shared, 1)
-        elif self.num_experts > 1 and shared.device.type == "cpu" and not self._has_own_features(shared):
-            if self.router is not None and not self.training:
-                return self._in_turn(shared, self.router)
-            features = self._one_by_one(shared)
-        else:
-            features = self._together(shared)
+        if self.router is not None and not self.training and self._goes_one_by_one(shared):
+            return self._in_turn(shared, self.router)
+        features = self._branched(shared)
         logits: Tensor = self.classifier(features)
         if self.router is None or (self.training and not self.router.is_trained):
             return logits
         scores = self.router(features, running_means(logits))
         return join_scores(logits, scores) if self.training else unasked_filled(logits, number_asked(scores))
+
+    def expert_features(self, images: Tensor) -> Tensor:
+        """Return what the classifier is given, (batch, experts, features); one expert's, where they share them."""
+        return self._branched(self.trunk(images))
+
+    def _branched(self, shared: Tensor) -> Tensor:
+        if not len(self.branches):
+            return _pooled(shared, 1)
+        return self._one_by_one(shared) if self._goes_one_by_one(shared) else self._together(shared)
+
+    def _goes_one_by_one(self, shared: Tensor) -> bool:
+        """Whether experts run one after the other: on a CPU, if they have layers of their own for a common input."""
+        several = bool(len(self.branches)) and self.num_experts > 1 and shared.device.type == "cpu"
+        return several and not self._has_own_features(shared)
 
     def add_router(self, hidden: int = 16, top_logits: int = 30) -> None:
         """Add a router, which from then on decides in evaluation how many experts are asked about a sample.
@@ -133,6 +144,10 @@ class ExpertNetwork(nn.Module):
         if not 0 <= index < self.num_experts:
             raise UserError(f"expert {index} is asked for, but the network has experts 0 to {self.num_experts - 1}")
         alone = copy.deepcopy(self)
+        for layer in alone.trunk.modules():  # adapters that each expert has for itself
+            if isinstance(layer, ExpertLayer) and layer.num_experts > 1:
+                _keep_tensors(layer, index, self.num_experts)
+                layer.num_experts = 1
         _keep_expert(alone.branches, index, self.num_experts)
         _keep_expert(alone.classifier, index, self.num_experts)
         alone.router = None
@@ -473,14 +488,19 @@ def _keep_expert(module: nn.Module, index: int, num_experts: int) -> None:
     if isinstance(module, ExpertCopies):
         module.experts = nn.ModuleList([module.experts[index]])
     else:
-        for name, tensor in (*module.named_parameters(recurse=False), *module.named_buffers(recurse=False)):
-            if tensor.ndim:
-                part = tensor.detach().chunk(num_experts)[index].clone()
-                setattr(module, name, nn.Parameter(part) if isinstance(tensor, nn.Parameter) else part)
+        _keep_tensors(module, index, num_experts)
         for child in module.children():
             _keep_expert(child, index, num_experts)
     if isinstance(module, ExpertLayer | CosineClassifier):
         module.num_experts = 1
+
+
+def _keep_tensors(module: nn.Module, index: int, num_experts: int) -> None:
+    shared = module.shared if isinstance(module, ExpertLayer) else ()
+    for name, tensor in (*module.named_parameters(recurse=False), *module.named_buffers(recurse=False)):
+        if tensor.ndim and name not in shared:
+            part = tensor.detach().chunk(num_experts)[index].clone()
+            setattr(module, name, nn.Parameter(part) if isinstance(tensor, nn.Parameter) else part)
 
 
 def _pooled(x: Tensor, num_experts: int) -> Tensor:

@@ -14,6 +14,7 @@ from balpoe.errors import UserError, unknown_name
 from balpoe.networks.cutting import EXAMPLES, Features, cut_at, uncuttable
 from balpoe.networks.experts import CosineClassifier, ExpertCopies, ExpertHead, ExpertLayer, ExpertNetwork
 from balpoe.networks.pretrained import load_weights, read_weights
+from balpoe.networks.recomputing import recompute_blocks
 from balpoe.networks.weight_files import kept_weights, pretrained_model
 
 __all__ = ["BackbonePreprocessing", "backbone_names", "backbone_preprocessing", "timm_network"]
@@ -42,6 +43,8 @@ def timm_network(
     cosine_scale: float = 32.0,
     image_size: int = 0,
     in_channels: int = 3,
+    drop_path: float = 0.0,
+    gradient_checkpointing: bool = False,
 ) -> ExpertNetwork:
     """Return a model of timm with several experts: shared up to a stage, a branch per expert from there on.
 
@@ -60,14 +63,18 @@ def timm_network(
         cosine_scale: Scale of the classifier, the paper's kappa.
         image_size: Height and width in pixels; 0 for the model's own.
         in_channels: Channels of the images, 3 for colour and 1 for grey.
+        drop_path: Part of the samples for which the last block is left out in training, and less for blocks before it.
+        gradient_checkpointing: Whether blocks are computed again for their gradients, which saves memory.
 
     >>> network = timm_network("test_resnet", num_classes=10, num_experts=2, split=2, image_size=32)
     >>> network(torch.zeros(4, 3, 32, 32)).shape
     torch.Size([4, 2, 10])
     """
     size = backbone_preprocessing(name, image_size).size[1:]
-    make = functools.partial(_backbone, name, weights, image_size, in_channels)
+    extra = {"drop_path_rate": drop_path} if drop_path else {}
+    make = functools.partial(_backbone, name, weights, image_size, in_channels, gradient_checkpointing, **extra)
     model = make()
+    _check_patches(name, model, size)
     cut = cut_at(split, model, name)
     image = torch.randn(1, in_channels, *size, generator=torch.Generator().manual_seed(0))
     features = _evaluated(name, Features(model), image)
@@ -125,12 +132,21 @@ def _configuration(name: str) -> Any:
     return timm.get_pretrained_cfg(name)
 
 
-def _backbone(name: str, weights: str, image_size: int, in_channels: int) -> nn.Module:
+def _backbone(
+    name: str, weights: str, image_size: int, in_channels: int, recomputed: bool = False, **settings: Any
+) -> nn.Module:
     """A model without its classifier."""
+    model = _plain_backbone(name, weights, image_size, in_channels, settings)
+    if recomputed:
+        recompute_blocks(model, name)
+    return model
+
+
+def _plain_backbone(name: str, weights: str, image_size: int, in_channels: int, settings: dict[str, Any]) -> nn.Module:
     import timm
     from timm.models import is_model_in_modules
 
-    settings: dict[str, Any] = {"num_classes": 0, "in_chans": in_channels}
+    settings = {"num_classes": 0, "in_chans": in_channels, **settings}
     if not weights and is_model_in_modules(name.partition(".")[0], ("resnet",)):
         settings["zero_init_last"] = False  # as the paper's code has it; timm begins with every block switched off
     if in_channels < 1:
@@ -148,6 +164,22 @@ def _backbone(name: str, weights: str, image_size: int, in_channels: int) -> nn.
     if weights:
         load_weights(model, _fitted(read_weights(weights), model, in_channels, weights), weights)
     return model
+
+
+def _check_patches(name: str, model: Any, size: tuple[int, ...]) -> None:
+    """Refuse images of which a transformer's patches would leave a rest, which timm leaves out without a word."""
+    layer = getattr(model, "patch_embed", None)
+    patch = getattr(layer, "patch_size", None)
+    if not isinstance(patch, tuple) or not hasattr(model, "blocks") or getattr(layer, "dynamic_img_pad", False):
+        return
+    if not any(side % each for side, each in zip(size, patch, strict=True)):
+        return
+    fitting = max(1, size[-1] // patch[-1]) * patch[-1]
+    others = f"{fitting}" if fitting > size[-1] else f"{fitting} or {fitting + patch[-1]}"
+    raise UserError(
+        f"images of {size[-1]} pixels cannot be cut into the patches of {patch[-1]} pixels of {name}; "
+        f"give an image size of {others}"
+    )
 
 
 def _fitted(weights: Mapping[str, Tensor], model: Any, in_channels: int, path: str) -> Mapping[str, Tensor]:

@@ -11,7 +11,7 @@ in `no_capture`, so that nothing it launches can break another one's capture of 
 import sys
 from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from typing import Any, Generic, TypeVar
 
 import torch
@@ -34,15 +34,16 @@ def can_share_a_gpu(device: str, devices: int) -> bool:
 
 def complete(work: "Work[Result]") -> Result:
     """Do one piece of work to its end and return its result."""
-    while True:
-        with no_capture():
-            try:
-                aside = next(work)
-            except StopIteration as end:
-                result: Result = end.value
-                return result
-            if aside is not None:
-                aside()
+    with closing(work):  # at once: the end of work puts back what it found, such as the state of torch's generator
+        while True:
+            with no_capture():
+                try:
+                    aside = next(work)
+                except StopIteration as end:
+                    result: Result = end.value
+                    return result
+                if aside is not None:
+                    aside()
 
 
 def side_by_side(works: "Iterable[Work[Result]]", at_once: int) -> Iterator[Result]:
@@ -72,6 +73,7 @@ def side_by_side(works: "Iterable[Work[Result]]", at_once: int) -> Iterator[Resu
                 except BaseException as raised:  # a KeyboardInterrupt is how an interrupted training ends
                     # A real error tells more than the interrupt that came before it.
                     error = raised if error is None or isinstance(error, KeyboardInterrupt) else error
+                    turn.work.close()
                 active.remove(turn)
                 streams.append(turn.stream)
                 yield from results

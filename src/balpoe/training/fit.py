@@ -48,7 +48,7 @@ def fit(
     optimizer: str = "sgd", optimizer_settings: Mapping[str, Any] = NO_SETTINGS,
     momentum: float = 0.9, nesterov: bool = True, weight_decay: float = 5e-4, decay_norms: bool = True,
     trunk_lr_factor: float = 1.0, depth_lr_decay: float = 1.0, lr_factors: Mapping[str, float] = NO_SETTINGS,
-    clip_gradients: float = 0.0,
+    accumulate: int = 1, clip_gradients: float = 0.0,
     weight_average_fraction: float = 0.0, weight_average_decay: float = 0.0,
     mixup_alpha: float = 0.4, cutmix_probability: float = 0.0, mixing: Mixing | None = None,
     augmentation: Sequence[Operation | ResizedCrop] = (), second_view: Sequence[Operation] | None = None,
@@ -79,6 +79,8 @@ def fit(
         trunk_lr_factor: Factor of the rate of the trunk that the experts share.
         depth_lr_decay: Factor of the rate from each block of layers to the one before it; the last has the whole rate.
         lr_factors: Further factors of the rate, by beginning of a parameter's name, such as {"classifier.": 0.5}.
+        accumulate: Number of parts of a batch that go through the network one after the other, which saves memory;
+            batch normalisation has the statistics of each part.
         clip_gradients: Largest norm of all gradients together; 0 for any.
         weight_average_fraction: Part of the epochs, at the end, over which weights are averaged: the network gets the
             mean of those after each epoch, and statistics of batch normalisation of one more pass over the data,
@@ -118,7 +120,8 @@ def fit(
         epochs=epochs, batch_size=batch_size, lr=lr, schedule=schedule, optimizer=optimizer,
         optimizer_settings=dict(optimizer_settings), momentum=momentum, nesterov=nesterov, weight_decay=weight_decay,
         decay_norms=decay_norms, trunk_lr_factor=trunk_lr_factor, depth_lr_decay=depth_lr_decay,
-        lr_factors=dict(lr_factors), clip_gradients=clip_gradients, weight_average_fraction=weight_average_fraction,
+        lr_factors=dict(lr_factors), accumulate=accumulate, clip_gradients=clip_gradients,
+        weight_average_fraction=weight_average_fraction,
         weight_average_decay=weight_average_decay, mixup_alpha=mixup_alpha, cutmix_probability=cutmix_probability,
         mixing=mixing, augmentation=tuple(augmentation),
         second_view=None if second_view is None else tuple(second_view), class_balanced=class_balanced,

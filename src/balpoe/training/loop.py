@@ -19,6 +19,7 @@ from balpoe.data.loading.in_memory import Batch
 from balpoe.data.loading.streaming import batch_source
 from balpoe.errors import UserError
 from balpoe.files import write_text
+from balpoe.networks.frozen_weights import check_frozen, frozen_digest, load_trained, trained_state
 from balpoe.networks.synchronised import synchronised
 from balpoe.progress import TrainingProgress
 from balpoe.training.checkpoints import load_checkpoint, save_checkpoint
@@ -59,6 +60,7 @@ class Trainer:
             loss.to(fabric.device)
         decay = settings.weight_average_decay
         learner = Learner(network, loss, self.optimizer, settings.clip_gradients, self.mean if decay else [], decay)
+        learner = learner._replace(accumulate=settings.accumulate)
         self.step = training_step(fabric, learner, settings.step, settings.precision)
         self.identity = {
             **settings.identity(),
@@ -68,6 +70,7 @@ class Trainer:
         }
         self.epoch, self.losses, self.seconds = 0, torch.zeros(0), 0.0
         self.begun: _Epoch | None = None
+        self.frozen = frozen_digest(network) if self.folder else ""
         averaging = settings.averaged_epochs or settings.weight_average_decay
         self.norms = norms_in_training(network) if averaging else []
         self.history: History = []
@@ -225,7 +228,8 @@ class Trainer:
         state = {
             "identity": self.identity,
             "processes": self.fabric.world_size,
-            "network": self.network.state_dict(),
+            "network": trained_state(self.network),
+            "frozen": self.frozen,
             "optimizer": self.optimizer.state_dict()["state"],
             "mean": self.mean,
             "epoch": self.epoch,
@@ -247,8 +251,10 @@ class Trainer:
             return
         if changed := changed_identity(state.get("identity"), self.identity):
             raise UserError(f"{path} belongs to a training with {', '.join(changed)}; choose another folder")
+        if "frozen" in state:  # earlier versions saved all weights
+            check_frozen(self.frozen, str(state["frozen"]), str(path))
         try:
-            self.network.load_state_dict(state["network"])
+            load_trained(self.network, state["network"])
             groups = self.optimizer.state_dict()["param_groups"]  # ours: a CPU's may differ from a GPU's
             self.optimizer.load_state_dict({"state": state["optimizer"], "param_groups": groups})
             self.epoch, self.losses, self.seconds = state["epoch"], state["losses"].cpu(), state["seconds"]

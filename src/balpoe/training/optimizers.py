@@ -51,12 +51,13 @@ BUILDERS: dict[str, Callable[[Groups, FitSettings, bool], torch.optim.Optimizer]
 
 
 def parameter_groups(network: nn.Module, settings: FitSettings) -> Groups:
-    """Return the parameters, grouped by their rate (a factor of the learning rate) and their weight decay."""
+    """Return the parameters that learn, grouped by their rate (a factor of the learning rate) and weight decay."""
     blocks = [block for block in _blocks(network) if block]
     depth = {id(each): number for number, block in enumerate(blocks) for each in block}
     in_trunk = set(map(id, network.trunk.parameters())) if isinstance(network, ExpertNetwork) else set()
     groups: dict[tuple[float, float], list[nn.Parameter]] = {}
-    for name, parameter in network.named_parameters():
+    learning = ((name, each) for name, each in network.named_parameters() if each.requires_grad)
+    for name, parameter in learning:
         rate = settings.depth_lr_decay ** (len(blocks) - 1 - depth[id(parameter)])
         rate *= settings.trunk_lr_factor if id(parameter) in in_trunk else 1.0
         for beginning, factor in settings.lr_factors.items():

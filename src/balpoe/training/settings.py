@@ -55,6 +55,10 @@ class TrainingOptions:
     depth_lr_decay: float = setting(
         1.0, "rate of each block of layers, as a factor of the next one's", above=0, at_most=1, group="optimisation"
     )
+    accumulate: int = setting(
+        1, "parts of a batch that go through the network one after the other, to save memory", at_least=1,
+        at_most=10**6, group="optimisation",
+    )  # fmt: skip
     clip_gradients: float = setting(
         0.0, "largest norm of all gradients together; 0: no limit", at_least=0, group="optimisation"
     )
@@ -129,6 +133,8 @@ class FitSettings(TrainingOptions):
         object.__setattr__(self, "run", None if self.run is None else Path(self.run))
         if self.second_view is not None and (self.mixing or self.mixup_alpha or self.cutmix_probability):
             raise UserError("two views of each image are not mixed; set mixup_alpha and cutmix_probability to 0")
+        if self.second_view is not None and self.accumulate > 1:
+            raise UserError("two views of each image cannot be parted; set accumulate to 1")
         if self.mixing is not None and (self.mixup_alpha or self.cutmix_probability):
             raise UserError("the method has its own mixing; set mixup_alpha and cutmix_probability to 0")
 

@@ -74,11 +74,22 @@ class Learner(NamedTuple):
     mean: list[Tensor] = []  # noqa: RUF012 (a NamedTuple's default)
     """Exponential mean of the weights that training changes; empty where there is none."""
     mean_decay: float = 0.0
+    accumulate: int = 1
+    """Number of parts of a batch that go through the network one after the other."""
 
     @property
     def weights(self) -> list[nn.Parameter]:
         """The weights that training changes."""
         return [parameter for parameter in self.network.parameters() if parameter.requires_grad]
+
+    def too_large(self, batch: Batch) -> UserError:
+        """Return what to say of a batch for which there is too little memory."""
+        rows, parts = len(batch.targets), 2 * self.accumulate
+        smaller = f"add --accumulate {parts} for the same training in parts of {-(-rows // parts)}, or take a smaller"
+        return UserError(
+            f"a step of {rows} samples in {self.accumulate} part{'s' * (self.accumulate > 1)} does not fit into the "
+            f"memory of the GPU; {smaller} --batch-size"
+        )
 
     def move_mean(self) -> None:
         """Take the weights after a step into their mean."""
@@ -105,7 +116,7 @@ def training_step(fabric: Fabric, learner: Learner, kind: str, precision: str) -
     if kind == "eager" or not able:
         return EagerStep(fabric, learner)
     if kind in ("auto", "fused"):
-        if precision == "bf16-mixed" and can_be_fused(learner.network, fabric.device):
+        if precision == "bf16-mixed" and learner.accumulate == 1 and can_be_fused(learner.network, fabric.device):
             return CapturedStep(fabric, learner, FusedForward(learner.network))
         if kind == "fused":
             widths = "16, 32 or 64 channels in each stage"
@@ -126,17 +137,27 @@ class EagerStep:
 
     def __call__(self, batch: Batch, lr: float, progress: float) -> Tensor:
         """Change the weights by one batch."""
+        try:
+            return self._changed(batch, lr, progress)
+        except torch.OutOfMemoryError as error:
+            raise self.learner.too_large(batch) from error
+
+    def _changed(self, batch: Batch, lr: float, progress: float) -> Tensor:
         for group in self.optimizer.param_groups:
             group["lr"] = lr * group["rate"]
         self.optimizer.zero_grad()
-        value = _batch_loss(self.network, self.learner.loss, batch, progress) * batch.part
-        # Fabric averages gradients over the processes; the parts' losses are to be summed.
-        self.fabric.backward(value * self.fabric.world_size)
+        values, parts = [], _parts(batch, self.learner.accumulate)
+        for number, part in enumerate(parts, start=1):
+            with self.fabric.no_backward_sync(self.network, enabled=number < len(parts)):
+                value = _batch_loss(self.network, self.learner.loss, part, progress) * part.part
+                # Fabric averages gradients over the processes; the parts' losses are to be summed.
+                self.fabric.backward(value * self.fabric.world_size)
+            values.append(value.detach())
         if limit := self.learner.clip_gradients:
             self.fabric.clip_gradients(self.network, self.optimizer, max_norm=limit, error_if_nonfinite=False)
         self.optimizer.step()
         self.learner.move_mean()
-        return value.detach()
+        return sum(values[1:], values[0])
 
     def preparation(self, batch: Batch) -> None:
         """Return nothing: every batch is as good as the first."""
@@ -210,8 +231,8 @@ class CapturedStep:
                     self.forward = self.learner.network
                     self.captures.clear()  # those of other shapes: all steps are to be of one kind
                 self.captures[_shape(batch)] = self._captured(batch, before)
-            except torch.OutOfMemoryError:
-                raise
+            except torch.OutOfMemoryError as error:
+                raise self.learner.too_large(batch) from error
             except RuntimeError as error:
                 reason = str(error).strip().partition("\n")[0]
                 warnings.warn(f"the training step cannot be captured and runs eagerly: {reason}", stacklevel=2)
@@ -255,14 +276,19 @@ class CapturedStep:
 
     def _work(self, batch: Batch, batch_loss: BatchLoss) -> Tensor:
         self.learner.optimizer.zero_grad()
-        with self.fabric.autocast():
-            value = batch_loss(self.forward, self.learner.loss, batch, self.progress)
-        value.backward()
+        values = []
+        for part in _parts(batch, self.learner.accumulate):
+            with self.fabric.autocast():
+                value = batch_loss(self.forward, self.learner.loss, part, self.progress)
+            if self.learner.accumulate > 1:
+                value = value * part.part
+            value.backward()
+            values.append(value.detach())
         if limit := self.learner.clip_gradients:
             nn.utils.clip_grad_norm_(self.learner.weights, limit)
         self.learner.optimizer.step()
         self.learner.move_mean()
-        return value.detach()
+        return sum(values[1:], values[0])
 
 
 def _fault(forward: FusedForward, images: Tensor) -> str:
@@ -345,6 +371,20 @@ def _check_first_state(optimizer: torch.optim.Optimizer) -> None:
     for name, value in twin.state[weight].items():
         if name != "step" and isinstance(value, Tensor) and bool(value.any()):
             raise RuntimeError(f"the optimiser {type(optimizer).__name__} begins with a {name} that is not zero")
+
+
+def _parts(batch: Batch, number: int) -> list[Batch]:
+    """A batch in so many parts, each with its share of the batch; itself, if it is one."""
+    if number == 1:
+        return [batch]
+    rows, parts = len(batch.targets), list[Batch]()
+    for images in batch.images.chunk(number):
+        start = sum(len(part.targets) for part in parts)
+        chosen = slice(start, start + len(images))
+        partner = None if batch.partner_targets is None else batch.partner_targets[chosen]
+        weight = batch.weight if batch.weight is None or not batch.weight.ndim else batch.weight[chosen]
+        parts.append(Batch(images, batch.targets[chosen], partner, weight, batch.part * len(images) / rows))
+    return parts
 
 
 def _shape(batch: Batch) -> tuple[torch.Size, ...]:
