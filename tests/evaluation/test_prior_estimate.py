@@ -79,6 +79,18 @@ def test_a_shift_of_the_labels_is_found_used_and_explains_the_predictions(lambda
     torch.testing.assert_close(again, calibrated, rtol=1e-5, atol=1e-5)
 
 
+def test_networks_that_are_surer_of_held_out_samples_do_not_raise_an_alarm():
+    """Cross-fitted networks differ from the model in their confidence: the estimate stays, nothing is checked."""
+    problem = Gaussians(CLASSES, separation=0.6, seed=3)
+    predictions = data(problem, tempered_prior(TRAIN, -1.0), 1500)
+    surer = known(problem, 100)
+    surer = replace(surer, expert_logits=1.4 * surer.expert_logits)
+    assert estimate_target(predictions, surer).changed
+    estimate = estimate_target(predictions, surer, cross_fitted=True)
+    assert estimate.changed is None
+    assert estimate.shift.lambda_ == estimate_target(predictions, surer).shift.lambda_
+
+
 def test_old_samples_that_weigh_nothing_do_not_speak():
     """Weights of 1 are no weights; changed images do not count where they weigh nothing."""
     problem = Gaussians(5, 4, seed=2)

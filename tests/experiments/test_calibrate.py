@@ -17,6 +17,8 @@ from balpoe.experiments.presets import preset
 from balpoe.experiments.recipe import updated
 from balpoe.experiments.run_folder import Run, train_run
 from balpoe.method.expert_calibration import ExpertCalibration, held_out_losses
+from balpoe.report.inputs import read_subject
+from balpoe.report.overview import what_section
 
 
 def features(path, *, samples=240, **extra):
@@ -57,8 +59,10 @@ def test_what_a_calibrated_run_keeps(run, capsys):
     assert mean_loss(held_out) <= best["nll"] + 1e-5  # by one temperature; there may be more
     assert mean_loss(held_out) < mean_loss(held_out.uncalibrated())
     assert not (run.folder / "cross-fit").exists()
-    assert main(["evaluate", str(run.folder), "--prior", "estimate"]) == 2  # other networks said it
-    assert "give --validation" in capsys.readouterr().err
+    assert main(["evaluate", str(run.folder), "--prior", "estimate"]) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert "Estimated prior: P_train^lambda with lambda" in said
+    assert "It is approximate, for networks of cross-fitting said the held-out samples" in said
 
 
 def test_trials_are_judged_by_one_temperature_and_the_best_gets_the_whole_calibration(tmp_path, monkeypatch):
@@ -141,7 +145,10 @@ def test_benchmarks_are_calibrated_by_samples_that_their_subset_leaves_out(tmp_p
     assert run.evaluation()["nll"] < plain.evaluation()["nll"]
     assert len(Choice.load(run.folder).held_out) > 500
     assert main(["evaluate", str(run.folder), "--prior", "estimate"]) == 0  # they are its own network's
-    assert "Estimated prior" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert "Estimated prior" in said
+    assert "explain" in said
+    assert "not checked" not in said
 
 
 def test_an_interrupted_run_goes_on_to_the_same_bits(tmp_path, monkeypatch):
@@ -175,7 +182,11 @@ def test_epochs_grow_while_held_out_samples_gain(tmp_path, monkeypatch):
     assert choice.rising
     assert len(run.losses()) == 8
     notes = calibration_notes(run.folder, run.recipe(), run.evaluation())
-    assert any("try --epochs 16" in note for note in notes)
+    assert any("ended; try --epochs 16" in note for note in notes)
+    given = updated(run.recipe(), {"epochs": 8})
+    said = " ".join(calibration_notes(run.folder, given, run.evaluation()))
+    assert "leave out --epochs, so that enough are chosen, or try --epochs 16" in said
+    assert ["epochs", "8"] in what_section(read_subject(str(run.folder))).exhibits[0].rows
 
 
 def test_a_rival_that_still_learns_is_told_of(tmp_path, monkeypatch, capsys):

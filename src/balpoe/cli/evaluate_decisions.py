@@ -18,6 +18,7 @@ from balpoe.errors import UserError
 from balpoe.evaluation.deployment_prior import parse_prior
 from balpoe.evaluation.predictions import Predictions, load_predictions
 from balpoe.evaluation.prior_estimate import estimate_target
+from balpoe.experiments.calibrate import are_of_cross_fitting
 from balpoe.files import write_json
 from balpoe.report.console import console
 from balpoe.report.deployment import estimate_sentences
@@ -91,7 +92,8 @@ def _one_prior(
         note = "Decisions are for the class mix that the model is made for; --prior PRIOR takes another."
         return _Deployed(Decider.fit(wanted, predictions, held_out), "as they come", (note,))
     if prior == "estimate" and validation is not None:
-        found = estimate_target(predictions, load_predictions(validation))
+        known, cross_fitted = load_predictions(validation), are_of_cross_fitting(validation)
+        found = estimate_target(predictions, known, cross_fitted=cross_fitted)
         mix = "as they come; the prior is estimated from them"
         return _Deployed(Decider.fit(wanted, predictions, held_out, found), mix, tuple(estimate_sentences(found)))
     target = parse_prior(prior, predictions)

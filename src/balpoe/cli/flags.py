@@ -9,7 +9,6 @@ from typing import Any, Protocol
 from balpoe.baselines.catalogue import METHODS
 from balpoe.errors import UserError
 from balpoe.experiments.recipe import FIELDS, TYPES, Recipe, parse, updated
-from balpoe.files import read_json
 from balpoe.old_names import OLD_METHODS, OLD_NAMES, OLD_SWITCHES
 from balpoe.settings import parsed_setting
 from balpoe.training.settings import OPTIMIZERS
@@ -86,14 +85,9 @@ def scoring_options(arguments: argparse.Namespace, run: Path | None = None) -> d
 
 
 def _held_out(run: Path | None) -> str | None:
-    """What a calibrated run has kept of samples outside of its training, if its own network said it.
-
-    Networks of cross-fitting have seen less: taken for the run's own, they would move the estimate.
-    """
+    """What a calibrated run has kept of samples outside of its training."""
     found = [] if run is None else [*run.glob("calibration.json"), *run.glob("seed-*/calibration.json")]
-    if len(found) != 1 or read_json(found[0]).get("cross_fitted", True):
-        return None
-    return str(found[0].parent / "predictions" / "held-out")
+    return str(found[0].parent / "predictions" / "held-out") if len(found) == 1 else None
 
 
 def add_fields(command: argparse.ArgumentParser, names: Collection[str], *, grouped: bool = False) -> None:

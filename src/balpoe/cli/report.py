@@ -35,7 +35,8 @@ def add_parser(commands: Commands) -> None:
 
 
 def _report(arguments: argparse.Namespace) -> None:
-    options = scoring_options(arguments)
+    given: list[str] = arguments.runs_or_predictions
+    options = scoring_options(arguments, run_path(given[0]) if len(given) == 1 else None)
     ending = Path(arguments.out or "").suffix.removeprefix(".")
     if ending not in ("", "html", "htm", "md") or (arguments.format == "html" and ending == "md"):
         raise UserError(f"a report is HTML or Markdown, but --out is {arguments.out}; end it with .html or .md")
@@ -44,7 +45,7 @@ def _report(arguments: argparse.Namespace) -> None:
     from balpoe.report.console import console
     from balpoe.report.write import write_report
 
-    paths = [str(run_path(each)) for each in arguments.runs_or_predictions]
+    paths = [str(run_path(each)) for each in given]
     baseline = None if arguments.baseline is None else str(run_path(arguments.baseline))
     files = write_report(paths, out, baseline=baseline, markdown=kind == "md", taxonomy=arguments.taxonomy, **options)
     size = out.stat().st_size / 1e6

@@ -53,6 +53,8 @@ class TargetEstimate:
     """P-value of the first prior that explains the predictions, or the best that does not; None without a check."""
     unseen: float
     """The share of the estimate that falls to classes without a validation sample."""
+    cross_fitted: bool = False
+    """Whether networks other than the model said the validation predictions, which then cannot show a change."""
 
     @property
     def changed(self) -> bool | None:
@@ -68,12 +70,16 @@ class TargetEstimate:
         )  # fmt: skip
 
 
-def estimate_target(predictions: Predictions, validation: Predictions, *, seed: int = 0) -> TargetEstimate:
+def estimate_target(
+    predictions: Predictions, validation: Predictions, *, cross_fitted: bool = False, seed: int = 0
+) -> TargetEstimate:
     """Estimate the label prior behind predictions, whose labels are not looked at.
 
     Args:
         predictions: Unlabelled predictions of the deployment.
         validation: Labelled predictions of the same model on other samples, from before deployment.
+        cross_fitted: Whether they are of networks that were trained on a part of the samples each: the estimate is
+            approximate then, and nothing is checked, for their confidence differs from the model's.
         seed: Seed of the bootstrap.
 
     >>> predictions = Predictions(torch.zeros(3, 1, 2), torch.tensor([0, 1, 1]), [90, 10], [0])
@@ -92,8 +98,8 @@ def estimate_target(predictions: Predictions, validation: Predictions, *, seed: 
     )
     counts = torch.bincount(validation.targets, minlength=predictions.num_classes)
     unseen = float(found.estimate[counts == 0].sum())
-    if unseen > MOST_UNSEEN:
-        return TargetEstimate(found, None, unseen)
+    if unseen > MOST_UNSEEN or cross_fitted:
+        return TargetEstimate(found, None, unseen, cross_fitted)
     ours, theirs = looks(logits), looks(validation.logits)
     generator = torch.Generator().manual_seed(seed)
     best = 0.0

@@ -18,6 +18,7 @@ from balpoe.data.dataset import Dataset
 from balpoe.data.loading.image_files import Samples
 from balpoe.errors import UserError
 from balpoe.evaluation.predictions import Predictions
+from balpoe.evaluation.random_error import random_error_notes
 from balpoe.experiments.build import Assembly
 from balpoe.experiments.recipe import Recipe
 from balpoe.files import read_json, write_json
@@ -36,6 +37,7 @@ __all__ = [
     "ALPHAS",
     "Choice",
     "Fit",
+    "are_of_cross_fitting",
     "below_middle_expert",
     "calibrated_by",
     "calibration_notes",
@@ -109,6 +111,16 @@ class Choice:
             return Choice(float(about["mixup_alpha"]), held_out, tried, *numbers, **flags)
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise UserError(f"{path} is garbled ({error}); train the run anew with --fresh") from error
+
+
+def are_of_cross_fitting(predictions: str | Path) -> bool:
+    """Return whether saved predictions are a run's held-out ones, said by networks other than the run's own.
+
+    Args:
+        predictions: Folder of the predictions.
+    """
+    about = Path(predictions).resolve().parents[1] / "calibration.json"
+    return Path(predictions).name == "held-out" and about.exists() and bool(read_json(about).get("cross_fitted", True))
 
 
 def is_cross_fitted(recipe: Recipe, parts: Assembly) -> bool:
@@ -229,12 +241,14 @@ def calibration_notes(folder: Path, recipe: Recipe, evaluation: Mapping[str, Any
     ece = [f"{100 * value:.1f} %" for value in (found["before"]["ece"], evaluation["ece"])]
     notes = [
         f"Calibrated by {len(choice.held_out):,} samples outside of training: {chosen}temperature {temperatures}; "
-        f"on the test samples the ECE was {ece[0]} before, and is {ece[1]}."
+        f"on the test samples the ECE was {ece[0]} before, and is {ece[1]}.",
+        *random_error_notes(evaluation),
     ]
     if choice.rising:
+        chosen = "leave out --epochs, so that enough are chosen, or " if recipe.epochs else ""
         notes.append(
             "The likelihood of samples outside of training was still rising where training ended; "
-            f"try --epochs {2 * choice.epochs}."
+            f"{chosen}try --epochs {2 * choice.epochs}."
         )
     if below_middle_expert(choice.held_out):
         notes.append(

@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from balpoe.evaluation.random_error import RANDOM_FACTOR, random_error, random_error_notes
 from balpoe.method.priors import class_counts
 from balpoe.report.console import mean_and_deviation
 from balpoe.report.inputs import Subject
@@ -14,12 +15,11 @@ from balpoe.report.plots import WIDTH, plot_marginal, plot_reliability
 from balpoe.report.render import Figure, Section, Table
 from balpoe.report.text import lambda_names, seed_name, seeds_score
 
-__all__ = ["experts_section", "random_error", "reliability_section"]
+__all__ = ["experts_section", "reliability_section"]
 
 WELL, ROUGHLY = 0.03, 0.08  # ECE up to which an expert counts as calibrated, and as roughly so
 CALIBRATED, ROUGH, NOT = "calibrated", "roughly calibrated", "not calibrated"
 TOO_FEW, UNKNOWN = "within the random error", "unknown: a class has no test sample"
-RANDOM_FACTOR = 2.0  # times what a calibrated expert would show on so few samples
 
 
 def reliability_section(subject: Subject) -> Section:
@@ -53,7 +53,7 @@ def reliability_section(subject: Subject) -> Section:
     ]
     figure = Figure("reliability", draw, size, words, _bins_table(predictors))
     below = f"Drawn{seed_name(subject)}: bars are accuracy, in orange what lies between it and the confidence."
-    texts = [text, *_before(subject), below]
+    texts = [text, *_before(subject), *random_error_notes(subject.evaluations[0]), below]
     return Section("Can its confidence be trusted?", texts, [figure, Table(["", "ECE %", "MCE %"], rows)])
 
 
@@ -124,19 +124,6 @@ def _random_errors(subject: Subject) -> list[float | None]:
     sizes = (1 / (prior.double().square() / counts).sum() for prior in priors)
     experts = subject.evaluations[0]["experts"]
     return [random_error(each["reliability"], float(size)) for each, size in zip(experts, sizes, strict=True)]
-
-
-def random_error(bins: Mapping[str, Sequence[float]], samples: float) -> float:
-    """Return about the ECE of a calibrated classifier on so many (equally weighted) samples.
-
-    In each bin the gap is the mean of a binomial, whose mean distance from its expectation is
-    sqrt(2 / pi) times its deviation.
-
-    >>> round(random_error({"share": [0.5, 0.5], "confidence": [0.5, 0.9]}, samples=100), 3)
-    0.045
-    """
-    pairs = zip(bins["share"], bins["confidence"], strict=True)
-    return sum(math.sqrt(2 / math.pi * share * mean * (1 - mean) / samples) for share, mean in pairs)
 
 
 def _predictors(subject: Subject) -> dict[str, list[dict[str, Any]]]:

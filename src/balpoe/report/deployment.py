@@ -13,6 +13,7 @@ from balpoe.evaluation.deployment_prior import parse_prior
 from balpoe.evaluation.evaluate import evaluate
 from balpoe.evaluation.predictions import Predictions, load_predictions
 from balpoe.evaluation.prior_estimate import TargetEstimate, estimate_target
+from balpoe.experiments.calibrate import are_of_cross_fitting
 from balpoe.method.label_shift import PriorEstimate
 from balpoe.report.console import print_scores
 
@@ -62,7 +63,7 @@ def deployment_scores(
         return _known(list(seeds.values()), prior, groups)
     if validation is None:
         raise UserError("the prior 'estimate' is found with labelled validation predictions; give --validation PATH")
-    return _estimated(seeds, _validation(validation, list(seeds)), groups)
+    return _estimated(seeds, _validation(validation, list(seeds)), groups, are_of_cross_fitting(validation))
 
 
 def _known(seeds: Sequence[Predictions], prior: str, groups: tuple[int, int]) -> DeploymentScores:
@@ -78,10 +79,11 @@ def _known(seeds: Sequence[Predictions], prior: str, groups: tuple[int, int]) ->
 
 
 def _estimated(
-    seeds: Mapping[str, Predictions], validation: Sequence[Predictions], groups: tuple[int, int]
+    seeds: Mapping[str, Predictions], validation: Sequence[Predictions], groups: tuple[int, int], cross_fitted: bool
 ) -> DeploymentScores:
     """Nothing is weighted: the estimate describes the test data themselves."""
-    estimates = [estimate_target(*pair) for pair in zip(seeds.values(), validation, strict=True)]
+    pairs = zip(seeds.values(), validation, strict=True)
+    estimates = [estimate_target(*pair, cross_fitted=cross_fitted) for pair in pairs]
     moved = [estimate.adjusted(p) for estimate, p in zip(estimates, seeds.values(), strict=True)]
     rows = {
         "as trained": [_scores(p, groups) for p in seeds.values()],
@@ -123,6 +125,11 @@ def _estimate_text(found: PriorEstimate) -> str:
 
 
 def _fit_sentence(estimate: TargetEstimate) -> str:
+    if estimate.changed is None and estimate.cross_fitted:
+        return (
+            "It is approximate, for networks of cross-fitting said the held-out samples, and whether a prior explains "
+            "the predictions was not checked; --validation PATH, labelled predictions of the model itself, does both."
+        )
     if estimate.changed is None:
         return (
             f"Whether a prior explains the predictions was not checked: classes without a validation sample have "

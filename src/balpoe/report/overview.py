@@ -50,7 +50,7 @@ def what_section(subject: Subject, beside: Sequence[Subject] = ()) -> Section:
         experts = f"{predictions.num_experts}, with lambda {lambdas}" if lambdas else f"{predictions.num_experts}"
         rows[4:5] = [["experts", experts], ["network", recipe.network]]
         rows += [
-            ["epochs", f"{recipe.epochs}"],
+            ["epochs", f"{recipe.epochs or len(run.losses())}"],  # 0 asks for a number to be chosen
             ["training time", f"{fmean(run.seconds() for run in subject.runs):,.0f} s"],
             ["machine", f"{environment.get('gpu') or environment.get('system', '')}"],
         ]
