@@ -619,14 +619,6 @@ def test_heavy_tails_cost_little(bend):
     assert scores[1] > scores[0] - 0.05
 
 
-@pytest.mark.parametrize(
-    ("samples", "batch"), [(20, 16), (400, 50), (1024, 128), (22_400, 128), (35_000, 200), (10**6, 512)]
-)
-def test_batches_grow_with_the_samples(samples, batch):
-    assert balpoe.estimator.classifier._batch_size(samples) == batch
-    assert balpoe.estimator.classifier._weight_decay(batch) == pytest.approx(5e-4 * max(1, batch / 128) ** 0.5)
-
-
 def test_mixup_is_tried_where_the_first_training_is_overconfident(small, monkeypatch):
     real, tried = balpoe.estimator.classifier.cross_fit, []
 

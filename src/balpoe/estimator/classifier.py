@@ -4,11 +4,8 @@ import copy
 import functools
 import math
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from numbers import Integral, Real
-from pathlib import Path
-from types import SimpleNamespace
 from typing import Any, Literal, NamedTuple, Self, overload
 
 import numpy as np
@@ -19,13 +16,21 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor
 
-from balpoe.data.augment.operations import AUGMENTATIONS, Operation
 from balpoe.data.dataset import Dataset
 from balpoe.deployment.conformal import ConformalSets
 from balpoe.errors import UserError, unknown_name
 from balpoe.estimator.decisions import Deployed, answers, check_decision, fitted_sets, predictions_of, sets_guarantee
 from balpoe.estimator.inputs import FeatureInputs, ImageInputs, group_numbers, numbers_alone, sample_weights
-from balpoe.evaluation.deployment_prior import target_prior as named_prior
+from balpoe.estimator.parameters import (
+    checked_number,
+    checked_whole,
+    default_batch_size,
+    default_weight_decay,
+    deployment_weights,
+    hidden_units,
+    least_steps,
+    operations_of,
+)
 from balpoe.evaluation.predictions import Predictions
 from balpoe.method.ensemble import shift_prior, source_prior
 from balpoe.method.label_shift import PriorEstimate, estimate_prior
@@ -54,7 +59,6 @@ HIDDEN = {"mlp": (64, 64), "head": (256,)}
 ALPHAS = 0.0, 0.2  # what "auto" chooses from
 OVERCONFIDENT = 1.05  # at a lower temperature the training without mixup left it nothing to cure
 LEAST_EPOCHS = 20
-BATCHES = 175  # of an epoch; for their sake batches grow with the samples, from 128 to 512
 UNSEEN_KEPT = 2_000  # labelled predictions that are kept, to estimate a deployment prior
 
 
@@ -206,7 +210,7 @@ class BalPoEClassifier(ClassifierMixin, BaseEstimator):
         weights = weights / weights.max()  # the sum of the largest floats would be infinite
         if not self._estimates_prior():
             prior = torch.from_numpy(np.bincount(targets, weights=weights))
-            _target(self.target_prior, classes, prior / prior.sum())  # now rather than after the training
+            deployment_weights(self.target_prior, classes, prior / prior.sum())  # now rather than after the training
         check_decision(self.decision, classes)
         plan = self._plan if going_on else self._new_plan(X, weights)
         data = Dataset(plan.inputs(X), targets, preprocessing=plan.inputs.preprocessing, groups=numbers)
@@ -247,8 +251,8 @@ class BalPoEClassifier(ClassifierMixin, BaseEstimator):
         if plan.kind:
             return feature_experts(
                 data.images.shape[1], **sizes, num_networks=plan.networks, beside=plan.kind == "head",
-                hidden=HIDDEN[plan.kind] if self.hidden is None else _hidden(self.hidden),
-                cosine_scale=_number("cosine_scale", self.cosine_scale),
+                hidden=HIDDEN[plan.kind] if self.hidden is None else hidden_units(self.hidden),
+                cosine_scale=checked_number("cosine_scale", self.cosine_scale),
                 generator=torch.Generator().manual_seed(plan.seed),
             )  # fmt: skip
         make: Any = self.network
@@ -266,17 +270,17 @@ class BalPoEClassifier(ClassifierMixin, BaseEstimator):
         generator = torch.Generator().manual_seed(plan.seed)
         folds = split_folds(data.targets, plan.networks, 5 if plan.networks == 5 else 10, generator, data.groups)
         largest = 512 if plan.kind == "mlp" else 128
-        batch_size = min(largest, _batch_size(len(data)))
+        batch_size = min(largest, default_batch_size(len(data)))
         if self.batch_size is not None:
-            batch_size = _whole("batch_size", self.batch_size)
-        decay = _number("weight_decay", _weight_decay(batch_size) if self.weight_decay is None else self.weight_decay)
-        epochs = max(LEAST_EPOCHS, math.ceil(_steps(len(data)) / math.ceil(len(folds.rows) / max(batch_size, 1))))
+            batch_size = checked_whole("batch_size", self.batch_size)
+        decay = default_weight_decay(batch_size) if self.weight_decay is None else self.weight_decay
+        epochs = max(LEAST_EPOCHS, math.ceil(least_steps(len(data)) / math.ceil(len(folds.rows) / max(batch_size, 1))))
         if self.epochs is not None:
-            epochs = _whole("epochs", self.epochs)
+            epochs = checked_whole("epochs", self.epochs)
         settings = FitSettings(
-            epochs=epochs, batch_size=batch_size, schedule=Cosine(), lr=_number("lr", self.lr),
-            weight_decay=decay, mixup_alpha=alpha, augmentation=_augmentation(self.augmentation),
-            seed=plan.seed, device=self.device,
+            epochs=epochs, batch_size=batch_size, schedule=Cosine(), lr=checked_number("lr", self.lr),
+            weight_decay=checked_number("weight_decay", decay), mixup_alpha=alpha,
+            augmentation=operations_of(self.augmentation), seed=plan.seed, device=self.device,
             precision="32-true" if plan.kind else "auto",  # numbers of a table may differ in the third digit
             progress=bool(self.verbose),
         )  # fmt: skip
@@ -434,7 +438,7 @@ class BalPoEClassifier(ClassifierMixin, BaseEstimator):
         return isinstance(self.target_prior, str) and self.target_prior == "estimate"
 
     def _given_prior(self) -> Tensor:
-        return _target(self.target_prior, self.classes_, torch.from_numpy(self.class_prior_))
+        return deployment_weights(self.target_prior, self.classes_, torch.from_numpy(self.class_prior_))
 
     def _source(self) -> Tensor:
         return source_prior(torch.from_numpy(self.class_prior_), self._plan.lambdas).double()
@@ -458,27 +462,6 @@ class _FirstFit(NamedTuple):
     """Checksum of the samples, as long as they are those of the first fit."""
 
 
-def _target(spec: Any, classes: np.ndarray, prior: Tensor) -> Tensor:
-    """The deployment prior, in the order of the classes."""
-    names = tuple(map(str, classes))
-    if isinstance(spec, Mapping) or (
-        hasattr(spec, "items") and getattr(spec, "ndim", 0) == 1
-    ):  # a Series, by its index
-        known = dict(zip(classes.tolist(), names, strict=True))  # by value: 1, 1.0 and True are one label
-        weights = [(known.get(label, str(label)), weight) for label, weight in spec.items()]
-        spec = dict(weights)
-        if len(spec) < len(weights):
-            raise UserError("target_prior has two weights for one class; keep one of them")
-    elif not isinstance(spec, str | Path | list | tuple) and not hasattr(spec, "tolist"):
-        raise UserError(
-            "target_prior must be 'uniform', 'train', 'estimate', a file, a mapping from class to weight, or a row of "
-            f"weights in the order of classes_, but is of type {type(spec).__name__}"
-        )
-    described = SimpleNamespace(class_names=names, class_counts=prior, num_classes=len(names), train_prior=prior)
-    found: Tensor = named_prior(spec, described)
-    return found
-
-
 def _kind(network: Any, X: np.ndarray) -> str:
     """Return "mlp" or "head", or nothing for a network for images."""
     if not isinstance(network, str):
@@ -494,45 +477,7 @@ def _kind(network: Any, X: np.ndarray) -> str:
     return ""
 
 
-def _batch_size(samples: int) -> int:
-    return min(512, max(16, min(128, samples // 8), samples // BATCHES))
-
-
-def _steps(samples: int) -> int:
-    """At least so many: 300 up to 200 samples, 600 from 400 on."""
-    return min(600, max(300, 3 * samples // 2))
-
-
-def _weight_decay(batch_size: int) -> float:
-    """More where larger batches make fewer steps: it is what lets the directions of the weights turn in time."""
-    return 5e-4 * math.sqrt(max(1.0, batch_size / 128))
-
-
 def _alphas(mixup_alpha: Any) -> tuple[float, ...]:
     if isinstance(mixup_alpha, str) and mixup_alpha == "auto":
         return ALPHAS
-    return (_number("mixup_alpha", mixup_alpha, "a number from 0 or 'auto'"),)
-
-
-def _number(name: str, value: Any, wanted: str = "a number") -> float:
-    if isinstance(value, bool) or not isinstance(value, Real):
-        raise UserError(f"{name} must be {wanted}, but is {value!r}")
-    return float(value)
-
-
-def _whole(name: str, value: Any) -> int:
-    if isinstance(value, bool) or not isinstance(value, Integral):
-        raise UserError(f"{name} must be a whole number, but is {value!r}")
-    return int(value)
-
-
-def _hidden(hidden: Any) -> list[int]:
-    """One number, or several."""
-    values = hidden.tolist() if hasattr(hidden, "tolist") else hidden
-    return [_whole("hidden", value) for value in (values if isinstance(values, list | tuple) else [values])]
-
-
-def _augmentation(name: Any) -> tuple[Operation, ...]:
-    if not isinstance(name, str) or name not in AUGMENTATIONS:
-        raise unknown_name("augmentation", name, AUGMENTATIONS)
-    return AUGMENTATIONS[name]
+    return (checked_number("mixup_alpha", mixup_alpha, "a number from 0 or 'auto'"),)
