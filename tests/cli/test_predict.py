@@ -133,6 +133,8 @@ def test_mistakes_with_a_table_of_priors(place, run, capsys, tmp_path):
     images, table = str(tmp_path / "images.csv"), ["--prior-table", str(tmp_path / "table.csv")]
     for arguments, sentence in (
         ([images, *table], "give --keys, such as --keys site,month"),
+        ([images, "--prior-strength", "3"], "--prior-strength says how a table of priors is read; give --prior-table"),
+        ([images, "--prior-kind", "counts"], "--prior-kind says how a table of priors is read; give --prior-table"),
         ([images, "--keys", "site"], "--keys are the keys of a table of priors; give --prior-table"),
         ([images, *table, "--keys", "site,month", "--prior", "train"], "--prior is one prior for all"),
         (
@@ -140,7 +142,7 @@ def test_mistakes_with_a_table_of_priors(place, run, capsys, tmp_path):
             "images.csv, line 1: there is no column 'month', only 'path'",
         ),
         ([images, *table, "--keys", "place"], "table.csv, line 1: there is no column 'place'"),
-        ([images, *table, "--keys", "site"], "table.csv, line 1: unknown class 'month'"),
+        ([images, *table, "--keys", "site"], "table.csv, line 1, beside the keys: unknown class 'month'"),
         ([images, *table, "--keys", "site,month", "--out", table[1]], "is read, and would be lost"),
         ([file, *table, "--keys", "site,month"], "is no table, so that nothing says site, month of an image"),
     ):

@@ -31,6 +31,11 @@ def test_two_columns_are_what_missing_each_class_costs(tmp_path):
     assert found.costs.tolist() == [1, 2, 3]
 
 
+def test_commas_are_decimal_where_semicolons_separate(tmp_path):
+    (tmp_path / "costs.csv").write_text("class;cost\nelm;0,25\noak;1\nash, white;2.5\n")
+    assert read_costs(tmp_path / "costs.csv", NAMES).costs.tolist() == [1, 2.5, 0.25]
+
+
 def test_answers_need_not_be_classes(tmp_path):
     (tmp_path / "costs.csv").write_text("class;treat;wait\nelm;3;0\noak;1;1\nash, white;2;9\n")
     found = read_costs(tmp_path / "costs.csv", NAMES)

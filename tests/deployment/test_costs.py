@@ -23,6 +23,7 @@ FINE = [[0, 1, 1], [1, 0, 1], [1, 1, 0]]
         ([1, torch.inf, 1], None, r"row 1 of the costs \('ash'\) is inf"),
         ([1, 1, -2], None, r"row 2 of the costs \('elm'\): missing it costs -2"),
         ([0, 0, 0], None, "all costs are zero"),
+        (torch.zeros(3, 4), None, "all costs are zero"),
         ([[0, 1, 1], [1, 3, 2], [1, 1, 0]], None, r"row 1 .*'ash'.*the right answer costs 3, more than 1 for 'oak'"),
         ([[0, "x", 1]], None, "costs must be a table of numbers"),
         (

@@ -75,6 +75,20 @@ def test_a_rule_for_a_metric_is_measured_by_metrics():
     assert found["decision"]["accuracy"] == pytest.approx(weights[targets == answers].sum() / weights.sum())
 
 
+def test_the_interval_of_the_error_is_that_of_as_many_answers():
+    test = made(3000, 3)
+    decider = fitted(Wanted(abstain_cost=0.4), test=test)
+    row, answers = decision_scores(decider, test)["abstaining"]["all"], decider(test).answers
+    given = answers < 3
+    error = float((answers != test.targets)[given].double().mean())
+    margin = 1.96 * (error * (1 - error) / int(given.sum())) ** 0.5
+    assert row["error"] == pytest.approx(error)
+    assert row["error_interval"] == pytest.approx((error - margin, error + margin), abs=margin / 4)
+    nothing = decision_scores(fitted(Wanted(abstain_cost=-1.0)), TEST)["abstaining"]["all"]
+    assert nothing["error"] is None
+    assert nothing["error_interval"] is None
+
+
 def test_sets_abstaining_levels_and_unknown_by_shot_group():
     wanted = Wanted(abstain_cost=0.4, alpha=0.2, taxonomy=TREE, confidence=0.6, unknown="energy")
     decider = fitted(wanted, PRIOR)

@@ -94,3 +94,15 @@ def test_a_fitted_rule_is_what_decide_fits(tmp_path):
 def test_bad_input(arguments, message):
     with pytest.raises(UserError, match=message):
         decide(torch.zeros(1, 2), **arguments)
+
+
+@pytest.mark.parametrize(
+    ("metric", "confidence", "message"),
+    [
+        ("macro_f1", 0.95, "confidence is that of a wanted recall, which macro_f1 has not"),
+        ({}, None, "no recall is wanted of any class"),
+    ],
+)
+def test_rules_that_cannot_be_fitted(metric, confidence, message):
+    with pytest.raises(UserError, match=message):
+        fit_rule(make(samples=20), metric, confidence=confidence)

@@ -23,5 +23,7 @@ def test_what_is_missing_is_said(tmp_path):
         sample_keys(table, ["site"], 3)
     with pytest.raises(UserError, match=r"has no row for the test image \S+2\.png; add it, with site"):
         sample_keys(table, ["site"], 1, [str(tmp_path / "2.png")])
-    with pytest.raises(UserError, match=r"line 1: there is no column 'month', only 'path', 'site'; fix --keys"):
+    with pytest.raises(
+        UserError, match=r"line 1: there is no column 'month', only 'path', 'site'; add it, or name another"
+    ):
         sample_keys(table, ["month"], 1)

@@ -197,8 +197,11 @@ def test_files_edge_by_edge(tmp_path):
         ("class,genus,family\noak,a,b\nash,b,a\n", "label 'b' is a genus here, but a family in"),
         ("class,genus\noak,any\n", "line 2: 'any' is what the root is called"),
         ('class,genus\n"oak,a\n', "unexpected end of data"),
-        ("label,parent\noak,a\na,b\nb,a\n", r"label 'a' is above itself \(a > b > a\); a tree has no loop"),
-        ("label,parent\na,b\nb,a\n", r"above itself \(a > b > a\)"),
+        ("class,genus,genus\noak,a,b\n", "line 1: the heading 'genus' is empty or there twice"),
+        ("class;genus;\noak;a;\n", "line 1: the heading '' is empty or there twice"),
+        ("label,parent\noak,a\na,b\nb,a\n", r"line 3: 'a' is above itself \(a > b > a\); a tree has no loop"),
+        ("label,parent\na,b\nb,a\n", r"line 2: 'a' is above itself \(a > b > a\)"),
+        ("label,parent\noak,a\nash,ash\n", r"line 3: 'ash' is above itself \(ash > ash\)"),
         ("label,parent\noak,a\noak,b\n", "line 3: label 'oak' has 'a' above it already"),
         ("label,parent\n,a\n", "line 2: there is no label"),
     ],
@@ -223,7 +226,10 @@ def test_bad_files(tmp_path, text, message):
         (lambda: Taxonomy.from_rows([], LEVELS), "has no classes"),
         (lambda: Taxonomy.from_rows(ROWS, LEVELS, ("ash", "ash")), "two classes are called 'ash'"),
         (lambda: TREE.decide(torch.zeros(1, 3), 0.5), "the logits have 3 classes, but 5 are wanted"),
-        (lambda: Taxonomy.from_parents({"oak": "tree"}, ("tree",)), "class 'tree' has other labels below it"),
+        (
+            lambda: Taxonomy.from_parents({"oak": "tree"}, ("tree",)),
+            "label 'oak': class 'tree' has another label",
+        ),
         (lambda: Taxonomy.from_parents({"oak": "tree"}, ("ash",)), "class 'ash' is missing from the tree"),
         (lambda: Taxonomy.from_parents({}), "has no classes"),
         (lambda: TREE.deepest(torch.ones(1, 5) / 5, 0), "confidence must lie above 0"),
@@ -235,6 +241,17 @@ def test_bad_files(tmp_path, text, message):
 def test_bad_input(act, message):
     with pytest.raises(UserError, match=message):
         act()
+
+
+def test_a_class_that_is_no_leaf_names_the_line_below_it(tmp_path):
+    (tmp_path / "taxonomy.csv").write_text("label,parent\ntree,\noak,tree\nash,tree\n")
+    with pytest.raises(UserError, match="line 3: class 'tree' has another label below it, but classes are leaves"):
+        Taxonomy.read(tmp_path / "taxonomy.csv", ("tree", "ash"))
+
+
+def test_none_is_an_empty_cell():
+    tree = Taxonomy.from_rows([("oak", None), ("ash", "b")], levels=("class", "genus"))
+    assert tree.labels == ("oak", "ash", "b", "any")
 
 
 @pytest.mark.data

@@ -97,6 +97,17 @@ def test_intervals_hold_the_threshold_of_many_samples():
     assert inside >= 40  # of 48; 45 or so are expected
 
 
+def test_where_samples_do_not_tell_the_interval_is_their_gap():
+    """Two classes far apart: in every resample the same threshold is the lowest, and could be anywhere in between."""
+    scores = torch.tensor([3.0, 2.0, -2.0, -3.0])
+    apart = Predictions(
+        torch.stack([scores, -scores], dim=1)[:, None], torch.tensor([0, 0, 1, 1]), [2, 2], [0], ("oak", "ash")
+    )
+    row = Thresholds.fit(apart, precision=0.9, num_resamples=50).rows[0]
+    assert row.interval == pytest.approx(torch.tensor([-4.0, 4.0]).sigmoid().tolist())
+    assert row.threshold == pytest.approx(0.5)
+
+
 def test_groups_widen_the_intervals():
     grouped = Predictions(
         PREDICTIONS.expert_logits.repeat_interleave(10, dim=0),

@@ -169,11 +169,10 @@ def _recall(found: dict[str, Any], class_names: Sequence[str], wanted: str | Non
 
 
 def _abstaining_table(groups: dict[str, Any]) -> Table:
-    table = _table("abstaining", "samples", "answered %", "95 % interval", "error of answers %")
+    table = _table("abstaining (95 % intervals)", "samples", "answered %", "error of answers %")
     for name, row in groups.items():
-        low, high = row["interval"]
-        interval = f"{_per_cent(low)} to {_per_cent(high)}"
-        table.add_row(name, f"{row['samples']:,}", _per_cent(row["answered"]), interval, _per_cent(row["error"]))
+        answered = _with_interval(row["answered"], row["interval"])
+        table.add_row(name, f"{row['samples']:,}", answered, _with_interval(row["error"], row["error_interval"]))
     return table
 
 

@@ -42,7 +42,7 @@ def add_prior_table(command: argparse.ArgumentParser) -> None:
     )
     group.add_argument("--keys", metavar="A,B,...", help="key columns, the widest first: region,site,month")
     group.add_argument(
-        "--prior-kind", choices=("auto", "counts", "shares"), default="auto",
+        "--prior-kind", choices=("auto", "counts", "shares"),
         help="what the table has: counts, which are shrunk to what a place is in, or shares, as they are (default: "
         "counts if all numbers are whole)",
     )  # fmt: skip
@@ -58,6 +58,10 @@ def table_flags(arguments: argparse.Namespace) -> TableFlags | None:
     if arguments.prior_table is None:
         if arguments.keys is not None:
             raise UserError("--keys are the keys of a table of priors; give --prior-table FILE, too")
+        for name in ("prior_kind", "prior_parent", "prior_strength"):
+            if getattr(arguments, name) is not None:
+                flag = f"--{name.replace('_', '-')}"
+                raise UserError(f"{flag} says how a table of priors is read; give --prior-table FILE, too")
         return None
     if arguments.prior is not None:
         raise UserError("--prior is one prior for all, --prior-table one for each place; give one of them")
@@ -65,5 +69,5 @@ def table_flags(arguments: argparse.Namespace) -> TableFlags | None:
     if not all(keys):
         raise UserError("--prior-table needs the names of its key columns; give --keys, such as --keys site,month")
     return TableFlags(
-        arguments.prior_table, keys, arguments.prior_kind, arguments.prior_parent, arguments.prior_strength
+        arguments.prior_table, keys, arguments.prior_kind or "auto", arguments.prior_parent, arguments.prior_strength
     )

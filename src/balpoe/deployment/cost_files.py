@@ -11,6 +11,7 @@ from balpoe.data.user.class_names import some_of
 from balpoe.deployment.costs import checked_costs
 from balpoe.deployment.csv_lines import csv_lines
 from balpoe.errors import UserError, unknown_name
+from balpoe.files import csv_delimiter, read_text
 
 __all__ = ["FileCosts", "read_costs"]
 
@@ -25,7 +26,7 @@ class FileCosts(NamedTuple):
 
 
 def read_costs(path: str | Path, class_names: Sequence[str]) -> FileCosts:
-    r"""Return the costs in a .csv, separated by commas or semicolons.
+    r"""Return the costs in a .csv, separated by commas, or by semicolons, with which commas may be decimal.
 
     Args:
         path: File with a line of headings, and a line for each class: its name, then what each answer costs to a sample
@@ -72,6 +73,7 @@ def _lines(path: Path, class_names: Sequence[str]) -> tuple[list[str], dict[str,
     headings = lines[0][1][1:]
     if twice := [name for place, name in enumerate(headings) if name in headings[:place] or not name]:
         raise UserError(f"{lines[0][0]}: the heading {twice[0]!r} is empty or there twice; give each answer one name")
+    commas = csv_delimiter(read_text(path)) == ";"  # spreadsheets that separate by semicolons write decimal commas
     rows: dict[str, _Line] = {}
     for where, (name, *cells) in lines[1:]:
         if name not in class_names:
@@ -82,7 +84,8 @@ def _lines(path: Path, class_names: Sequence[str]) -> tuple[list[str], dict[str,
             raise UserError(
                 f"{where}: class {name!r} has {len(cells)} costs, but there are {len(headings)} headings; fix the line"
             )
-        costs = [_number(cell, f"{where}, class {name!r}") for cell in cells]
+        numbers = [cell.replace(",", ".") if commas else cell for cell in cells]
+        costs = [_number(cell, f"{where}, class {name!r}") for cell in numbers]
         rows[name] = _Line(where.rpartition(", ")[2], costs)
     if missing := [name for name in class_names if name not in rows]:
         raise UserError(f"{path}: there are no costs of {some_of(missing, 5)}; add a line for each class")

@@ -89,7 +89,7 @@ def _check_numbers(table: Tensor, rows: Sequence[str], answers: Sequence[str] | 
             f"{rows[row]}: missing it costs {table[row]:g}, so that a wrong answer would be worth more than the right "
             "one; give a number from 0"
         )
-    if table.ndim == 1 and not bool(table.any()):
+    if not bool(table.any()):
         raise UserError("all costs are zero, so that no answer is better than another; give a class its cost")
 
 

@@ -1,12 +1,13 @@
 """What decisions are worth on labelled samples: costs against those of the most probable class, coverage, errors."""
 
+from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from balpoe.deployment.abstaining import abstained
+from balpoe.deployment.abstaining import GroupAbstained, abstained
 from balpoe.deployment.deciders import Decided, Decider
 from balpoe.deployment.decision_rule import DecisionRule
 from balpoe.deployment.metric_scores import metric_scores
@@ -64,7 +65,7 @@ def decision_scores(
         names, answers = decided.decider.class_names, decided.decider.answer_names
         if answers[: len(names)] == names != answers:
             rows = abstained(predictions, decided.answers, target_prior=prior, shot_groups=shot_groups)
-            found["abstaining"] = {row.name: _answered(asdict(row)) for row in rows}
+            found["abstaining"] = _of_abstaining(rows, decided.answers, sample, groups)
     if decided.sets is not None:
         found["sets"] = {**_about_sets(decider, decided), **_of_sets(decided.sets, sample, groups)}
     if decided.levels is not None:
@@ -177,10 +178,23 @@ def _of_levels(levels: Deepest, decider: Decider | DecidersAt, sample: _Sample) 
     return found
 
 
-def _answered(row: dict[str, Any]) -> dict[str, Any]:
-    low, high = row["interval"]
-    answered = {"answered": 1 - row["abstained"], "interval": [1 - high, 1 - low], "error": row["error"]}
-    return {"samples": row["samples"], **answered}
+def _of_abstaining(
+    rows: Sequence[GroupAbstained], answers: Tensor, sample: _Sample, groups: dict[str, Tensor]
+) -> dict[str, dict[str, Any]]:
+    """How many samples are answered, and how many of the answers are wrong, of all and by shot group."""
+    wrong = (answers != sample.predictions.targets).double()
+    given = sample.weights * (answers < sample.predictions.num_classes)
+    ends = sample.intervals.of_shares([WeightedMean(wrong, given * groups[row.name]) for row in rows])
+    return {
+        row.name: {
+            "samples": row.samples,
+            "answered": 1 - row.abstained,
+            "interval": [1 - row.interval[1], 1 - row.interval[0]],
+            "error": row.error,
+            "error_interval": end,
+        }
+        for row, end in zip(rows, ends, strict=True)
+    }
 
 
 def _mean(values: Tensor, weights: Tensor) -> float:

@@ -106,6 +106,10 @@ def fit_rule(
     (tensor([0, 1, 1]), ('recall of ash on 2 held-out samples: 1.000 (0.158 to 1.000), too few to tell',))
     """
     posteriors = Posteriors(held_out, target_prior)
+    if isinstance(metric, Mapping) and not metric:
+        raise UserError("no recall is wanted of any class; give the name of one and its recall")
+    if not isinstance(metric, Mapping) and confidence is not None and metric_name(metric) in METRICS:
+        raise UserError(f"confidence is that of a wanted recall, which {metric} has not; leave it out")
     if isinstance(metric, Mapping):
         return recall_rule(held_out, metric, posteriors, confidence)
     return _metric_rule(metric, posteriors, held_out, confidence)

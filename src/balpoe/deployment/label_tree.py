@@ -34,7 +34,9 @@ def read_tree(path: Path, class_names: Sequence[str] | None) -> LabelTree:
     lines = csv_lines(path)
     if len(lines) < 2:
         raise UserError(f"{path} has no classes; write the headings class,genus,... and a line for each class")
-    headings, rows = lines[0][1], lines[1:]
+    (first, headings), rows = lines[0], lines[1:]
+    if twice := [name for place, name in enumerate(headings) if name in headings[:place] or not name]:
+        raise UserError(f"{first}: the heading {twice[0]!r} is empty or there twice; give each level one name")
     for where, cells in rows:
         if len(cells) != len(headings):
             raise UserError(f"{where}: there are {len(cells)} columns, but {len(headings)} headings; fix the line")
@@ -45,7 +47,10 @@ def read_tree(path: Path, class_names: Sequence[str] | None) -> LabelTree:
 
 def tree_of_rows(rows: Iterable[Sequence[str]], levels: Sequence[str], class_names: Sequence[str] | None) -> LabelTree:
     """Return the tree of rows, for `Taxonomy.from_rows`."""
-    numbered = [(f"row {number}", [str(cell).strip() for cell in row]) for number, row in enumerate(rows)]
+    numbered = [
+        (f"row {number}", ["" if cell is None else str(cell).strip() for cell in row])
+        for number, row in enumerate(rows)
+    ]
     for where, cells in numbered:
         if len(cells) != len(levels):
             raise UserError(f"{where} of the tree has {len(cells)} labels, but there are {len(levels)} levels")
@@ -67,34 +72,32 @@ def _of_edges(edges: Sequence[tuple[str, str, str]], class_names: Sequence[str] 
         if label in above:
             raise UserError(f"{where}: label {label!r} has {above[label]!r} above it already; keep one of them")
         above[label] = parent
-    inner = set(above.values())
-    names = [label for label in above if label not in inner] if class_names is None else list(class_names)
-    paths = []
+    if not above:
+        raise UserError(f"{source} has no classes; write what is above each")
+    places = {label: where for where, label, _ in edges}
+    paths = {label: _path(label, above, places) for label in above}
+    below = {parent: where for where, _, parent in reversed(edges)}
+    names = [label for label in above if label not in below] if class_names is None else list(class_names)
     for name in names:
-        if name in inner:
+        if name in below:
             raise UserError(
-                f"{source}: class {name!r} has other labels below it, but classes are leaves; add one for it"
+                f"{below[name]}: class {name!r} has another label below it, but classes are leaves; add one for it"
             )
         if name not in above:
             raise UserError(f"{source}: class {name!r} is missing from the tree; add what is above it")
-        paths.append(_path(name, above, source))
-    if not paths:
-        first = next(iter(above), None)
-        if first is None:
-            raise UserError(f"{source} has no classes; write what is above each")
-        _path(first, above, source)  # with edges and no leaf there is a loop
-    height = max(map(len, paths))
-    rows = [(f"class {path[0]!r}", [path[0], *[""] * (height - len(path)), *path[1:]]) for path in paths]
+    leaves = [paths[name] for name in names]
+    height = max(map(len, leaves))
+    rows = [(f"class {path[0]!r}", [path[0], *[""] * (height - len(path)), *path[1:]]) for path in leaves]
     return _built(rows, ["class", *(f"level {level}" for level in range(height - 1, 0, -1))], class_names, source)
 
 
-def _path(name: str, above: Mapping[str, str], source: str) -> list[str]:
+def _path(name: str, above: Mapping[str, str], places: Mapping[str, str]) -> list[str]:
     """A label and all above it."""
     path = [name]
     while parent := above.get(path[-1], ""):
         if parent in path:
             loop = " > ".join([*path[path.index(parent) :], parent])
-            raise UserError(f"{source}: label {parent!r} is above itself ({loop}); a tree has no loop")
+            raise UserError(f"{places[parent]}: {parent!r} is above itself ({loop}); a tree has no loop")
         path.append(parent)
     return path
 

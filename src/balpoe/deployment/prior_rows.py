@@ -23,6 +23,8 @@ __all__ = ["NEVER", "PriorRow", "frame_columns", "key_columns", "key_text", "pri
 
 NEVER = -1.0
 """Weight of a class that the table says never occurs."""
+LARGEST = 1e15
+"""Weights above this are no counts of anything, and those of many rows would add up to infinity."""
 COUNT_NAMES = ("count", "counts", "n", "number", "weight", "share", "shares")
 
 
@@ -72,7 +74,8 @@ def key_columns(table: TableCells, names: Sequence[str]) -> list[int]:
     known = [name.strip().casefold() for name in table.header]
     for name in names:
         if name.strip().casefold() not in known:
-            raise UserError(f"{table.place}: there is no column {name!r}, only {some_of(table.header, 10)}; fix --keys")
+            only = f", only {some_of(table.header, 10)}" if table.header else ""
+            raise UserError(f"{table.place}: there is no column {name!r}{only}; add it, or name another")
     return [known.index(name.strip().casefold()) for name in names]
 
 
@@ -155,7 +158,7 @@ def _wide_rows(table: TableCells, at: Sequence[int], others: Sequence[int], labe
     names = [class_name(table.header[place]) for place in others]
     for number, name in enumerate(names):
         if name not in labels:
-            raise UserError(f"{table.place}: {unknown_name('class', name, labels)}")
+            raise UserError(f"{table.place}, beside the keys: {unknown_name('class', name, labels)}")
         if name in names[:number]:
             raise UserError(f"{table.place}: class {name!r} has two columns; keep one of them")
     order = [labels[name] for name in names]
@@ -191,9 +194,10 @@ def _weight(place: str, name: str, cell: Any, decimal_commas: bool) -> float:
             value = float(cell.replace(",", ".") if decimal_commas else cell)
     elif not isinstance(cell, bool) and isinstance(cell, Real):
         value = float(cell)
-    if not 0 <= value < math.inf:
+    if not 0 <= value <= LARGEST:
         raise UserError(
-            f"{place}: the weight of class {name!r} must be a number from 0 or the word never, but is {cell!r}; fix it"
+            f"{place}: the weight of class {name!r} must be a number from 0 to {LARGEST:g} or the word never, but is "
+            f"{cell!r}; fix it"
         )
     return value
 

@@ -92,6 +92,8 @@ class PriorTable:
             raise unknown_name("kind", kind, KINDS)
         if isinstance(keys, str) or not keys:
             raise UserError(f"keys must be a list of column names, but are {keys!r}; give one at least")
+        if len(set(keys)) < len(keys):
+            raise UserError(f"keys must be different columns, but are {', '.join(keys)}; leave out what is there twice")
         found = prior_rows(source, class_names, keys, parent)
         nodes = prior_nodes(found, parent, class_names)
         kind = _kind(found) if kind == "auto" else kind

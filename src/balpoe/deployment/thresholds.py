@@ -40,7 +40,7 @@ class ClassThreshold:
     threshold: float | None
     """Least probability of a yes; None: never yes."""
     interval: tuple[float, float] | None = None
-    """Bootstrap interval of the threshold; an end of 2: never."""
+    """Bootstrap interval of the threshold, with the gaps between samples at its ends; an end of 2: never."""
     precision: float | None = None
     """Share of the class among the held-out samples with a yes, under the deployment prior."""
     precision_interval: tuple[float, float] | None = None
@@ -177,8 +177,10 @@ class _Curve:
         rest = scores[scores < values[-1]]
         below = torch.cat([values[ends[1:]], rest.amax(dim=0, keepdim=True) if len(rest) else values.new_zeros(1)])
         self.ends, self.found = ends[candidate], found[candidate]
-        between = (values[ends] + below)[candidate] / 2  # midway to the next: the same yeses, and room for others
-        self.values = torch.cat([between, torch.tensor([NEVER], dtype=values.dtype)])  # the last one is -1
+        # Any threshold of a gap gives the same yeses; the one midway leaves room for others. The last one is -1.
+        never = torch.tensor([NEVER], dtype=values.dtype)
+        self.gaps = torch.stack([torch.cat([side[candidate], never]) for side in (below, values[ends])], dim=1)
+        self.values = self.gaps.mean(dim=1)
 
     def masses(self, weights: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Mass of found samples and of yeses at each candidate, (rows, candidates), and of the class, (rows, 1)."""
@@ -210,7 +212,7 @@ class _Fit:
             found = []
             for curve, (index, _) in zip(curves, chosen, strict=True):
                 masses = curve.masses(drawn * self.weights)
-                found += [curve.values[self.choose(*masses)[0]], _precision(masses)[:, int(index)]]
+                found += [*curve.gaps[self.choose(*masses)[0]].unbind(dim=1), _precision(masses)[:, int(index)]]
             return torch.stack(found, dim=1)
 
         if not curves:
@@ -218,7 +220,7 @@ class _Fit:
         resamples: dict[str, Any] = {"num_resamples": self.num_resamples, "level": self.level, "seed": self.seed}
         bounds = bootstrap(statistic, targets, groups=self.held_out.groups, **resamples)
         fitted = {
-            label: self._row(label, curve, int(index), bool(reached), bounds[:, 2 * number : 2 * number + 2])
+            label: self._row(label, curve, int(index), bool(reached), bounds[:, 3 * number : 3 * number + 3])
             for number, ((label, _), curve, (index, reached)) in enumerate(zip(there, curves, chosen, strict=True))
         }
         return [fitted.get(label) or self._without(label) for label in labels]
@@ -234,7 +236,7 @@ class _Fit:
         evidence, kind = int(self.held_out.evidence[label]), "samples" if self.held_out.groups is None else "groups"
         flag = f"only {evidence} held-out {kind}" if evidence < LEAST_POSITIVES else ""
         flag = flag if reached else "; ".join(filter(None, [f"{self.aim} is not reached", flag]))
-        interval = _pair(bounds[:, 0])
+        interval = float(bounds[0, 0]), float(bounds[1, 1])
         if index == -1:
             return ClassThreshold(name, None, interval, recall=0.0, samples=samples, flag=flag)
         masses = curve.masses(self.weights[None])
@@ -245,7 +247,7 @@ class _Fit:
             float(curve.values[index]),
             interval,
             float(_precision(masses)[0, index]),
-            _pair(bounds[:, 1]),
+            _pair(bounds[:, 2]),
             recall,
             _pair(exact_interval(recall * total, total, self.level)),
             samples,
