@@ -191,7 +191,7 @@ def test_the_log_probabilities_serve_answers_that_are_no_classes(classifier, dat
     [
         ([1, 2], "costs have shape (2,), but there are 3 classes"),
         (np.zeros((3, 2)), "costs have 2 columns, but there are 3 classes"),
-        (np.zeros((3, 4)), "decision has 4 answers for 3 classes"),
+        (np.ones((3, 4)), "decision has 4 answers for 3 classes"),
         ([1, float("nan"), 1], "('birch') is nan"),
         ([[1, 0, 0], [1, 0, 1], [1, 1, 0]], "the right answer costs 1, more than 0"),
         ({"ash": 1, "elm": 2}, "has a cost of 'elm', which is no class"),
