@@ -245,10 +245,10 @@ def calibration_notes(folder: Path, recipe: Recipe, evaluation: Mapping[str, Any
         *random_error_notes(evaluation),
     ]
     if choice.rising:
-        chosen = "leave out --epochs, so that enough are chosen, or " if recipe.epochs else ""
+        either = "leave out --epochs, so that enough are chosen, or " if recipe.epochs else ""
         notes.append(
             "The likelihood of samples outside of training was still rising where training ended; "
-            f"{chosen}try --epochs {2 * choice.epochs}."
+            f"{either}try --epochs {2 * choice.epochs}."
         )
     if below_middle_expert(choice.held_out):
         notes.append(

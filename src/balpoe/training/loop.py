@@ -59,8 +59,8 @@ class Trainer:
         if isinstance(loss, nn.Module):
             loss.to(fabric.device)
         decay = settings.weight_average_decay
-        learner = Learner(network, loss, self.optimizer, settings.clip_gradients, self.mean if decay else [], decay)
-        learner = learner._replace(accumulate=settings.accumulate)
+        mean = self.mean if decay else []
+        learner = Learner(network, loss, self.optimizer, settings.clip_gradients, mean, decay, settings.accumulate)
         self.step = training_step(fabric, learner, settings.step, settings.precision)
         self.identity = {
             **settings.identity(),
