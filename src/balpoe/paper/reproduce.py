@@ -132,8 +132,9 @@ def reproduce(names: Sequence[str], *, minutes: float | None, results: Path, run
     out, started = console(), time.monotonic()
     waiting = missing_runs(names, results)
     _announce(names, waiting, results)
+    write = write_tables if any(name not in FURTHER_TABLES for name in _table_names(names)) else _no_tables
     if not waiting:
-        write_tables(results)
+        write(results)
         out.print(f"tables and figures are in {results}")
         return
     deadline = float("inf") if minutes is None else started + 60 * minutes
@@ -149,7 +150,7 @@ def reproduce(names: Sequence[str], *, minutes: float | None, results: Path, run
                 raise  # somebody's Ctrl-C
             out.print("time is up: what is unfinished goes on with the same command")
         finally:
-            write_tables(results)
+            write(results)
     left = len(missing_runs(names, results))
     out.print(f"{len(waiting) - left} records written to {results}, {left} are still missing")
 
@@ -233,6 +234,10 @@ def write_tables(results: Path) -> None:
     write_figures(results)
 
 
+def _no_tables(results: Path) -> None:
+    """What is beyond the paper has pages of its own, whose tables are made there."""
+
+
 def _measure(missing: MissingRun, results: Path, runs: Path, data_root: str, interrupt: Interrupt) -> "Work[str]":
     """Train one result with one seed; return a line about it."""
     recipe = missing.result.recipe(missing.seed)
@@ -264,7 +269,10 @@ def _record(run: Run, missing: MissingRun, results: Path, data_root: str) -> Non
         record["trained_parameters"] = trained_parameters(run)
         record["adjusted"] = adjusted_scores(run.predictions())
     if folder.startswith("transfer/"):
-        record["calibrated"] = _calibrated(run.predictions(), validation_predictions(run, data_root))
+        made = run.predictions()
+        record["calibrated"] = _calibrated(made, validation_predictions(run, data_root))
+        divided = replace(made, expert_logits=made.expert_logits / record["calibrated"]["temperature"])
+        record["adjusted_calibrated"] = adjusted_scores(divided)
     write_json(results / missing.path, record)
 
 

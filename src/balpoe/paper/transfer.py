@@ -71,10 +71,10 @@ def _transfer() -> Iterator[PaperResult]:
         settings = {**COMMON, **TUNES[tune], **SEARCH[name][1]}
         for method, (title, changes) in METHODS.items():
             yield PaperResult(f"transfer/{tune}-{method}", f"{tune}: {title}", "cifar100-lt", {**settings, **changes})
-            if tune == "adapters" and len(changes["lambdas"]) > 1:
-                own = {**settings, **changes, "adapter_split": OWN_BLOCKS}
-                title = f"adapters, own in the last {OWN_BLOCKS} blocks: {title}"
-                yield PaperResult(f"transfer/adapters-own-{method}", title, "cifar100-lt", own)
+        if tune == "adapters":
+            own = {**settings, **METHODS["balpoe"][1], "adapter_split": OWN_BLOCKS}
+            title = f"adapters, own in the last {OWN_BLOCKS} blocks: BalPoE"
+            yield PaperResult("transfer/adapters-own-balpoe", title, "cifar100-lt", own)
 
 
 def _tiny_imagenet() -> Iterator[PaperResult]:
