@@ -243,7 +243,7 @@ def _benchmark_parts(recipe: Recipe) -> tuple[Dataset, Dataset, Dataset]:
     settings = ("imbalance_ratio", "profile", "download", "validation")
     place = os.getcwd(), os.environ.get("BALPOE_DATA")  # what it depends on where the same root is
     resized = recipe.image_size > 0 and recipe.network not in FOR_FEATURES
-    wanted = _image_preprocessing(recipe, DATASETS[recipe.dataset]) if resized else None
+    wanted = _image_preprocessing(recipe) if resized else None
     with READING:
         return _last_read(
             place, recipe.dataset, recipe.data_root or None, wanted,
