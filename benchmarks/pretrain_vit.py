@@ -59,9 +59,9 @@ def in_memory(files: PictureFiles, per_class: int, workers: int) -> balpoe.Datas
     return balpoe.Dataset(images, files.targets, files.class_names, files.preprocessing)
 
 
-def new_network(name: str) -> ExpertNetwork:
+def new_network(name: str, num_classes: int) -> ExpertNetwork:
     torch.manual_seed(SETTINGS["seed"])
-    return balpoe.expert_network(name, num_classes=200, num_experts=1, image_size=PIXELS, drop_path=DROP_PATH)
+    return balpoe.expert_network(name, num_classes=num_classes, num_experts=1, image_size=PIXELS, drop_path=DROP_PATH)
 
 
 def fit(network: ExpertNetwork, train: balpoe.Dataset, epochs: int, run: Path, step: str, **changes: Any) -> None:
@@ -155,7 +155,7 @@ def main() -> None:
     files = load_files("tiny-imagenet-lt", options.data, wanted, imbalance_ratio=1)
     train, test = (in_memory(each, options.per_class, options.workers) for each in files[:2])
     print(f"{len(train):,} and {len(test):,} images after {time.monotonic() - begun:.0f} s", flush=True)
-    network = new_network(options.network)
+    network = new_network(options.network, len(train.class_names))
     epochs = options.epochs or epochs_that_fit(network, train, end, options.step, **changes)
     trained, settings = time.monotonic(), all_settings(epochs, changes)
     path = options.out / f"{options.network}.tiny_imagenet.safetensors"

@@ -5,10 +5,12 @@ A line `<!-- table NAME -->` stands above each. What has no record yet says so, 
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from statistics import fmean
 from typing import Any
+
+from decision_tables import table as markdown
 
 from balpoe.files import write_text
 from balpoe.paper.paper_result import PaperResult, PaperTable
@@ -20,11 +22,6 @@ ROOT = Path(__file__).parents[1]
 TABLE = re.compile(r"<!-- table ([\w-]+) -->\n\n(?:\|.*\n|Not measured.*\n)*")
 GROUPS = ("many", "medium", "few")
 Record = dict[str, Any]
-
-
-def markdown(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """Return a table in Markdown."""
-    return "".join(f"| {' | '.join(cells)} |\n" for cells in (heads, ["---"] * len(heads), *rows))
 
 
 def absent(command: str) -> str:

@@ -11,6 +11,7 @@ from balpoe.evaluation.rival import adjusted_rival
 from balpoe.experiments.model_file import load
 from balpoe.experiments.run_folder import Run
 from balpoe.training.checkpoints import load_checkpoint
+from balpoe.training.distributed import chosen_device
 
 __all__ = ["adjusted_scores", "trained_parameters", "validation_predictions"]
 
@@ -26,6 +27,7 @@ def trained_parameters(run: Run) -> int:
 def adjusted_scores(predictions: Predictions) -> dict[str, float | None] | None:
     """Return the scores once the logits are adjusted to the uniform prior; None if they are made for it.
 
+    >>> import torch
     >>> plain = Predictions(torch.tensor([[[0.5, 0.0]]]), torch.tensor([1]), [90, 10], [1])
     >>> adjusted_scores(plain)["accuracy"]
     1.0
@@ -41,6 +43,7 @@ def validation_predictions(run: Run, data_root: str) -> Predictions:
     """Return what a run's model says about training images that it did not see, and keep it in the run's folder."""
     recipe, model = run.recipe(), load(run.folder)
     data = validation_data(recipe.dataset, data_root or None, imbalance_ratio=recipe.imbalance_ratio)
+    model.network.to(chosen_device(recipe.device))
     if data.preprocessing.size != model.preprocessing.size:
         data = data.resized(model.preprocessing)
     predictions: Predictions = model.predictions(data)

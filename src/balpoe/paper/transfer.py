@@ -26,7 +26,7 @@ TUNES: dict[str, dict[str, Any]] = {
     "full": {
         "tune": "full", "augmentation": "autoaugment", "epochs": 30, "warmup_epochs": 2, "head_start": "class-means",
         "optimizer": "adamw", "weight_decay": 0.05, "decay_norms": False, "depth_lr_decay": 0.8,
-        "clip_gradients": 1.0, "drop_path": 0.1, "weight_average_decay": 0.99,
+        "clip_gradients": 1.0, "weight_average_decay": 0.99,
     },
 }  # fmt: skip
 """How much of the transformer learns, and what belongs to that."""
