@@ -56,8 +56,8 @@ SECONDS_A_STEP, SECONDS_ALONE = 0.0068, 0.0017
 SAMPLES = {("cifar100-lt", 100): 10_847, ("cifar100-lt", 50): 12_608, ("cifar100-lt", 10): 19_573,
            ("cifar10-lt", 100): 12_406, ("cifar10-lt", 50): 13_996, ("cifar10-lt", 10): 20_431,
            ("tiny-imagenet-lt", 100): 21_549}  # fmt: skip
-WORK = {("vit_tiny_patch8_64", "head"): 0.1, ("vit_tiny_patch8_64", "adapters"): 4.0,
-        ("vit_tiny_patch8_64", "full"): 5.0, ("resnet50", "full"): 5.0, ("resnext50_32x4d", "full"): 6.0}  # fmt: skip
+WORK = {("vit_tiny_patch8_64", "head"): 0.2, ("vit_tiny_patch8_64", "adapters"): 8.0,
+        ("vit_tiny_patch8_64", "full"): 10.0, ("resnet50", "full"): 5.0, ("resnext50_32x4d", "full"): 6.0}  # fmt: skip
 """About how many steps of resnet32 a step of another network takes as long as, by what is tuned."""
 VALIDATED = {"cifar100-lt/balpoe", "cifar100-lt-best/balpoe", "cifar100-lt-best/last-weights"}
 """Folders of results of which the validation set is predicted as well."""
