@@ -68,7 +68,7 @@ def fit(network: ExpertNetwork, train: balpoe.Dataset, epochs: int, run: Path, s
     settings = {**SETTINGS, **changes}
     balpoe.fit(
         network, smoothed_cross_entropy, train, epochs=epochs, schedule=Cosine(max(1, round(WARMUP * epochs))),
-        augmentation=AUGMENTATION, run=run, checkpoint_seconds=20.0, step=step, **settings,
+        augmentation=AUGMENTATION, run=run, checkpoint_seconds=45.0, step=step, **settings,
     )  # fmt: skip
 
 
