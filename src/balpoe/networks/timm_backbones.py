@@ -100,6 +100,9 @@ def backbone_names() -> list[str]:
     """
     import timm
 
+    import balpoe.networks.small_vit  # one more, registered there
+
+    assert balpoe.networks.small_vit
     return [*timm.list_models(), *timm.list_models(pretrained=True)]
 
 
