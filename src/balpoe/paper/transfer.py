@@ -47,7 +47,7 @@ SEARCH: dict[str, tuple[str, dict[str, Any]]] = {
 }
 """Trials, one logit-adjusted expert each, measured on held-out training images: what is tuned, and its settings."""
 
-CHOSEN = {"head": "head-0.1", "adapters": "adapters-0.1-mixup", "full": "full-1e-3-mixup"}
+CHOSEN = {"head": "head-0.1", "adapters": "adapters-0.3", "full": "full-2e-3"}
 """The trial of each that has the best balanced accuracy there; every method is then trained with its settings."""
 
 METHODS: dict[str, tuple[str, dict[str, Any]]] = {
