@@ -16,7 +16,7 @@ from balpoe.experiments.run_folder import Run
 from images import picture, picture_folder, track_folder
 
 TINY = [
-    *("--network", "test_efficientnet", "--image-size", "32", "--width", "16", "--weights", ""),
+    *("--network", "test_efficientnet", "--image-size", "32", "--width", "16", "--weights", "random"),
     *("--epochs", "3", "--workers", "0", "--device", "cpu"),
 ]
 CALIBRATED, TINY = TINY, [*TINY, "--no-calibrate"]  # which saves the tests of other things four trainings each
@@ -302,7 +302,8 @@ def test_other_weights_under_the_same_name_are_another_run(tmp_path, capsys):
     import timm
     from safetensors.torch import save_file
 
-    root, flags = picture_folder(tmp_path / "photos", COUNTS), [each for each in TINY if each not in ("--weights", "")]
+    root = picture_folder(tmp_path / "photos", COUNTS)
+    flags = [each for each in TINY if each not in ("--weights", "random")]
     for place in "ab":
         (tmp_path / place).mkdir()
         model = timm.create_model("test_efficientnet", num_classes=0)
@@ -318,7 +319,8 @@ def test_weights_that_are_something_else_are_one_sentence_before_anything_is_tra
     import torch
     from safetensors.torch import save_file
 
-    root, flags = picture_folder(tmp_path / "photos", COUNTS), [each for each in TINY if each not in ("--weights", "")]
+    root = picture_folder(tmp_path / "photos", COUNTS)
+    flags = [each for each in TINY if each not in ("--weights", "random")]
     train = ["train", root, "--no-baseline", *flags]
     said(capsys, [*train, "--weights", "", "--runs", tmp_path / "runs", "--name", "first"])
     run = tmp_path / "runs" / "first" / "seed-0"

@@ -187,6 +187,8 @@ class Recipe(TrainingOptions):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        if self.weights == "random":  # the help's word for none; a run has one name, whichever was typed
+            object.__setattr__(self, "weights", "")
         self._check_method()
         if self.lambdas and self.num_experts not in (0, len(self.lambdas)):
             raise UserError(
