@@ -193,7 +193,7 @@ def _in_new_process(fabric: Fabric, parcel: _Parcel) -> None:
 
 def _with_fellows(parcel: _Parcel) -> Any:
     """Do the first process's work in all those that a launcher started, each of which calls this with its own."""
-    _fabric(*parcel.engine).launch()
+    _fabric(*parcel.engine[:4]).launch()  # without parts: those that follow the first one do not know of them yet
     network, parcel = parcel.network, _first_says(parcel)
     result = _take_part(parcel)
     network.load_state_dict(parcel.network.state_dict())
