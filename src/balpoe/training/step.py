@@ -146,7 +146,9 @@ class EagerStep:
         for group in self.optimizer.param_groups:
             group["lr"] = lr * group["rate"]
         self.optimizer.zero_grad()
-        values, parts = [], _parts(batch, self.learner.accumulate)
+        # As many in all processes, which pass through a network in parts together; rows differ by one between them.
+        fewest_rows = round(len(batch.targets) / batch.part) // self.fabric.world_size
+        values, parts = [], _parts(batch, min(self.learner.accumulate, fewest_rows))
         for number, part in enumerate(parts, start=1):
             with self.fabric.no_backward_sync(self.network, enabled=number < len(parts)):
                 value = _batch_loss(self.network, self.learner.loss, part, progress) * part.part
@@ -374,11 +376,11 @@ def _check_first_state(optimizer: torch.optim.Optimizer) -> None:
 
 
 def _parts(batch: Batch, number: int) -> list[Batch]:
-    """A batch in so many parts, each with its share of the batch; itself, if it is one."""
-    if number == 1:
-        return [batch]
+    """A batch in so many parts, or one for each row, each with its share of the batch; itself, if it is one."""
     rows, parts = len(batch.targets), list[Batch]()
-    for images in batch.images.chunk(number):
+    if min(number, rows) <= 1:
+        return [batch]
+    for images in batch.images.tensor_split(min(number, rows)):
         start = sum(len(part.targets) for part in parts)
         chosen = slice(start, start + len(images))
         partner = None if batch.partner_targets is None else batch.partner_targets[chosen]
