@@ -1,5 +1,6 @@
 """The step in its kinds: the same numbers, whichever way it is launched."""
 
+import re
 from concurrent.futures import ProcessPoolExecutor
 
 import pytest
@@ -410,11 +411,41 @@ def test_two_processes_train_adapters_in_parts_as_one_does(tmp_path, ready_proce
         torch.testing.assert_close(ours, theirs, rtol=1e-3, atol=1e-5)
 
 
-@pytest.mark.parametrize(("parts", "sentence"), [(1, "--accumulate 2 .* in parts of 8"), (3, "--accumulate 6 .* of 3")])
-def test_too_little_memory_names_parts_that_need_less(parts, sentence):
-    def loss(*_, **__):
-        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 MiB")
+class Memory:
+    """A loss on a GPU whose memory is enough for a number of rows."""
 
-    data = features()
-    with pytest.raises(UserError, match=f"^a step of 16 samples in {parts} part.*memory of the GPU; add {sentence}"):
-        train(data, mlp(data), loss, accumulate=parts)
+    def __init__(self, loss, rows):
+        self.loss, self.rows = loss, rows
+
+    def __call__(self, expert_logits, targets, **more):
+        if len(targets) > self.rows:
+            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 MiB")
+        return self.loss(expert_logits, targets, **more)
+
+
+@pytest.mark.parametrize(
+    ("rows", "parts", "sentence"),
+    [
+        (8, 1, "; add --accumulate 2 .* in parts of 8, which fit, or"),
+        (4, 1, "; add --accumulate 4 .* in parts of 4, which fit, or"),
+        (1, 3, "; add --accumulate 16 .* in parts of 1, which fit, or"),
+        (0, 1, ", nor does one of a single sample; take smaller images"),
+    ],
+)
+@pytest.mark.parametrize("optimizer", ["sgd", "adamw"])
+def test_too_little_memory_names_parts_that_fit(rows, parts, sentence, optimizer):
+    data, settings = features(), {"optimizer": optimizer, "epochs": 1}
+    network, loss = mlp(data), BalPoELoss(data.class_counts, (1, 0, -1))
+    said = f"^a step of 16 samples in {parts} parts? does not fit into the memory of the GPU{sentence}"
+    before = [weight.clone() for weight in network.parameters()]
+    with pytest.raises(UserError, match=said) as found:
+        train(data, network, Memory(loss, rows), accumulate=parts, **settings)
+    assert all(map(torch.equal, network.parameters(), before))
+    if number := re.search(r"--accumulate (\d+)", str(found.value)):
+        train(data, network, Memory(loss, rows), accumulate=int(number[1]), **settings)
+
+
+def test_too_little_memory_for_two_views_names_a_smaller_batch():
+    data = tiny_data(32)
+    with pytest.raises(UserError, match=r"of the GPU; take a smaller --batch-size, such as 8$"):
+        train(data, resnet(data), Memory(None, 0), second_view=(), mixup_alpha=0.0, epochs=1)

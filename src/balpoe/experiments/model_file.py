@@ -30,6 +30,7 @@ __all__ = ["Model", "load", "model_path", "save_model"]
 
 FORMAT = 1
 PREDICTED_AT_ONCE = 256  # in one forward pass
+PLACE_OF_WEIGHTS = "put the weights that it was trained with beside it, or load it with balpoe.load(..., weights=FILE)"
 
 
 @dataclass(frozen=True, eq=False)
@@ -272,7 +273,7 @@ def _with_backbone(file: Path, about: Mapping[str, Any], weights: str) -> Expert
         raise UserError(f"{file} holds adapters without their backbone: {error}") from error
     except (KeyError, TypeError, ValueError, RuntimeError) as error:
         raise UserError(f"{file} does not describe a network of this version: {str(error).splitlines()[0]}") from error
-    check_frozen(frozen_digest(network.trunk), str(about["backbone"]), str(file))
+    check_frozen(frozen_digest(network.trunk), str(about["backbone"]), str(file), PLACE_OF_WEIGHTS)
     return network
 
 
@@ -284,7 +285,7 @@ def _place_of_weights(file: Path, name: str) -> str:
     there = updated(Recipe(), toml_values(read_text(run))).weights if run.is_file() else name
     found = next((path for path in (Path(there), file.with_name(name), Path(name)) if path.is_file()), None)
     if found is None:
-        raise UserError(f"there is no {name} beside it; put these weights there, or name them (weights=)")
+        raise UserError(f"there is no {name} beside it; {PLACE_OF_WEIGHTS}")
     return str(found)
 
 
