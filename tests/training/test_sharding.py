@@ -75,6 +75,21 @@ def test_a_whole_network_in_parts_goes_on_in_one_process(tmp_path, ready_process
     assert_same(history, ours, expected, straight)
 
 
+@pytest.mark.gpu
+@pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two GPUs")
+@pytest.mark.parametrize("optimizer", ["sgd", "adamw"])
+def test_two_gpus_with_parts_train_as_one(optimizer):
+    data = tiny_data(37, (3, 16, 16))
+    test, same = data.subset(torch.arange(7)), {**SETTINGS, "optimizer": optimizer, "device": "cuda"}
+    same |= {"precision": "32-true", "weight_average_decay": 0.5, "step": "eager"}
+    straight, ours = adapted(data), adapted(data)
+    expected, logits = fit_and_predict(straight, loss_of(data), data, test, FitSettings(**same))
+    in_parts = FitSettings(**same, devices=2, shard=True)
+    history, found = fit_and_predict(ours, loss_of(data), data, test, in_parts)
+    assert [entry["loss"] for entry in history] == pytest.approx([entry["loss"] for entry in expected], rel=1e-2)
+    torch.testing.assert_close(found, logits, rtol=1e-2, atol=0.05)
+
+
 def test_blocks_are_entries_of_sequences_with_weights_enough():
     data = tiny_data(40, (3, 16, 16))
     network = adapted(data)
