@@ -105,7 +105,7 @@ def test_backbones_and_weights_that_do_not_fit(tmp_path, capsys):
     train = ["train", root, "--runs", tmp_path / "runs", *TINY, "--no-baseline", "--epochs", "1", "--name", "trees"]
     train += ["--tune", "adapters", "--network", "test_vit", "--weights", weights["test_vit"]]
     for flags, sentence in (
-        (["--network", "resnet32", "--weights", ""], "network resnet32 has no transformer blocks to adapt; choose a"),
+        (["--network", "resnet32", "--weights", ""], "network resnet32 has no blocks to adapt; choose one that has"),
         (["--weights", weights["test_resnet"]], "test_resnet.safetensors has no weights 'cls_token'; give a file"),
         (["--weights", weights["test_vit2"]], "made for this network"),
         (["--tune", "head", "--network", "test_resnet"], "test_vit.safetensors has no weights 'conv1.0.weight'; give"),

@@ -30,7 +30,6 @@ __all__ = [
 ]
 
 EXAMPLES = "vit_small_patch16_224 or vit_small_patch14_reg4_dinov2"
-OTHERS_TO_ADAPT = f"choose a vision transformer, such as {EXAMPLES}, or --tune head or full"
 
 
 class AdaptFormer(ExpertLayer):
@@ -290,7 +289,8 @@ def _blocks(network: ExpertNetwork, kind: str) -> nn.Sequential | nn.ModuleList:
     blocks: Any = getattr(trunk.model, "blocks", ())
     if {type(block).__name__ for block in blocks} not in KNOWN_BLOCKS:
         raise UserError(
-            f"this network ({type(trunk.model).__name__}) has no transformer blocks to adapt; {OTHERS_TO_ADAPT}"
+            f"this network ({type(trunk.model).__name__}) has no transformer blocks to adapt; choose a vision "
+            f"transformer, such as {EXAMPLES}, or --tune head or full"
         )
     attention = {type(block.attn).__name__ for block in blocks}
     by_parts = any(getattr(block.attn, "q_bias", None) is not None for block in blocks)  # EVA's, beside the projection
