@@ -30,7 +30,7 @@ from balpoe.files import holds_features
 from balpoe.method.ensemble import source_prior
 from balpoe.method.priors import class_prior
 from balpoe.networks import ExpertNetwork, expert_network
-from balpoe.networks.adapters import add_adapters
+from balpoe.networks.adapters import EXAMPLES, add_adapters
 from balpoe.progress import CountProgress
 from balpoe.training import schedules
 from balpoe.training.distributed import chosen_device
@@ -293,6 +293,10 @@ def build_network(recipe: Recipe, num_classes: int, size: tuple[int, ...], train
         trained: Whether its weights will be those of a file, so that first ones need not be fetched.
     """
     settings: dict[str, Any] = {"width": recipe.width, "split": recipe.split}
+    if recipe.tune == "adapters" and recipe.network in (*FOR_FEATURES, "resnet32"):
+        raise UserError(
+            f"network {recipe.network} has no blocks to adapt; choose one that has, such as {EXAMPLES}, or --tune full"
+        )
     for name in ("drop_path", "gradient_checkpointing"):
         if getattr(recipe, name) and recipe.network in (*FOR_FEATURES, "resnet32"):
             raise UserError(f"{name} is for models of timm, but the network is {recipe.network}; leave it out")

@@ -16,6 +16,7 @@ from balpoe.data.npz import read_archive
 from balpoe.errors import UserError
 from balpoe.files import cache_folder, write_file
 from balpoe.networks import ExpertNetwork
+from balpoe.networks.memory import forward_that_fits
 from balpoe.training.interrupts import Interrupt
 
 __all__ = ["feature_data"]
@@ -84,10 +85,14 @@ def _features_in_memory(
 def _feature_blocks(network: ExpertNetwork, data: Samples, workers: int, interrupt: Interrupt) -> Iterator[Tensor]:
     """Yield the trunk's features, float32 on the CPU; an interrupt ends it between two blocks."""
     device = next(network.parameters()).device
+
+    def forward(block: Tensor) -> Tensor:
+        return network.features(data.preprocessing.normalise(block.to(device))).float().cpu()
+
     try:
         for block in raw_blocks(data, FEATURES_AT_ONCE, workers):
             with torch.inference_mode():
-                features = network.features(data.preprocessing.normalise(block.to(device))).float().cpu()
+                features = forward_that_fits(forward, block)
             yield features
             if interrupt.requested:
                 raise KeyboardInterrupt

@@ -74,7 +74,6 @@ def timm_network(
     extra = {"drop_path_rate": drop_path} if drop_path else {}
     make = functools.partial(_backbone, name, weights, image_size, in_channels, gradient_checkpointing, **extra)
     model = make()
-    _check_patches(name, model, size)
     cut = cut_at(split, model, name)
     image = torch.randn(1, in_channels, *size, generator=torch.Generator().manual_seed(0))
     features = _evaluated(name, Features(model), image)
@@ -160,12 +159,16 @@ def _plain_backbone(name: str, weights: str, image_size: int, in_channels: int, 
         settings["img_size"] = image_size
     if weights == "pretrained" and (kept := kept_weights(name)) is not None:
         weights = str(kept)
+    size = backbone_preprocessing(name, image_size).size[1:]
     if weights == "pretrained":
-        return pretrained_model(name, **settings)
+        fetched = pretrained_model(name, **settings)
+        _check_patches(name, fetched, size)
+        return fetched
     try:
         model: nn.Module = timm.create_model(name, **settings)
     except Exception as error:  # a model may refuse its settings in its own way
         raise _unfit(name, image_size, error) from error
+    _check_patches(name, model, size)  # before weights, which fit no other sizes
     if weights:
         load_weights(model, _fitted(read_weights(weights), model, in_channels, weights), weights)
     return model
