@@ -90,6 +90,15 @@ def test_every_figure_is_shown():
         assert f"(../results/figures/{path.name})" in pages, path.name
 
 
+def test_the_figure_of_all_methods_is_drawn_from_the_records():
+    figure = script("docs/method_figure.py")
+    drawn = figure.drawing(ROOT / "results")
+    assert figure.FIGURE.read_text(encoding="utf-8") == drawn
+    table = (ROOT / "results" / "tables" / "methods.md").read_text(encoding="utf-8")
+    rows = [line.split(" | ") for line in table.splitlines()[2:] if "adjusted after training" not in line]
+    assert re.findall(r">(\d+\.\d)</text>", drawn) == [row[place].split()[0] for row in rows for place in (2, 6)]
+
+
 def test_every_record_belongs_to_a_cell():
     folders = {path.parent.relative_to(ROOT / "results").as_posix() for path in ROOT.glob("results/*/*/seed-*.json")}
     further = (cell for table in FURTHER_TABLES.values() for cell in table if measured_records(cell, ROOT / "results"))
