@@ -56,6 +56,10 @@ ENTRANCES = {
     "scipy": {"method", "baselines", "evaluation", "deployment", "paper"},
     "sklearn": {"data", "estimator"},
     "optuna": {"experiments"},
+    "fastapi": {"deployment"},
+    "starlette": {"deployment"},
+    "uvicorn": {"deployment"},
+    "prometheus_client": {"deployment"},
     "rich": {"progress", "report", "cli"},
     "safetensors": {"experiments", "networks"},
 }
