@@ -1,16 +1,22 @@
 """Small models behind a server in this process."""
 
+import contextlib
 import functools
+import threading
+import time
 
 import torch
+import uvicorn
 from starlette.testclient import TestClient
 
 from balpoe import Model, Predictions, Preprocessing, expert_network
 from balpoe.data.png import png
 from balpoe.deployment.deciders import HeldOut
 from balpoe.deployment.serve.app import serve_app
+from balpoe.deployment.serve.connections import connection_class
 from balpoe.deployment.serve.priors import Priors
 from balpoe.deployment.serve.service import Service
+from balpoe.experiments.build import build_network
 from balpoe.experiments.recipe import Recipe
 
 CLASSES = ("oak", "ash", "elm")
@@ -25,27 +31,26 @@ def image_bytes(height=20, width=30, seed=0):
 
 @functools.cache
 def feature_model():
-    return _model(
-        expert_network("mlp", num_classes=3, num_experts=3, num_features=FEATURES), Preprocessing((FEATURES,))
-    )
+    recipe = Recipe(network="mlp", width=(8,))
+    return _model(build_network(recipe, 3, (FEATURES,)), Preprocessing((FEATURES,)), recipe)
 
 
 @functools.cache
 def image_model():
-    network = expert_network("resnet32", num_classes=3, num_experts=3, width=2)
-    return _model(network, Preprocessing((3, 32, 32), (0.5,) * 3, (0.25,) * 3))
+    network = expert_network("resnet32", num_classes=3, num_experts=3, width=2, cosine_scale=2.0)
+    return _model(network, Preprocessing((3, 32, 32), (0.5,) * 3, (0.25,) * 3), Recipe())
 
 
-def _model(network, preprocessing):
+def _model(network, preprocessing, recipe):
     counts = torch.tensor([80, 15, 5])
-    return Model(network.eval(), CLASSES, counts, preprocessing, counts / counts.sum(), LAMBDAS, Recipe())
+    return Model(network.eval(), CLASSES, counts, preprocessing, counts / counts.sum(), LAMBDAS, recipe)
 
 
-def labelled_rows(samples, prior=(1, 1, 1), seed=0, centre=0.0):
+def labelled_rows(samples, prior=(1, 1, 1), seed=0, noise=1.0):
     """Features and labels of Gaussian classes, mixed by a prior."""
     generator = torch.Generator().manual_seed(seed)
     targets = torch.multinomial(torch.tensor(prior, dtype=torch.float64), samples, True, generator=generator)
-    rows = torch.randn(samples, FEATURES, generator=generator) + centre
+    rows = noise * torch.randn(samples, FEATURES, generator=generator)
     return rows + 2 * torch.nn.functional.one_hot(targets, FEATURES), targets
 
 
@@ -78,6 +83,26 @@ def service_of(model, limits=None, *, prior=None, table=None, **settings):
 def client_of(service, token=None):
     """A client of a server in this process, to be entered."""
     return TestClient(serve_app(service, token), raise_server_exceptions=False)
+
+
+@contextlib.contextmanager
+def running(service, token=None):
+    """The address of a server in a thread of this process, with connections as the command has them."""
+    config = uvicorn.Config(
+        serve_app(service, token), port=0, http=connection_class(service.limits), ws="none", lifespan="on",
+        log_level="error", server_header=False,
+    )  # fmt: skip
+    server = uvicorn.Server(config)
+    thread = threading.Thread(target=server.run)
+    thread.start()
+    try:
+        while not server.started:
+            assert thread.is_alive()
+            time.sleep(0.01)
+        yield f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
+    finally:
+        server.should_exit = True
+        thread.join()
 
 
 def sentence_of(response):

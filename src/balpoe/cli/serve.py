@@ -12,6 +12,7 @@ from balpoe.experiments.recipe import Recipe, updated
 __all__ = ["add_parser"]
 
 TOKEN = "BALPOE_TOKEN"  # noqa: S105 (the name of a variable)
+LAST_PORT = 65535
 LIMITS = {
     "batch": (int, "N", "samples that the network sees at once"),
     "queue": (int, "N", "samples that may wait; then the answer is 503"),
@@ -61,6 +62,8 @@ def _serve(arguments: argparse.Namespace) -> int:
     for name, least in (("port", 0), ("window", 2), ("threads", 0)):
         if getattr(arguments, name) < least:
             raise UserError(f"--{name} must be at least {least}, but is {getattr(arguments, name)}")
+    if arguments.port > LAST_PORT:
+        raise UserError(f"--port must be at most {LAST_PORT}, but is {arguments.port}")
     settings = ServeSettings(
         arguments.model,
         host=arguments.host,

@@ -62,8 +62,9 @@
 
   function nameSlider() {
     const step = Number(at("slider").value), ratio = RATIOS[Math.abs(step)];
-    const ends = step < 0 ? "the most common class is" : "the rarest class is";
-    const words = step === 0 ? "all classes alike" : `${ends} ${ratio} times as frequent as the other end`;
+    const [more, less] = step < 0 ? ["most common", "rarest"] : ["rarest", "most common"];
+    const words = step === 0 ? "all classes alike" :
+      `the ${more} class of training is now ${ratio} times as frequent as the ${less}`;
     at("slider-name").textContent = words;
     at("slider").setAttribute("aria-valuetext", words);
   }
@@ -150,7 +151,7 @@
       name.scope = "row";
       name.textContent = each.label;
       row.append(name);
-      const cells = [percent(each.assumed), percent(each.estimated), `${percent(each.low)} to ${percent(each.high)}`];
+      const cells = [percent(each.assumed), percent(each.estimated), `${(100 * each.low).toFixed(1)} to ${(100 * each.high).toFixed(1)} %`];
       for (const text of cells) row.insertCell().textContent = text;
       return row;
     }));

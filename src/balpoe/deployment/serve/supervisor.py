@@ -12,6 +12,7 @@ import sys
 import threading
 import time
 from importlib.util import find_spec
+from multiprocessing.context import BaseContext
 from multiprocessing.process import BaseProcess
 from types import FrameType
 
@@ -80,9 +81,8 @@ class _Supervisor:
         return 0
 
     def _one_life(self) -> int | None:
-        worker = multiprocessing.get_context("spawn").Process(
-            target=_work, args=(self.settings, self.listening), name="balpoe-worker"
-        )
+        arguments = self.settings, self.listening
+        worker: BaseProcess = _context().Process(target=_work, args=arguments, name="balpoe-worker")  # type: ignore[attr-defined]
         worker.start()
         self.worker = worker
         if self.stopped.is_set():  # the signal came before there was anybody to pass it on to
@@ -99,6 +99,15 @@ class _Supervisor:
         if worker is not None and worker.pid is not None:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(worker.pid, signal.SIGTERM)
+
+
+def _context() -> BaseContext:
+    """Where workers come from: a process that has imported all they need, so that a new one is there at once."""
+    if "forkserver" not in multiprocessing.get_all_start_methods():
+        return multiprocessing.get_context("spawn")
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["balpoe.deployment.serve.worker"])
+    return context
 
 
 def _work(settings: ServeSettings, listening: socket.socket) -> None:
