@@ -9,6 +9,7 @@ so that it takes little of the cores that it shares with the server, and prints 
 import argparse
 import asyncio
 import collections
+import functools
 import itertools
 import json
 import struct
@@ -94,7 +95,7 @@ async def one(load: Load) -> None:
     while load.left > 0:
         done = loop.create_future()
         try:
-            await loop.create_connection(lambda done=done: Connection(load, done), "127.0.0.1", load.port)
+            await loop.create_connection(functools.partial(Connection, load, done), "127.0.0.1", load.port)
         except OSError:
             load.refused += 1
             return

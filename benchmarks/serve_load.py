@@ -69,11 +69,11 @@ def saved(model: Model, folder: Path, runtime: str) -> Path:
 
 def write_requests(path: Path, side: int, count: int = 64) -> None:
     """Whole requests, each with a small JPEG of its own, as the client reads them."""
-    generator = torch.Generator().manual_seed(0)
+    generator, small = torch.Generator().manual_seed(0), 256 if side > 32 else 40
     with path.open("wb") as file:
         for _ in range(count):
             coarse = torch.rand(1, 3, 8, 8, generator=generator)
-            large = torch.nn.functional.interpolate(coarse, size=(max(side, 40), max(side, 40)), mode="bilinear")
+            large = torch.nn.functional.interpolate(coarse, size=(small, small), mode="bilinear")
             body = form(jpeg((255 * large[0]).byte()))
             head = (
                 b"POST /predict HTTP/1.1\r\nHost: localhost\r\nContent-Type: multipart/form-data; boundary=x\r\n"
@@ -165,7 +165,7 @@ def measured(name: str, folder: Path, runtime: str, seconds: float) -> dict[str,
 
 def own_mebibytes(supervisor: int) -> float:
     """Memory of the worker, the youngest process below its supervisor, without mapped files."""
-    below, found = [supervisor], []
+    below, found = [supervisor], list[int]()
     while below:
         pid = below.pop()
         children = [int(each) for each in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
