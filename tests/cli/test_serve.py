@@ -63,3 +63,11 @@ def test_what_is_not_installed_is_named(settings, capsys, monkeypatch):
     monkeypatch.setattr("balpoe.deployment.serve.supervisor.find_spec", lambda name: None)
     assert main(["serve", "some/run"]) == 2
     assert "pip install 'balpoe[serve]'" in sentence(capsys.readouterr().err)
+
+
+def test_an_open_door_is_noted(settings, capsys, monkeypatch):
+    monkeypatch.delenv("BALPOE_TOKEN", raising=False)
+    assert main(["serve", "some/run", "--host", "0.0.0.0", "--port", "0"]) == 0
+    assert "no token is asked for" in sentence(capsys.readouterr().err)
+    assert main(["serve", "some/run", "--port", "0"]) == 0
+    assert capsys.readouterr().err == ""

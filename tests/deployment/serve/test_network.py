@@ -21,10 +21,10 @@ from served import FEATURES, client_of, feature_model, image_model, sentence_of,
 FORMATS = ("PNG", "JPEG", "GIF", "BMP", "WEBP", "TIFF", "PPM")
 
 
-def picture(kind, height=24, width=36):
+def picture(kind, height=24, width=36, **settings):
     pixels = np.random.default_rng(0).integers(0, 256, (height, width, 3), dtype=np.uint8)
     stream = io.BytesIO()
-    Image.fromarray(pixels).save(stream, kind)
+    Image.fromarray(pixels).save(stream, kind, **settings)
     return stream.getvalue()
 
 
@@ -90,6 +90,8 @@ def test_a_large_image_is_decoded_aside_and_has_the_same_answer(images):
     assert not network.is_quick(large)
     assert network.is_quick(picture("PNG"))
     assert network.is_quick(picture("JPEG"))
+    assert not network.is_quick(picture("JPEG", progressive=True))
+    assert not network.is_quick(picture("TIFF"))
     found = send(images, large).json()["answers"][0]
     expected = image_model().predict(Image.open(io.BytesIO(large)))[0]
     assert found["probability"] == pytest.approx(float(expected.max()), abs=1e-5)

@@ -175,6 +175,8 @@ class ImageHeader(NamedTuple):
     """Pillow's name of the format, such as "JPEG"."""
     width: int
     height: int
+    progressive: bool = False
+    """Whether it is a JPEG in many scans, of which each may take as long as the whole of another file."""
 
 
 def read_header(source: Source) -> ImageHeader:
@@ -185,10 +187,11 @@ def read_header(source: Source) -> ImageHeader:
 
     >>> from balpoe.data.png import png
     >>> read_header(png(torch.zeros(3, 20, 30, dtype=torch.uint8)))
-    ImageHeader(format='PNG', width=30, height=20)
+    ImageHeader(format='PNG', width=30, height=20, progressive=False)
     """
     with _opened(source, decode=False) as image:
-        return ImageHeader(image.format or "", image.width, image.height)
+        progressive = bool(image.info.get("progressive") or image.info.get("progression"))
+        return ImageHeader(image.format or "", image.width, image.height, progressive)
 
 
 class _OwnTerms:

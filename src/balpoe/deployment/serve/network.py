@@ -21,8 +21,9 @@ from balpoe.errors import UserError
 __all__ = ["Network"]
 
 QUICK_BYTES = 2**20
-QUICK_PIXELS = {"JPEG": 16_000_000, "MPO": 16_000_000}  # which are decoded at a part of their size
-QUICK_OTHERS = 2_000_000
+QUICK_PIXELS = dict.fromkeys(("PNG", "WEBP", "GIF", "BMP", "PPM"), 2_000_000)
+QUICK_PIXELS |= dict.fromkeys(("JPEG", "MPO"), 16_000_000)  # which are decoded at a part of their size
+"""Most pixels of what takes milliseconds, by format; others may take long at any size."""
 
 
 class Network:
@@ -71,7 +72,7 @@ class Network:
         if len(image) > QUICK_BYTES:
             return False
         header = self._header(image)
-        return header.width * header.height <= QUICK_PIXELS.get(header.format, QUICK_OTHERS)
+        return not header.progressive and header.width * header.height <= QUICK_PIXELS.get(header.format, 0)
 
     def decode_aside(self, image: bytes) -> Tensor:
         """Return a large image as the network takes it, or refuse it."""

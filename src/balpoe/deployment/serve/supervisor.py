@@ -17,7 +17,7 @@ from multiprocessing.process import BaseProcess
 from types import FrameType
 
 from balpoe.deployment.serve.settings import ServeSettings
-from balpoe.errors import UserError
+from balpoe.errors import UserError, show_warning
 
 __all__ = ["serve"]
 
@@ -25,6 +25,7 @@ MISTAKE = 2  # as the worker's
 SHORT_LIFE = 10.0  # seconds; a worker that lives longer is restarted at once
 WAITS = (0.0, 1.0, 2.0, 5.0, 10.0, 30.0)
 """Seconds until the next start, after so many short lives."""
+LOOPBACK = ("127.0.0.1", "::1", "localhost")
 PACKAGES = ("fastapi", "uvicorn", "python_multipart", "prometheus_client")
 
 
@@ -37,6 +38,8 @@ def serve(settings: ServeSettings) -> int:
     if lacking := [name for name in PACKAGES if find_spec(name) is None]:
         raise UserError(f"serving needs {', '.join(lacking)}; install them with: pip install 'balpoe[serve]'")
     with contextlib.closing(_listening(settings.host, settings.port)) as listening:
+        if settings.token is None and settings.host not in LOOPBACK:
+            show_warning(f"others may reach {settings.host}, and no token is asked for; see --token-file")
         return _Supervisor(settings, listening).run()
 
 
