@@ -1,9 +1,14 @@
+import json
 import socket
+from pathlib import Path
 
 import pytest
 
 from balpoe.cli.main import main
+from balpoe.deployment.serve.settings import ServeSettings
+from balpoe.deployment.serve.worker import loaded_service
 from commands import sentence
+from served import client_of
 
 
 @pytest.fixture
@@ -71,3 +76,25 @@ def test_an_open_door_is_noted(settings, capsys, monkeypatch):
     assert "no token is asked for" in sentence(capsys.readouterr().err)
     assert main(["serve", "some/run", "--port", "0"]) == 0
     assert capsys.readouterr().err == ""
+
+
+def test_a_served_run_says_what_predict_says(forest, capsys):
+    run = str(forest / "runs" / "trees" / "seed-0")
+    images = sorted(map(str, (forest / "trees").rglob("*.png")))[::9]
+    flags = ["--prior", "backward-3", "--sets", "0.2", "--taxonomy", str(forest / "tree.csv"), "--confidence", "0.8"]
+    flags += ["--unknown", "energy", "--abstain-cost", "0.4", "--top", "2", "--experts", "--format", "jsonl"]
+    assert main(["predict", run, *images, *flags]) == 0
+    expected = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    asked = {"prior": "backward-3", "sets": 0.2, "level": 0.8, "unknown": "energy", "abstain_cost": 0.4}
+    asked |= {"top_k": 2, "experts": "true"}
+    with client_of(loaded_service(ServeSettings(run, taxonomy=str(forest / "tree.csv"), device="cpu"))) as client:
+        files = [("images", ("x", Path(path).read_bytes())) for path in images]
+        response = client.post("/predict", files=files, data={name: str(value) for name, value in asked.items()})
+    assert response.status_code == 200, response.text
+    found = response.json()["answers"]
+    for row, theirs in zip(found, expected, strict=True):
+        for name in ("label", "decision", "set", "level", "level_label", "unknown"):
+            assert row[name] == theirs[name]
+        assert [each["label"] for each in row["experts"]] == theirs["experts"]
+        assert row["probability"] == pytest.approx(theirs["probability"], abs=1e-5)
+    assert len({row["probability"] for row in found}) == len(images)

@@ -55,7 +55,8 @@ def work(settings: ServeSettings, listening: socket.socket) -> None:
 
 def loaded_service(settings: ServeSettings) -> Service:
     """Return a service with all that the settings name, loaded and warmed up."""
-    model = load(settings.model)
+    runtime: dict[str, Any] = {"threads": settings.threads} if settings.model.endswith(".onnx") else {}
+    model = load(settings.model, **runtime)
     if settings.threads:
         import torch
 
