@@ -1,9 +1,11 @@
 """Small models behind a server in this process."""
 
+import asyncio
 import contextlib
 import functools
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import torch
 import uvicorn
@@ -22,6 +24,12 @@ from balpoe.experiments.recipe import Recipe
 CLASSES = ("oak", "ash", "elm")
 FEATURES = 4
 LAMBDAS = torch.tensor([1.0, 0.0, -1.0])
+
+
+def awaited(coroutine):
+    """What a coroutine returns, in a thread of its own: that of a browser's test has a loop already."""
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(asyncio.run, coroutine).result()
 
 
 def image_bytes(height=20, width=30, seed=0):

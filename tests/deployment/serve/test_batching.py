@@ -7,6 +7,7 @@ import torch
 from balpoe.deployment.serve.batching import Batcher
 from balpoe.deployment.serve.refusals import RequestError
 from balpoe.errors import UserError
+from served import awaited
 
 
 class Gated:
@@ -35,7 +36,7 @@ def run(work, batch=4, queue=100):
             network.gate.release(1000)
             await asyncio.to_thread(batcher.close)
 
-    return asyncio.run(whole()), network
+    return awaited(whole()), network
 
 
 async def until(condition):
@@ -141,7 +142,7 @@ def test_a_failing_network_is_heard_of_and_goes_on():
         await asyncio.to_thread(batcher.close)
         return found
 
-    assert asyncio.run(work()).shape == (1, 1, 2)
+    assert awaited(work()).shape == (1, 1, 2)
 
 
 def test_closing_finishes_what_waits_and_takes_no_more():

@@ -6,6 +6,7 @@ import pytest
 from balpoe.deployment.serve.limits import BodyRoom, ClientLeftError, within_time
 from balpoe.deployment.serve.refusals import RequestError
 from balpoe.deployment.serve.settings import Limits
+from served import awaited
 
 
 def receive_of(messages, last=None):
@@ -30,7 +31,7 @@ LEFT = {"type": "http.disconnect"}
 
 
 def read(room, messages, declared=None):
-    return asyncio.run(room.read(receive_of(messages), declared))
+    return awaited(room.read(receive_of(messages), declared))
 
 
 def test_a_body_is_put_together_and_its_room_is_given_back():
@@ -95,7 +96,7 @@ def test_work_ends_with_the_client_or_with_its_time():
         return refused.value
 
     start = time.monotonic()
-    refused = asyncio.run(both())
+    refused = awaited(both())
     assert refused.status == 503
     assert "Retry-After" in refused.headers
     assert cancelled == [30, 31]

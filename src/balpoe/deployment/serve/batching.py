@@ -48,13 +48,8 @@ class Batcher:
         queue: Samples that may wait, at most.
         seen: Called with the number of samples of each batch and its seconds.
 
-    >>> batcher = Batcher(lambda samples: [torch.full((1, 2), float(each)) for each in samples], batch=2, queue=8)
-    >>> async def ask():
-    ...     batcher.start()
-    ...     return (await batcher([1, 2, 3]))[:, 0, 0].tolist()
-    >>> asyncio.run(ask())
-    [1.0, 2.0, 3.0]
-    >>> batcher.close()
+    >>> Batcher(lambda samples: [torch.zeros(3, 2) for _ in samples], batch=32, queue=256).waiting
+    0
     """
 
     def __init__(

@@ -145,13 +145,15 @@
     at("drift").hidden = false;
     at("drift-sentence").textContent = found.sentence;
     at("drift-scroll").hidden = !found.classes.length;
-    at("drift-caption").textContent = `Largest differences among the classes, of the latest ${found.samples} samples`;
+    at("drift-caption").textContent = `Largest differences, in per cent, of the latest ${found.samples} samples`;
     at("drift-rows").replaceChildren(...found.classes.slice(0, 10).map((each) => {
       const row = document.createElement("tr"), name = document.createElement("th");
       name.scope = "row";
       name.textContent = each.label;
       row.append(name);
-      const cells = [percent(each.assumed), percent(each.estimated), `${(100 * each.low).toFixed(1)} to ${(100 * each.high).toFixed(1)} %`];
+      const [assumed, estimated, low, high] = [each.assumed, each.estimated, each.low, each.high].map(
+        (share) => (100 * share).toFixed(1));
+      const cells = [assumed, estimated, `${low} to ${high}`];
       for (const text of cells) row.insertCell().textContent = text;
       return row;
     }));

@@ -1,5 +1,6 @@
 """The process that answers: it loads the model, and serves on a socket that its parent holds open."""
 
+import gc
 import logging
 import multiprocessing
 import signal
@@ -50,6 +51,8 @@ def work(settings: ServeSettings, listening: socket.socket) -> None:
     _stop_with_parent(server)
     where = f"http://{settings.host}:{listening.getsockname()[1]}"
     print(f"balpoe: serving {len(service.model.class_names)} classes at {where}", flush=True)  # noqa: T201
+    gc.collect()
+    gc.freeze()  # all that is loaded stays, and need not be looked through again while requests wait
     server.run(sockets=[listening])
 
 
