@@ -11,6 +11,7 @@ import sys
 import threading
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -174,3 +175,24 @@ def test_a_signal_ends_the_waiting_for_a_next_life(monkeypatch):
         start = time.monotonic()
         assert found.run() == 0
         assert time.monotonic() - start < PATIENCE / 2
+
+
+def test_a_worker_that_cannot_be_started_is_tried_again(monkeypatch, capsys):
+    class Unstartable:
+        tries = 0
+
+        def __init__(self, **_):
+            pass
+
+        def start(self):
+            Unstartable.tries += 1
+            if Unstartable.tries == 3:
+                os.kill(os.getpid(), signal.SIGTERM)
+            raise ConnectionRefusedError
+
+    monkeypatch.setattr(supervisor, "WAITS", (0.0,))
+    monkeypatch.setattr(supervisor, "_context", lambda: SimpleNamespace(Process=Unstartable))
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        assert supervisor._Supervisor(ServeSettings("nothing"), listening).run() == 0
+    assert Unstartable.tries == 3
+    assert capsys.readouterr().err.count("another starts") == 2

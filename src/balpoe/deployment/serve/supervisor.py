@@ -22,6 +22,7 @@ from balpoe.errors import UserError, show_warning
 __all__ = ["serve"]
 
 MISTAKE = 2  # as the worker's
+NOT_STARTED = 1
 SHORT_LIFE = 10.0  # seconds; a worker that lives longer is restarted at once
 WAITS = (0.0, 1.0, 2.0, 5.0, 10.0, 30.0)
 """Seconds until the next start, after so many short lives."""
@@ -86,7 +87,10 @@ class _Supervisor:
     def _one_life(self) -> int | None:
         arguments = self.settings, self.listening
         worker: BaseProcess = _context().Process(target=_work, args=arguments, name="balpoe-worker")  # type: ignore[attr-defined]
-        worker.start()
+        try:
+            worker.start()
+        except (OSError, EOFError):  # the process that forks has died; the next start begins with a new one
+            return NOT_STARTED
         self.worker = worker
         if self.stopped.is_set():  # the signal came before there was anybody to pass it on to
             self._pass_on()
