@@ -109,6 +109,16 @@ def test_one_process_writes_parts_too_where_devices_are_named(listed, tmp_path, 
     assert (tmp_path / "two").read_bytes() == (tmp_path / "one").read_bytes()
 
 
+def test_torchrun_with_one_process_writes_where_it_is_told(listed, capsys, monkeypatch):
+    """As without it: nothing is shared."""
+    run, table = listed
+    alone = {"TORCHELASTIC_RUN_ID": "none", "RANK": "0", "WORLD_SIZE": "1", "LOCAL_WORLD_SIZE": "1"}
+    for name, value in alone.items():
+        monkeypatch.setenv(name, value)
+    assert main(["predict", run, table, "--device", "cpu"]) == 1
+    assert len(capsys.readouterr().out.splitlines()) == 401
+
+
 def test_what_cannot_be_shared_is_refused(listed, tmp_path, capsys):
     run, table = listed
     out = ["--out", str(tmp_path / "two.csv")]
@@ -144,6 +154,20 @@ def test_a_process_that_dies_is_told_in_a_sentence(monkeypatch, ready_processes)
     others = predict_processes._others({"device": "cpu"}, 2)
     with pytest.raises(UserError, match=r"process 1 of 2 ended with exit code 7, .* the same command goes on"), others:
         pass
+
+
+@pytest.mark.slow
+def test_a_mistake_in_another_process_is_told_as_its_own(monkeypatch, ready_processes):
+    monkeypatch.setattr(predict_processes, "_other", _mistaken)
+    with (
+        pytest.raises(UserError, match=r"^row 7 is empty; fill it in$"),
+        predict_processes._others({"device": "cpu"}, 2),
+    ):
+        pass
+
+
+def _mistaken(settings, rank, devices, threads, sentences):
+    sentences.put("row 7 is empty; fill it in")
 
 
 def _killed(*_):

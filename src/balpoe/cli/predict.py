@@ -69,7 +69,8 @@ def _predict(arguments: argparse.Namespace) -> int:
         "decisions": decisions,
         "device": device,
     }
-    if arguments.devices is None and launcher() is None:
+    found = launcher()
+    if arguments.devices is None and (found is None or found.devices * found.num_nodes == 1):
         from balpoe.cli.predict_rows import predict_files
 
         written = predict_files(**settings)

@@ -102,6 +102,7 @@ def _others(settings: Mapping[str, Any], devices: int) -> Iterator[None]:
         for process in processes:
             if process.is_alive():
                 process.terminate()
+                process.join()
     if not sentences.empty():
         raise UserError(sentences.get())
     for rank, process in enumerate(processes, start=1):
@@ -118,9 +119,9 @@ def _other(settings: Mapping[str, Any], rank: int, devices: int, threads: int, s
     warnings.showwarning = show_warning
     torch.set_num_threads(threads)
     parent = multiprocessing.parent_process()
-    go_on = functools.partial(bool, True) if parent is None else parent.is_alive
+    assert parent is not None
     try:
-        _predicted(settings, Share(rank, devices, rank, go_on, merges=False))
+        _predicted(settings, Share(rank, devices, rank, parent.is_alive, merges=False))
     except UserError as error:
         with contextlib.suppress(OSError):  # nobody may be there to read it
             sentences.put(str(error))
