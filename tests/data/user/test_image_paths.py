@@ -85,4 +85,4 @@ def test_ten_times_the_names_take_no_more_memory():
         finally:
             tracemalloc.stop()
 
-    assert peak(50_000) < 1.2 * peak(5_000)
+    assert peak(20_000) < 1.2 * peak(4_000)
