@@ -62,6 +62,7 @@ ENTRANCES = {
     "prometheus_client": {"deployment"},
     "rich": {"progress", "report", "cli"},
     "safetensors": {"experiments", "networks"},
+    "huggingface_hub": {"deployment", "networks"},
 }
 
 
