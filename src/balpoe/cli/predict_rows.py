@@ -18,12 +18,13 @@ from balpoe.cli.decision_flags import DecisionFlags
 from balpoe.cli.predict_decisions import Decisions, decision_cells
 from balpoe.cli.predict_parts import Parts, in_blocks
 from balpoe.cli.predict_priors import Adjustment, OnePrior, TablePrior, TrackedPrior
-from balpoe.cli.prior_table import TableFlags
 from balpoe.cli.track_prior import TrackFlags
 from balpoe.data.dataset import Preprocessing
 from balpoe.data.loading.decode import IMAGE_SUFFIXES
 from balpoe.data.loading.image_files import decoded, default_workers
 from balpoe.data.user.image_paths import image_paths, keyed_image_paths
+from balpoe.deployment.answer_rows import answer_rows
+from balpoe.deployment.table_source import TableSource
 from balpoe.errors import UserError
 from balpoe.evaluation.deployment_prior import parse_prior
 from balpoe.experiments.model_file import Model, load
@@ -54,7 +55,7 @@ def predict_files(
     top: int = 1,
     experts: bool = False,
     prior: str | None = None,
-    table: TableFlags | None = None,
+    table: TableSource | None = None,
     track: TrackFlags | None = None,
     decisions: DecisionFlags | None = None,
     device: str = "auto",
@@ -132,7 +133,7 @@ def _write_parts(
 
 
 def _adjustment(
-    run: str, model: Model, prior: str | None, table: TableFlags | None, track: TrackFlags | None
+    run: str, model: Model, prior: str | None, table: TableSource | None, track: TrackFlags | None
 ) -> Adjustment:
     if track is not None:
         return TrackedPrior(run, model, track)
@@ -207,15 +208,7 @@ class _Answers(NamedTuple):
         as_given = model.expert_logits(torch.stack([image for image, _ in images]))
         expert_logits = model.calibrated(as_given)
         logits = self.adjust(product_of_experts(expert_logits), keys)
-        probabilities, labels = logits.softmax(dim=1).topk(self.top, dim=1)
-        rows: list[LabelRow] = [
-            {"label": names[0], "probability": values[0], "top": list(zip(names, values, strict=True))}
-            for values, names in zip(
-                probabilities.tolist(),
-                ([model.class_names[label] for label in row] for row in labels.tolist()),
-                strict=True,
-            )
-        ]
+        rows: list[LabelRow] = answer_rows(logits, model.class_names, self.top)
         if self.experts:
             for row, answer in zip(rows, expert_logits.argmax(dim=2).tolist(), strict=True):
                 row["experts"] = [model.class_names[label] for label in answer]
