@@ -18,7 +18,7 @@ from torch import Tensor
 from balpoe.data.npz import read_archive
 from balpoe.deployment.tracker_state import ARRAYS, PriorStep, TrackerSettings, restored_fields, state_arrays
 from balpoe.errors import UserError
-from balpoe.evaluation.prior_estimate import CHANGE_LEVEL, MOST_UNSEEN, fit_p_value, looks
+from balpoe.evaluation.prior_estimate import MOST_UNSEEN, best_fit_p_value
 from balpoe.files import write_file
 from balpoe.method.calibration import LabelledLogits
 from balpoe.method.ensemble import checked_source, shift_prior
@@ -266,12 +266,8 @@ class PriorTracker:
         counts = torch.bincount(known.targets, minlength=len(estimate))
         if float(estimate[counts == 0].sum()) > MOST_UNSEEN:
             return None
-        ours, theirs, best = looks(self.logits), looks(known.logits), 0.0
-        for prior in (self.prior, usable, estimate):
-            best = max(best, fit_p_value(ours, theirs, known.targets, prior, generator, weights))
-            if best >= CHANGE_LEVEL:
-                break
-        return best
+        priors = self.prior, usable, estimate
+        return best_fit_p_value(self.logits, known.logits, known.targets, priors, generator, weights)
 
     def _generator(self, number: int) -> torch.Generator:
         """A source of randomness for one purpose, so that nothing of it need be saved."""
