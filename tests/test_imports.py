@@ -58,6 +58,8 @@ ENTRANCES = {
     "optuna": {"experiments"},
     "rich": {"progress", "report", "cli"},
     "safetensors": {"experiments", "networks"},
+    "onnx": {"deployment"},
+    "onnxruntime": {"deployment"},
 }
 
 

@@ -222,7 +222,7 @@ def _finish(recipe: Recipe, parts: Any, folder: Path, logits: Any, choice: Any) 
     """Calibrate the trained network where that is still to be done, and measure it."""
     from balpoe.evaluation.predictions import logits_of
     from balpoe.experiments.calibrate import Choice, calibrated_by, held_out_predictions
-    from balpoe.experiments.model_file import Model
+    from balpoe.experiments.model_file import Model, save_model
 
     if recipe.calibrate and choice is None and parts.held_out is not None:
         theirs = logits_of(parts.trained, parts.held_out, workers=recipe.workers)
@@ -233,6 +233,7 @@ def _finish(recipe: Recipe, parts: Any, folder: Path, logits: Any, choice: Any) 
         parts.network, parts.train.class_names, parts.train.class_counts, parts.preprocessing, parts.train_prior,
         parts.lambdas, recipe, parts.source_prior, choice and choice.held_out.calibration,
     )  # fmt: skip
+    save_model(folder / "model.safetensors", model)
     _measure(model, parts.test, folder, logits, parts.trained)
 
 
@@ -243,13 +244,17 @@ def _write_start(folder: Path, recipe: Recipe, parts: Any) -> None:
     write_json(folder / "classes.json", _classes(parts.train, parts.preprocessing))
 
 
-def evaluate_model(file: str | Path, folder: Path, data_root: str = "") -> Run:
-    """Return a run, in a new folder, that holds the predictions and the evaluation of a model's file."""
+def evaluate_model(model: Any, folder: Path, data_root: str = "") -> Run:
+    """Return a run, in a new folder, that holds the predictions and the evaluation of a model.
+
+    Args:
+        model: Loaded model.
+        folder: Folder of the run.
+        data_root: Folder of the test set.
+    """
     from balpoe.data.loading.image_files import PictureFiles
     from balpoe.experiments.build import recipe_data
-    from balpoe.experiments.model_file import load
 
-    model = load(file)
     recipe = updated(model.recipe, {"data_root": data_root})
     _, test = recipe_data(recipe)
     if isinstance(test, PictureFiles):
@@ -260,7 +265,7 @@ def evaluate_model(file: str | Path, folder: Path, data_root: str = "") -> Run:
 
 
 def _measure(model: Any, test: Any, folder: Path, logits: Any = None, trained: Any = None) -> None:
-    """Write what is known when training has ended: the model, its predictions, and last their evaluation.
+    """Write what is known when training has ended: a model's predictions, and last their evaluation.
 
     Args:
         model: The model.
@@ -273,10 +278,8 @@ def _measure(model: Any, test: Any, folder: Path, logits: Any = None, trained: A
     from balpoe.evaluation.learnt_weights import two_views, with_learnt_weights
     from balpoe.evaluation.predictions import logits_of
     from balpoe.evaluation.shifted_tests import full_evaluation
-    from balpoe.experiments.model_file import save_model
     from balpoe.training.cuda_graphs import outside_no_capture
 
-    save_model(folder / "model.safetensors", model)
     predictions, recipe = model.predictions(test, logits), model.recipe
     views = load_method(recipe.method).test_views
     if views is not None:
