@@ -4,6 +4,8 @@ Experts stand beside each other with weights of their own, and the lengths of th
 once: other runtimes then see plain convolutions and matrix products, and fold the normalisation into them.
 """
 
+import copy
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -12,7 +14,7 @@ from balpoe.experiments.model_file import Model
 from balpoe.method.ensemble import product_of_experts
 from balpoe.networks.adapters import merged
 from balpoe.networks.experts import ExpertNetwork
-from balpoe.networks.router import running_means, unasked_filled
+from balpoe.networks.router import number_asked, running_means, unasked_filled
 
 __all__ = ["DeployedNetwork", "SeparateExperts"]
 
@@ -56,7 +58,7 @@ class SeparateExperts(nn.Module):
         if self.router is None:
             return logits
         scores = self.router(torch.stack(features, dim=1), running_means(logits))
-        return unasked_filled(logits, _number_asked(scores))
+        return unasked_filled(logits, number_asked(scores))
 
     def _features(self, shared: Tensor, index: int) -> Tensor:
         """Features of one expert, (batch, features)."""
@@ -69,13 +71,12 @@ class SeparateExperts(nn.Module):
         return x.mean(dim=(2, 3)) if x.ndim == 4 else x.flatten(1)
 
 
-def _number_asked(scores: Tensor) -> Tensor:
-    """As the router's own, without a product along an axis, which ONNX does not have."""
-    going, asked = torch.ones_like(scores[:, 0]), torch.ones_like(scores[:, 0])
-    for column in scores.unbind(dim=1):
-        going = going * (column > 0).to(going.dtype)
-        asked = asked + going
-    return asked.long()
+def _separated(network: nn.Module) -> nn.Module:
+    """A copy of a network, or of one that has networks of experts inside."""
+    if isinstance(network, ExpertNetwork):
+        return SeparateExperts(network)
+    inside = {id(child): _separated(child) for child in network.children()}
+    return copy.deepcopy(network, inside)
 
 
 class DeployedNetwork(nn.Module):
@@ -101,8 +102,7 @@ class DeployedNetwork(nn.Module):
 
     def __init__(self, model: Model) -> None:
         super().__init__()
-        network: nn.Module = model.network
-        self.network = SeparateExperts(network) if isinstance(network, ExpertNetwork) else network.eval()
+        self.network = _separated(model.network)
         size, experts = model.preprocessing.size, model.network.num_experts
         self.takes_images = len(size) == 3
         for name in ("mean", "std"):
