@@ -47,6 +47,8 @@ def export_model(
     path = Path(out) if out is not None else _beside(run, model, kind or "onnx")
     if path.resolve() in {Path(each).resolve() for each in (run, *images)}:
         raise UserError(f"--out {path} is read, and would be lost; give another name")
+    if images and len(model.preprocessing.size) != 3:
+        raise UserError(f"{run} takes features, not images; leave --images out, or use balpoe.export in Python")
     changed = precision != "fp32" or experts is not None
     test, why = _test_samples(model, data_root)
     made = export(
@@ -83,12 +85,12 @@ def _test_samples(model: Model, data_root: str | None) -> tuple[Samples | None, 
     recipe = model.recipe if model.run is None else Run(model.run).recipe()
     try:
         _, test = recipe_data(recipe if data_root is None else updated(recipe, {"data_root": data_root}))
+        if test.class_names != model.class_names:
+            raise UserError(f"the test samples are of other classes than {model.class_names[:3]}...; give its own data")
     except UserError as error:
         if data_root is not None:
             raise
         return None, str(error)
-    if test.class_names != model.class_names:
-        raise UserError("the test samples are of other classes than the model; give its own (--data-root)")
     if isinstance(test, PictureFiles):
         test.preprocessing = model.preprocessing
     return test, ""

@@ -39,25 +39,38 @@ def checked_file(
         precision: Precision of the file.
         path: Path of the file, for messages.
     """
-    difference, clear_answers_agree, same = 0.0, True, 0
-    priors = (None,) if model.source_prior is None else (None, model.train_prior)
-    for block in (*(samples[:rows] for rows in BATCHES), *samples.split(AT_ONCE)):
-        expected_logits = model.expert_logits(block)
-        for prior in priors:
-            expected = model.predict(block, prior)
-            _, found, expert_logits = outputs(block, None if prior is None else prior.log())
-            if found.shape != expected.shape or expert_logits.shape != expected_logits.shape:
-                raise UserError(f"{path} froze the batch: {len(block)} samples gave {tuple(found.shape)}; not written")
-            difference = max(difference, float((found - expected).abs().nan_to_num(nan=1.0).max()))
-            best = expected.topk(2, dim=1).values
-            agree = found.argmax(dim=1) == expected.argmax(dim=1)
-            clear_answers_agree &= bool(agree[best[:, 0] - best[:, 1] > LARGEST_DIFFERENCE].all())
-    same = sum(
-        int((outputs(block)[1].argmax(1) == model.predict(block).argmax(1)).sum()) for block in samples.split(AT_ONCE)
-    )
-    if precision == "fp32" and (difference > LARGEST_DIFFERENCE or not clear_answers_agree):
+    blocks = [samples.repeat(-(-rows // len(samples)), *[1] * (samples.ndim - 1))[:rows] for rows in BATCHES]
+    found = [_compared(model, outputs, block, path) for block in (*blocks, *samples.split(AT_ONCE))]
+    difference = max(each.difference for each in found)
+    if precision == "fp32" and not (difference <= LARGEST_DIFFERENCE and all(each.clear_agree for each in found)):
         raise UserError(
             f"{path} would not say what the model says: probabilities differ by up to {difference:.2g}, and "
             f"{LARGEST_DIFFERENCE:g} is allowed; it was not written"
         )
-    return FileCheck(len(samples), difference, same / max(1, len(samples)))
+    same = sum(each.same for each in found[len(BATCHES) :])
+    return FileCheck(len(samples), difference, same / len(samples))
+
+
+class _Compared(NamedTuple):
+    difference: float
+    clear_agree: bool
+    """Whether the answers are the same wherever the two best of the model differ by more than is allowed."""
+    same: int
+    """How many answers are the same, under the model's own prior."""
+
+
+def _compared(model: Model, outputs: Callable[..., Sequence[Tensor]], block: Tensor, path: Path) -> _Compared:
+    parts = []
+    for prior in (None,) if model.source_prior is None else (None, model.train_prior):
+        expected = model.predict(block, prior)
+        _, found, expert_logits = outputs(block, None if prior is None else prior.log())
+        if found.shape != expected.shape or len(expert_logits) != len(block):
+            raise UserError(
+                f"{path} froze the batch: {len(block)} samples gave {len(found)} answers; it was not written"
+            )
+        best = expected.topk(2, dim=1).values
+        agree = found.argmax(dim=1) == expected.argmax(dim=1)
+        clear = best[:, 0] - best[:, 1] > LARGEST_DIFFERENCE
+        difference = float((found - expected).abs().nan_to_num(nan=1.0).max())
+        parts.append(_Compared(difference, bool(agree[clear].all()), int(agree.sum())))
+    return _Compared(max(each.difference for each in parts), all(each.clear_agree for each in parts), parts[0].same)

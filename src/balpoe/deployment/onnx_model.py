@@ -96,11 +96,39 @@ def load_onnx(path: str | Path, threads: int = 0) -> OnnxModel:
 
 
 def onnx_model(data: bytes, about: dict[str, Any], name: str, threads: int = 0) -> OnnxModel:
-    """Return the model of the bytes of such a file."""
+    """Return the model of the bytes of such a file.
+
+    Args:
+        data: The file.
+        about: Its metadata.
+        name: Its name, for messages.
+        threads: Number of threads of ONNX Runtime.
+    """
     try:
         fields = described(about)
-        float(about["parameters"] or 0), float(about["multiply_adds"] or 0)
+        _check_sizes(fields, about)
     except (KeyError, TypeError, ValueError, RuntimeError) as error:
-        reason = str(error).splitlines()[0]
+        reason = (str(error).splitlines() or [type(error).__name__])[0]
         raise UserError(f"{name} does not describe a model of this version: {reason}; export it again") from error
     return OnnxModel(OnnxNetwork(data, about, name, threads), **fields)
+
+
+def _check_sizes(fields: dict[str, Any], about: dict[str, Any]) -> None:
+    """Raise an error if the metadata do not fit each other."""
+    classes, experts, lambdas = len(fields["class_names"]), int(about["experts"]), fields["lambdas"]
+    default, calibration = about["log_prior"], fields["calibration"]
+    numbers = [
+        each for each in (fields["class_counts"], fields["train_prior"], fields["source_prior"]) if each is not None
+    ]
+    prior = numbers[1:] + ([] if default is None else [torch.tensor(default).exp()])
+    fitting = {
+        "the number of classes": all(each.shape == (classes,) for each in (*numbers, *prior)),
+        "a prior": all(bool(((each > 0) & (each <= 1 + 1e-6)).all()) for each in prior),
+        "lambdas": lambdas is None or (len(lambdas) == experts and bool(lambdas.isfinite().all())),
+        "the calibration": calibration is None or len(calibration.temperatures) == experts,
+        "the class names": all(isinstance(name, str) for name in fields["class_names"]),
+        "costs": all(isinstance(about[name], int) for name in ("parameters", "multiply_adds")),
+    }
+    for what, fits in fitting.items():
+        if not fits:
+            raise ValueError(f"{what} cannot be right")

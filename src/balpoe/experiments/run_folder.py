@@ -256,6 +256,8 @@ def evaluate_model(model: Any, folder: Path, data_root: str = "") -> Run:
     from balpoe.experiments.build import recipe_data
 
     recipe = updated(model.recipe, {"data_root": data_root})
+    if model.network.num_experts != recipe.experts:  # a file of some of them
+        recipe = updated(recipe, {"num_experts": model.network.num_experts, "lambdas": ()})
     _, test = recipe_data(recipe)
     if isinstance(test, PictureFiles):
         test.preprocessing = model.preprocessing  # an older model's images were resized in another way
