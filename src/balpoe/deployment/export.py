@@ -121,7 +121,7 @@ def _format(given: str, path: Path, precision: str) -> str:
     if kind == "torch" and precision != "fp32":
         raise UserError(f"precision {precision} is for ONNX files; leave it out, or export as onnx")
     if kind == "onnx":
-        require_onnx()
+        require_onnx("onnx", "onnxscript", "onnxruntime")
     return kind
 
 

@@ -3,62 +3,64 @@
 import hashlib
 import json
 from collections.abc import Mapping
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 from balpoe.errors import UserError
-from balpoe.files import write_file
+from balpoe.experiments.model_file import about_of
 
-__all__ = ["FORMAT", "INPUTS", "OPSET", "OUTPUTS", "read_onnx", "require_onnx", "write_onnx"]
+__all__ = ["FORMAT", "INPUTS", "OPSET", "OUTPUTS", "onnx_bytes", "read_onnx", "require_onnx"]
 
 FORMAT = 1
 OPSET = 20
 OUTPUTS = ("logits", "probabilities", "expert_logits")
 INPUTS = {1: "features", 3: "images"}
 """Name of the first input by the axes of a sample."""
-LARGEST = 2**31 - 1  # bytes of one protobuf message
 NO_DIGEST = "0" * 64
 READABLE = ("class_names", "class_counts", "source_prior", "calibration", "preprocessing", "log_prior", "license")
 CONTROL_FLOW = {"If", "Loop", "Scan", "SequenceMap"}
 
 
-def require_onnx() -> None:
-    """Say which extra is missing, if it is."""
+def require_onnx(*packages: str) -> None:
+    """Say which package is missing, if one is.
+
+    Args:
+        packages: Names of packages of the extra onnx.
+    """
     try:
-        import onnx  # noqa: F401
-        import onnxruntime  # noqa: F401
+        for name in packages:
+            import_module(name)
     except ImportError as error:
         raise UserError(f"ONNX files need the package {error.name}; pip install 'balpoe[onnx]'") from error
 
 
-def write_onnx(path: Path, proto: Any, about: Mapping[str, Any]) -> None:
-    """Write a model with its metadata: one JSON text under "balpoe", and the parts that people look for.
+def onnx_bytes(proto: Any, about: Mapping[str, Any]) -> bytes:
+    """Return a model with its metadata as a file: one JSON text under "balpoe", and the parts that people look for.
 
-    The digest in it is that of the file's bytes with zeros in its place.
+    The digest in it is that of the same bytes with zeros in its place.
 
     Args:
-        path: File to write.
         proto: ONNX model.
         about: What is known of it.
     """
-    data = onnx_bytes(proto, about)
-    write_file(path, lambda stream: stream.write(data))
-
-
-def onnx_bytes(proto: Any, about: Mapping[str, Any]) -> bytes:
-    """Return a model with its metadata, as `write_onnx` writes it."""
     from google.protobuf.message import EncodeError
     from onnx.helper import set_model_props
 
     texts = {name: json.dumps(about[name], ensure_ascii=False) for name in READABLE}
-    whole = {"balpoe": json.dumps(about, ensure_ascii=False), **texts, "sha256": NO_DIGEST}
-    set_model_props(proto, whole)
+    set_model_props(proto, {"balpoe": json.dumps(about, ensure_ascii=False), **texts, "sha256": NO_DIGEST})
     proto.producer_name, proto.producer_version = "balpoe", about["version"]
     try:
         data: bytes = proto.SerializeToString(deterministic=True)
     except (EncodeError, ValueError) as error:
         raise UserError(f"the model is larger than the 2 GiB of an ONNX file ({error}); export it as torch") from error
-    return data.replace(NO_DIGEST.encode(), hashlib.sha256(data).hexdigest().encode())
+    return _with_digest(data, NO_DIGEST, hashlib.sha256(data).hexdigest())
+
+
+def _with_digest(data: bytes, old: str, new: str) -> bytes:
+    """A file with another digest in its metadata, which are the last part of it."""
+    before, found, behind = data.rpartition(old.encode())
+    return before + (new.encode() if found else b"") + behind
 
 
 def read_onnx(path: Path) -> tuple[bytes, dict[str, Any]]:
@@ -67,7 +69,7 @@ def read_onnx(path: Path) -> tuple[bytes, dict[str, Any]]:
     Args:
         path: File.
     """
-    require_onnx()
+    require_onnx("onnx", "onnxruntime")
     import onnx
     from google.protobuf.message import DecodeError
 
@@ -80,26 +82,12 @@ def read_onnx(path: Path) -> tuple[bytes, dict[str, Any]]:
     except (DecodeError, ValueError, RecursionError) as error:
         raise UserError(f"{path} is not a whole ONNX file; export or fetch it again") from error
     metadata = {each.key: each.value for each in proto.metadata_props}
-    about = _about(path, metadata)
+    about = about_of(path, metadata, FORMAT, kind="an ONNX file", verb="export")
     digest = metadata.get("sha256", "")
-    if len(digest) != 64 or hashlib.sha256(data.replace(digest.encode(), NO_DIGEST.encode())).hexdigest() != digest:
+    if len(digest) != 64 or hashlib.sha256(_with_digest(data, digest, NO_DIGEST)).hexdigest() != digest:
         raise UserError(f"{path} is damaged, or was changed since it was exported; export or fetch it again")
     _check_graph(path, proto, about)
     return data, about
-
-
-def _about(path: Path, metadata: Mapping[str, str]) -> dict[str, Any]:
-    try:
-        about: dict[str, Any] = json.loads(metadata["balpoe"])
-        found = about["format"]
-    except (KeyError, TypeError, ValueError, RecursionError):
-        raise UserError(f"{path} is an ONNX file, but none of balpoe; give one that `balpoe export` wrote") from None
-    if found != FORMAT:
-        raise UserError(
-            f"{path} is an ONNX file of format {found!r}, but this balpoe reads {FORMAT}; take the balpoe that wrote "
-            "it, or export it again"
-        )
-    return about
 
 
 def _check_graph(path: Path, proto: Any, about: Mapping[str, Any]) -> None:

@@ -25,7 +25,7 @@ from balpoe.method.expert_calibration import ExpertCalibration, read_calibration
 from balpoe.networks import ExpertNetwork
 from balpoe.networks.frozen_weights import check_frozen, frozen_digest
 
-__all__ = ["Model", "described", "description", "load", "model_path", "save_model"]
+__all__ = ["Model", "about_of", "described", "description", "load", "model_path", "save_model"]
 
 FORMAT = 1
 PREDICTED_AT_ONCE = 256  # in one forward pass
@@ -262,7 +262,7 @@ def load(path: str | Path, weights: str | Path = "") -> Model:
     file = model_path(path)
     try:
         with safe_open(file, framework="pt") as opened:
-            about = _about(file, opened.metadata() or {})
+            about = about_of(file, opened.metadata() or {}, FORMAT, kind="a model", verb="train")
             tensors = {name: opened.get_tensor(name).float() for name in opened.keys()}  # noqa: SIM118 (not a dict)
     except SafetensorError as error:
         raise UserError(f"{file} is not a whole safetensors file ({error}); fetch or train it again") from error
@@ -323,12 +323,23 @@ def _tensor(values: Any) -> Any:
     return None if values is None else torch.tensor(values)
 
 
-def _about(file: Path, metadata: Mapping[str, str]) -> dict[str, Any]:
+def about_of(path: Path, metadata: Mapping[str, str], reads: int, *, kind: str, verb: str) -> dict[str, Any]:
+    """Return what a file's metadata say of the model in it, or refuse the file.
+
+    Args:
+        path: Path of the file, for messages.
+        metadata: Its metadata.
+        reads: Number of the format that is read.
+        kind: What it should be, such as "a model".
+        verb: Command that writes such files.
+    """
     try:
         about: dict[str, Any] = json.loads(metadata["balpoe"])
         found = about["format"]
     except (KeyError, TypeError, ValueError, RecursionError):
-        raise UserError(f"{file} is not a model of balpoe; give one that `balpoe train` wrote") from None
-    if found != FORMAT:
-        raise UserError(f"{file} is a model of format {found}, but this balpoe reads {FORMAT}; train or fetch it again")
+        raise UserError(f"{path} is not {kind} of balpoe; give one that `balpoe {verb}` wrote") from None
+    if found != reads:
+        raise UserError(
+            f"{path} is {kind} of format {found!r}, but this balpoe reads {reads}; {verb} or fetch it again"
+        )
     return about
