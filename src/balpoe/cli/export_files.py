@@ -11,9 +11,8 @@ from balpoe.deployment.export import FORMATS, MOST_IMAGES, Export, export
 from balpoe.deployment.loaded_model import Model, load
 from balpoe.errors import UserError
 from balpoe.evaluation.catalogue import METRICS
-from balpoe.experiments.build import recipe_data
 from balpoe.experiments.recipe import updated
-from balpoe.experiments.run_folder import Run
+from balpoe.experiments.run_folder import Run, samples_to_test
 
 __all__ = ["export_model"]
 
@@ -84,16 +83,11 @@ def _test_samples(model: Model, data_root: str | None) -> tuple[Samples | None, 
     """The labelled test samples of the model's run, or why there are none at hand."""
     recipe = model.recipe if model.run is None else Run(model.run).recipe()
     try:
-        _, test = recipe_data(recipe if data_root is None else updated(recipe, {"data_root": data_root}))
-        if test.class_names != model.class_names:
-            raise UserError(f"the test samples are of other classes than {model.class_names[:3]}...; give its own data")
+        return samples_to_test(model, recipe if data_root is None else updated(recipe, {"data_root": data_root})), ""
     except UserError as error:
         if data_root is not None:
             raise
         return None, str(error)
-    if isinstance(test, PictureFiles):
-        test.preprocessing = model.preprocessing
-    return test, ""
 
 
 def _some(test: Samples | None) -> Any:

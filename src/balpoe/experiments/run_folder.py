@@ -24,7 +24,16 @@ from balpoe.evaluation.saved import current_evaluation, is_evaluation
 from balpoe.experiments.recipe import Recipe, recipe_toml, toml_values, updated
 from balpoe.files import locked, read_json, read_text, write_json, write_text
 
-__all__ = ["Run", "evaluate_model", "fitting", "runs_of", "set_aside", "train_run", "train_run_by_step"]
+__all__ = [
+    "Run",
+    "evaluate_model",
+    "fitting",
+    "runs_of",
+    "samples_to_test",
+    "set_aside",
+    "train_run",
+    "train_run_by_step",
+]
 
 Value = TypeVar("Value")
 
@@ -244,6 +253,25 @@ def _write_start(folder: Path, recipe: Recipe, parts: Any) -> None:
     write_json(folder / "classes.json", _classes(parts.train, parts.preprocessing))
 
 
+def samples_to_test(model: Any, recipe: Recipe) -> Any:
+    """Return the labelled test samples of a recipe as a model takes them; those of other classes are refused.
+
+    Args:
+        model: Loaded model.
+        recipe: Recipe that says which samples.
+    """
+    from balpoe.data.loading.image_files import PictureFiles
+    from balpoe.experiments.build import recipe_data
+
+    _, test = recipe_data(recipe)
+    if test.class_names != model.class_names:
+        missing = sorted({*test.class_names} ^ {*model.class_names}) or ["their order"]
+        raise UserError(f"the test samples have other classes than the model ({missing[0]!r}); give its own data")
+    if isinstance(test, PictureFiles):
+        test.preprocessing = model.preprocessing  # an older model's images were resized in another way
+    return test
+
+
 def evaluate_model(model: Any, folder: Path, data_root: str = "") -> Run:
     """Return a run, in a new folder, that holds the predictions and the evaluation of a model.
 
@@ -252,15 +280,10 @@ def evaluate_model(model: Any, folder: Path, data_root: str = "") -> Run:
         folder: Folder of the run.
         data_root: Folder of the test set.
     """
-    from balpoe.data.loading.image_files import PictureFiles
-    from balpoe.experiments.build import recipe_data
-
     recipe = updated(model.recipe, {"data_root": data_root})
+    test = samples_to_test(model, recipe)
     if model.network.num_experts != recipe.experts:  # a file of some of them
         recipe = updated(recipe, {"num_experts": model.network.num_experts, "lambdas": ()})
-    _, test = recipe_data(recipe)
-    if isinstance(test, PictureFiles):
-        test.preprocessing = model.preprocessing  # an older model's images were resized in another way
     write_text(folder / "recipe.toml", recipe_toml(recipe))
     _measure(model, test, folder)
     return Run(folder)
