@@ -6,6 +6,7 @@ from typing import Any
 
 from rich.console import Console
 
+from balpoe.deployment.loaded_model import load
 from balpoe.errors import UserError
 from balpoe.evaluation.catalogue import METRICS
 from balpoe.evaluation.deployment_prior import Labelled, prior_template
@@ -13,7 +14,6 @@ from balpoe.evaluation.evaluate import SHOT_GROUPS, compare
 from balpoe.evaluation.experts_asked import router_notes
 from balpoe.evaluation.predictions import Predictions, load_predictions
 from balpoe.evaluation.shifted_tests import full_evaluation
-from balpoe.experiments.model_file import load
 from balpoe.experiments.run_folder import Run, evaluate_model, runs_of
 from balpoe.files import write_text
 from balpoe.method.lambdas import expert_names
@@ -54,7 +54,7 @@ def evaluate(
     with tempfile.TemporaryDirectory() as folder:
         if Path(path).is_file():
             out.print(f"{path}: predicting its test set")
-            runs = [evaluate_model(path, Path(folder) / "model" / "seed-0", data_root)]
+            runs = [evaluate_model(load(path), Path(folder) / "model" / "seed-0", data_root)]
         else:
             runs = runs_of(path)
         _check_alike(runs)

@@ -24,10 +24,11 @@ from balpoe.data.loading.decode import IMAGE_SUFFIXES
 from balpoe.data.loading.image_files import decoded, default_workers
 from balpoe.data.user.image_paths import image_paths, keyed_image_paths
 from balpoe.deployment.answer_rows import answer_rows
+from balpoe.deployment.loaded_model import load
 from balpoe.deployment.table_source import TableSource
 from balpoe.errors import UserError
 from balpoe.evaluation.deployment_prior import parse_prior
-from balpoe.experiments.model_file import Model, load
+from balpoe.experiments.model_file import Model
 from balpoe.files import write_file
 from balpoe.method.ensemble import product_of_experts
 from balpoe.progress import CountProgress

@@ -18,8 +18,11 @@ from torch import Tensor
 
 from balpoe.data.dataset import Dataset
 from balpoe.deployment.conformal import ConformalSets
+from balpoe.deployment.export import Export, export
+from balpoe.deployment.model import Model
 from balpoe.errors import UserError, unknown_name
 from balpoe.estimator.decisions import Deployed, answers, check_decision, fitted_sets, predictions_of, sets_guarantee
+from balpoe.estimator.deployed import deployed_model
 from balpoe.estimator.inputs import FeatureInputs, ImageInputs, group_numbers, numbers_alone, sample_weights
 from balpoe.estimator.parameters import (
     checked_number,
@@ -228,6 +231,7 @@ class BalPoEClassifier(ClassifierMixin, BaseEstimator):
         self.mixup_alpha_ = min(trained, key=lambda alpha: trained[alpha].nll)
         best = trained[self.mixup_alpha_]
         self.network_, self.class_prior_ = best.network.cpu().eval(), best.train_prior.numpy()
+        self._class_counts = data.class_counts
         earlier = self.history_ if going_on else []
         self.history_ = earlier + [{**entry, "epoch": len(earlier) + entry["epoch"]} for entry in best.history]
         checksum: int | None = data.checksum()
@@ -379,6 +383,26 @@ class BalPoEClassifier(ClassifierMixin, BaseEstimator):
         were as frequent as the common ones, and the other way round. `target_prior` has no part in it.
         """
         return self._expert_logits(X).softmax(dim=2).numpy()
+
+    def deployed_model(self) -> Model:
+        """Return the classifier as a model of raw features, (samples, features), as `balpoe.load` gives one.
+
+        Its priors are numbers of `predict`: `target_prior` of this classifier has no part in it.
+        """
+        check_is_fitted(self)
+        return deployed_model(
+            self.network_, self._plan.inputs, self.classes_, self._class_counts,
+            torch.from_numpy(self.class_prior_), self._plan.lambdas, self.temperature_,
+        )  # fmt: skip
+
+    def export(self, path: Any, **settings: Any) -> Export:
+        """Write the classifier as a file for other runtimes, as `balpoe.export` does, its scaling of features included.
+
+        Args:
+            path: File to write, such as model.onnx.
+            **settings: Settings of `balpoe.export`.
+        """
+        return export(self, path, **settings)
 
     def estimate_target_prior(self, X: Any) -> PriorEstimate:
         """Return the label prior behind unlabelled samples, with intervals, and whether it is significant.

@@ -179,7 +179,8 @@ class OwnFeatures(ExpertLayer):
     def forward(self, images: Tensor) -> Tensor:
         """Return each expert's features."""
         features: Tensor = self.features(images)
-        return features.view(self.num_experts, len(images), -1).transpose(0, 1)
+        own: Tensor = features.unflatten(0, (self.num_experts, -1))
+        return own.transpose(0, 1)
 
 
 def adapter_size(num_classes: int, num_blocks: int) -> int:
