@@ -4,6 +4,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+import torch
 from rich.console import Console
 
 from balpoe.errors import UserError
@@ -31,6 +32,7 @@ def evaluate(
     data_root: str = "",
     prior: str | None = None,
     validation: str | None = None,
+    views: str = "",
 ) -> None:
     """Print the metrics of a run, of all seeds of one, of a model's file or of predictions.
 
@@ -41,9 +43,12 @@ def evaluate(
         data_root: Folder of the test set of a model's file.
         prior: Deployment prior to print the scores under instead, as trained and adjusted.
         validation: Labelled predictions for the prior "estimate".
+        views: Views of each test image over which log-probabilities are averaged; the saved ones are of one view.
     """
     out = console()
-    if Path(path).suffix == ".npz" or (Path(path) / "predictions.json").is_file():
+    if views and any(_are_predictions(each) for each in (path, baseline) if each is not None):
+        raise UserError("--views wants a model and its test images, but these are predictions; give a run or a model")
+    if _are_predictions(path):
         predictions = load_predictions(path)
         groups = SHOT_GROUPS if thresholds is None else (thresholds[0], thresholds[1])
         if prior is None:
@@ -52,18 +57,44 @@ def evaluate(
             print_deployment_scores(out, path, {"seed-0": predictions}, prior, validation, groups)
         return
     with tempfile.TemporaryDirectory() as folder:
-        if Path(path).is_file():
-            out.print(f"{path}: predicting its test set")
-            runs = [evaluate_model(path, Path(folder) / "model" / "seed-0", data_root)]
-        else:
-            runs = runs_of(path)
+        runs = _runs(out, path, Path(folder), data_root, views)
         _check_alike(runs)
         if prior is None:
-            _print_evaluation(out, path, runs, baseline, thresholds)
+            place = Path(folder) / "baseline"
+            others = None if baseline is None else runs_of(baseline)
+            if baseline is not None and views:
+                others = _runs(out, baseline, place, data_root, views)
+            saved = not views and not Path(path).is_file()
+            _print_evaluation(out, path, runs, others, thresholds, saved=saved)
         else:
             few, many = thresholds or runs[0].recipe().shot_groups
             seeds = {run.folder.name: run.predictions() for run in runs}
             print_deployment_scores(out, path, seeds, prior, validation, (few, many))
+
+
+def _are_predictions(path: str) -> bool:
+    return Path(path).suffix == ".npz" or (Path(path) / "predictions.json").is_file()
+
+
+def _runs(out: Console, path: str, folder: Path, data_root: str, views: str) -> list[Run]:
+    """The runs of a path; what has no predictions of the views that are wanted predicts its test set in a folder."""
+    what = f"{views} of its test set" if views else "its test set"
+    if Path(path).is_file():
+        out.print(f"{path}: predicting {what}")
+        return [evaluate_model(path, folder / "model" / "seed-0", data_root, views=views)]
+    runs = runs_of(path)
+    return [_viewed(out, run, folder / run.name, data_root, views) for run in runs] if views else runs
+
+
+def _viewed(out: Console, run: Run, folder: Path, data_root: str, views: str) -> Run:
+    """A run with predictions of several views, in another folder."""
+    before = run.predictions()
+    out.print(f"{run.folder}: predicting {views} of its test set")
+    root = data_root or run.recipe().data_root
+    viewed = evaluate_model(run.folder / "model.safetensors", folder, root, views=views)
+    if not torch.equal(viewed.predictions().targets, before.targets):
+        raise UserError(f"the test samples of {run.folder} are not what they were in training; train on them again")
+    return viewed
 
 
 def write_prior_template(path: str, out: str) -> None:
@@ -77,7 +108,7 @@ def write_prior_template(path: str, out: str) -> None:
     if file.suffix not in (".csv", ".json") or file.exists():
         why = "is there already" if file.exists() else "is neither a .csv nor a .json file"
         raise UserError(f"--prior-template {out} {why}; give another name")
-    if Path(path).suffix == ".npz" or (Path(path) / "predictions.json").is_file():
+    if _are_predictions(path):
         labelled: Labelled = load_predictions(path)
     else:
         labelled = load(path) if Path(path).is_file() else runs_of(path)[0].predictions()
@@ -87,13 +118,16 @@ def write_prior_template(path: str, out: str) -> None:
 
 
 def _print_evaluation(
-    out: Console, path: str, runs: list[Run], baseline: str | None, thresholds: tuple[int, ...] | None
+    out: Console,
+    path: str,
+    runs: list[Run],
+    baselines: list[Run] | None,
+    thresholds: tuple[int, ...] | None,
+    saved: bool,
 ) -> None:
-    pairs = None if baseline is None else _pairs(runs, runs_of(baseline))
+    pairs = None if baselines is None else _pairs(runs, baselines)
     evaluations = [_evaluation(run, thresholds) for run in runs]
-    where = (
-        "" if Path(path).is_file() else "; accuracy of each class, with Wilson's interval: evaluation.json in the run"
-    )
+    where = "; accuracy of each class, with Wilson's interval: evaluation.json in the run" if saved else ""
     predictions = runs[0].predictions()
     _print_measured(out, path, evaluations, predictions, where)
     for caveat in (*predictions.caveats, *predictions.about_groups):

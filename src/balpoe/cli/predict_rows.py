@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import IO, Any, NamedTuple, TypeVar
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from balpoe.cli.decision_flags import DecisionFlags
 from balpoe.cli.predict_decisions import Decisions, decision_cells
@@ -25,6 +25,8 @@ from balpoe.data.loading.image_files import decoded, default_workers
 from balpoe.data.user.image_paths import image_paths, keyed_image_paths
 from balpoe.errors import UserError
 from balpoe.evaluation.deployment_prior import parse_prior
+from balpoe.evaluation.image_views import with_views
+from balpoe.evaluation.predictions import forward_in_blocks
 from balpoe.experiments.model_file import Model, load
 from balpoe.files import write_file
 from balpoe.method.ensemble import product_of_experts
@@ -55,6 +57,7 @@ def predict_files(
     table: TableFlags | None = None,
     track: TrackFlags | None = None,
     decisions: DecisionFlags | None = None,
+    views: str = "",
     device: str = "auto",
 ) -> tuple[int, int]:
     """Write a row for each image; return how many there were, and how many of them could not be read.
@@ -70,6 +73,7 @@ def predict_files(
         table: Table of priors, of which each image gets its own; the inputs are tables then, with its keys.
         track: A prior that follows the images instead.
         decisions: What is to be decided of each image.
+        views: Views of each image over which log-probabilities are averaged; one without.
         device: Device to compute on.
     """
     model = load(run)
@@ -78,15 +82,20 @@ def predict_files(
         raise UserError(f"{run} was trained on {seen}, not on images; use balpoe.load({run!r}).predict in Python")
     if not 1 <= top <= len(model.class_names):
         raise UserError(f"--top must be 1 to {len(model.class_names)}, the number of classes, but is {top}")
+    look = _Look(model.network, model.preprocessing)
+    if views:
+        look = _Look(*with_views(model.network, model.preprocessing, views))
     adjust = _adjustment(run, model, prior, table, track)
     _check_out(out, [*inputs, *([table.path] if table else []), *(decisions.files if decisions else [])])
     images = ((path, ()) for path in image_paths(inputs)) if table is None else keyed_image_paths(inputs, table.keys)
     if (first := next(images, None)) is None:
         raise UserError(f"there are no images in {', '.join(inputs)}; give files, or folders that hold some")
     priors = adjust.table if isinstance(adjust, TablePrior) else adjust.target if isinstance(adjust, OnePrior) else None
+    if views and decisions is not None and decisions.read(model.class_names).needs_held_out:
+        raise UserError("what is decided here is fitted on single views of held-out samples; leave out --views")
     decide = None if decisions is None else Decisions(run, model, decisions, priors)
     model.network.to(chosen_device(device))
-    counted = _Counted(_rows(_Answers(model, adjust, top, experts), decide, itertools.chain([first], images)))
+    counted = _Counted(_rows(_Answers(model, look, adjust, top, experts), decide, itertools.chain([first], images)))
     names = [f"expert {number + 1}" for number in range(model.network.num_experts if experts else 0)]
     write = functools.partial(_WRITERS[kind], rows=counted, top=top, experts=names, decide=decide)
     if out is None:
@@ -141,7 +150,7 @@ class _Predicted(NamedTuple):
 
 
 def _predicted(answers: "_Answers", named: Iterable[tuple[str, Keys]]) -> Iterator[_Predicted]:
-    preprocessing = answers.model.preprocessing
+    preprocessing = answers.look.preprocessing
     with CountProgress("predicting", 0) as count, ThreadPoolExecutor(default_workers()) as pool:
         for block in _blocks(named, IMAGES_AT_ONCE):
             images = list(pool.map(lambda each: _image_or_error(each[0], preprocessing), block))
@@ -160,17 +169,25 @@ def _image_or_error(path: str, preprocessing: Preprocessing) -> Tensor | str:
         return str(error)
 
 
+class _Look(NamedTuple):
+    """What looks at images, at one view of each or at several, and how it wants them."""
+
+    network: nn.Module
+    preprocessing: Preprocessing
+
+
 class _Answers(NamedTuple):
     """What a row says of an image, and the expert logits that it is said by."""
 
     model: Model
+    look: _Look
     adjust: Adjustment
     top: int
     experts: bool
 
     def __call__(self, images: Sequence[tuple[Tensor, Keys]]) -> list[tuple[LabelRow, Tensor]]:
         model, keys = self.model, [each for _, each in images]
-        as_given = model.expert_logits(torch.stack([image for image, _ in images]))
+        as_given = forward_in_blocks(*self.look, [torch.stack([image for image, _ in images])])
         expert_logits = model.calibrated(as_given)
         logits = self.adjust(product_of_experts(expert_logits), keys)
         probabilities, labels = logits.softmax(dim=1).topk(self.top, dim=1)

@@ -243,11 +243,20 @@ def _write_start(folder: Path, recipe: Recipe, parts: Any) -> None:
     write_json(folder / "classes.json", _classes(parts.train, parts.preprocessing))
 
 
-def evaluate_model(file: str | Path, folder: Path, data_root: str = "") -> Run:
-    """Return a run, in a new folder, that holds the predictions and the evaluation of a model's file."""
+def evaluate_model(file: str | Path, folder: Path, data_root: str = "", *, views: str = "") -> Run:
+    """Return a run, in a new folder, that holds the predictions and the evaluation of a model's file.
+
+    Args:
+        file: The model's file.
+        folder: The new folder.
+        data_root: Where its test set lies.
+        views: Views of each test image over which log-probabilities are averaged; one without.
+    """
     from balpoe.data.loading.image_files import PictureFiles
+    from balpoe.evaluation.image_views import logits_of_views
     from balpoe.experiments.build import recipe_data
     from balpoe.experiments.model_file import load
+    from balpoe.training.distributed import chosen_device
 
     model = load(file)
     recipe = updated(model.recipe, {"data_root": data_root})
@@ -255,7 +264,11 @@ def evaluate_model(file: str | Path, folder: Path, data_root: str = "") -> Run:
     if isinstance(test, PictureFiles):
         test.preprocessing = model.preprocessing  # an older model's images were resized in another way
     write_text(folder / "recipe.toml", recipe_toml(recipe))
-    _measure(model, test, folder)
+    logits = None
+    if views:
+        model.network.to(chosen_device("auto"))  # it takes so many times as long
+        logits = logits_of_views(model.network, test, views, workers=recipe.workers)
+    _measure(model, test, folder, logits)
     return Run(folder)
 
 
