@@ -95,6 +95,30 @@ def test_adapters(tmp_path, capsys):
     assert not (tmp_path / "runs" / "other").exists()
 
 
+def test_adapters_whose_backbone_is_elsewhere(tmp_path, capsys):
+    import timm
+    import torch
+    from safetensors.torch import save_file
+
+    root, flags = picture_folder(tmp_path / "photos", COUNTS), [each for each in TINY if each not in ("--weights", "")]
+    for seed, name in enumerate(("vit", "other")):
+        torch.manual_seed(seed)
+        save_file(timm.create_model("test_vit").state_dict(), tmp_path / f"{name}.safetensors")
+    flags += ["--tune", "adapters", "--network", "test_vit", "--weights", tmp_path / "vit.safetensors", "--no-baseline"]
+    said(capsys, ["train", root, "--runs", tmp_path / "runs", "--name", "a", *flags, "--epochs", "1"])
+    run = tmp_path / "runs" / "a" / "seed-0"
+    predict = ["predict", run, root / "ash"]
+    rows = said(capsys, predict)
+    (tmp_path / "vit.safetensors").rename(tmp_path / "moved.safetensors")
+    assert "there is no vit.safetensors beside it; put these weights there, or name" in said(capsys, predict, code=2)
+    assert said(capsys, [*predict, "--weights", tmp_path / "moved.safetensors"]) == rows
+    err = said(capsys, [*predict, "--weights", tmp_path / "other.safetensors"], code=2)
+    assert re.search(r"was trained on a backbone of digest \w{12}, not \w{12}; give it its weights \(--weights\)", err)
+    evaluate = ["evaluate", run, "--views", "flips", "--weights"]
+    assert "predicting flips of its test set" in said(capsys, [*evaluate, tmp_path / "moved.safetensors"])
+    assert "of digest" in said(capsys, [*evaluate, tmp_path / "other.safetensors"], code=2)
+
+
 def test_everything_in_the_habit_of_timms_recipes(tmp_path, capsys):
     root = picture_folder(tmp_path / "photos", COUNTS)
     flags = [*TINY, "--tune", "full", "--network", "test_vit", "--no-baseline", "--name", "whole", "--epochs", "2"]
@@ -273,6 +297,7 @@ def test_without_weights_one_sentence_says_what_to_pass(tmp_path, capsys, monkey
     [
         (["--network", "resnet51"], "unknown network 'resnet51'; did you mean 'resnet51q'"),
         (["--network", "mlp"], "want another --network"),
+        (["--network", "resnet32", "--tune", "adapters"], "go into a backbone of timm, but the network is resnet32"),
         (["--augmentation", "imagenet"], "features that are computed once cannot be varied"),
         (["--group", "(unclosed"], "is no regular expression"),
         (["--group", "nowhere"], "matches no file"),

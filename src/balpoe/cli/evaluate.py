@@ -3,7 +3,7 @@
 import argparse
 
 from balpoe.cli.decision_flags import add_decisions, decision_flags
-from balpoe.cli.flags import Commands, add_scoring, add_views, scoring_options
+from balpoe.cli.flags import Commands, add_backbone, add_scoring, add_views, scoring_options
 from balpoe.cli.prior_table import add_prior_table, table_flags
 from balpoe.errors import UserError
 from balpoe.experiments.run_paths import run_path
@@ -30,6 +30,7 @@ def add_parser(commands: Commands) -> None:
     )
     add_scoring(command)
     add_views(command)
+    add_backbone(command)
     add_prior_table(command)
     command.add_argument(
         "--key-table", metavar="FILE",
@@ -70,13 +71,14 @@ def _evaluate(arguments: argparse.Namespace) -> None:
         path, root = str(run_path(arguments.run)), options["data_root"]
         evaluate_sites(path, table, key_table=arguments.key_table, out=arguments.out, data_root=root)
         return
-    from balpoe.cli.evaluate_scores import evaluate, write_prior_template
+    from balpoe.cli.evaluate_scores import Look, evaluate, write_prior_template
 
     if arguments.prior_template is not None:
         write_prior_template(str(run_path(arguments.run)), arguments.prior_template)
         return
     baseline = None if arguments.baseline is None else str(run_path(arguments.baseline))
-    evaluate(str(run_path(arguments.run)), baseline=baseline, views=arguments.views or "", **options)
+    look = Look(arguments.views or "", options.pop("data_root"), arguments.weights)
+    evaluate(str(run_path(arguments.run)), baseline=baseline, look=look, **options)
 
 
 def _check_views(arguments: argparse.Namespace, others: bool) -> None:

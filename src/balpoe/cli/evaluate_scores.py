@@ -2,7 +2,7 @@
 
 import tempfile
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from rich.console import Console
@@ -29,10 +29,9 @@ def evaluate(
     *,
     baseline: str | None,
     thresholds: tuple[int, ...] | None,
-    data_root: str = "",
+    look: "Look",
     prior: str | None = None,
     validation: str | None = None,
-    views: str = "",
 ) -> None:
     """Print the metrics of a run, of all seeds of one, of a model's file or of predictions.
 
@@ -40,13 +39,12 @@ def evaluate(
         path: The run, model or predictions.
         baseline: Run or predictions to print the difference to.
         thresholds: Thresholds of the shot groups; by default the run's.
-        data_root: Folder of the test set of a model's file.
+        look: How a model is asked that has not predicted its test set so.
         prior: Deployment prior to print the scores under instead, as trained and adjusted.
         validation: Labelled predictions for the prior "estimate".
-        views: Views of each test image over which log-probabilities are averaged; the saved ones are of one view.
     """
     out = console()
-    if views and any(_are_predictions(each) for each in (path, baseline) if each is not None):
+    if look.views and any(_are_predictions(each) for each in (path, baseline) if each is not None):
         raise UserError("--views wants a model and its test images, but these are predictions; give a run or a model")
     if _are_predictions(path):
         predictions = load_predictions(path)
@@ -57,14 +55,14 @@ def evaluate(
             print_deployment_scores(out, path, {"seed-0": predictions}, prior, validation, groups)
         return
     with tempfile.TemporaryDirectory() as folder:
-        runs = _runs(out, path, Path(folder), data_root, views)
+        runs = _runs(out, path, Path(folder), look)
         _check_alike(runs)
         if prior is None:
             place = Path(folder) / "baseline"
             others = None if baseline is None else runs_of(baseline)
-            if baseline is not None and views:
-                others = _runs(out, baseline, place, data_root, views)
-            saved = not views and not Path(path).is_file()
+            if baseline is not None and look.views:
+                others = _runs(out, baseline, place, look._replace(weights=""))
+            saved = not look.views and not Path(path).is_file()
             _print_evaluation(out, path, runs, others, thresholds, saved=saved)
         else:
             few, many = thresholds or runs[0].recipe().shot_groups
@@ -72,26 +70,39 @@ def evaluate(
             print_deployment_scores(out, path, seeds, prior, validation, (few, many))
 
 
+class Look(NamedTuple):
+    """How a model looks at its test set."""
+
+    views: str = ""
+    """Views of each image over which log-probabilities are averaged; one without, as the saved predictions are."""
+    data_root: str = ""
+    """Folder of the test set of a model's file."""
+    weights: str = ""
+    """File of the backbone's weights, for a model that holds adapters alone."""
+
+    def predicted(self, file: str | Path, folder: Path, data_root: str = "") -> Run:
+        """Return a run, in a new folder, of what a model's file says."""
+        return evaluate_model(file, folder, self.data_root or data_root, views=self.views, weights=self.weights)
+
+
 def _are_predictions(path: str) -> bool:
     return Path(path).suffix == ".npz" or (Path(path) / "predictions.json").is_file()
 
 
-def _runs(out: Console, path: str, folder: Path, data_root: str, views: str) -> list[Run]:
+def _runs(out: Console, path: str, folder: Path, look: Look) -> list[Run]:
     """The runs of a path; what has no predictions of the views that are wanted predicts its test set in a folder."""
-    what = f"{views} of its test set" if views else "its test set"
     if Path(path).is_file():
-        out.print(f"{path}: predicting {what}")
-        return [evaluate_model(path, folder / "model" / "seed-0", data_root, views=views)]
+        out.print(f"{path}: predicting {f'{look.views} of ' if look.views else ''}its test set")
+        return [look.predicted(path, folder / "model" / "seed-0")]
     runs = runs_of(path)
-    return [_viewed(out, run, folder / run.name, data_root, views) for run in runs] if views else runs
+    return [_viewed(out, run, folder / run.name, look) for run in runs] if look.views else runs
 
 
-def _viewed(out: Console, run: Run, folder: Path, data_root: str, views: str) -> Run:
+def _viewed(out: Console, run: Run, folder: Path, look: Look) -> Run:
     """A run with predictions of several views, in another folder."""
     before = run.predictions()
-    out.print(f"{run.folder}: predicting {views} of its test set")
-    root = data_root or run.recipe().data_root
-    viewed = evaluate_model(run.folder / "model.safetensors", folder, root, views=views)
+    out.print(f"{run.folder}: predicting {look.views} of its test set")
+    viewed = look.predicted(run.folder / "model.safetensors", folder, run.recipe().data_root)
     if not torch.equal(viewed.predictions().targets, before.targets):
         raise UserError(f"the test samples of {run.folder} are not what they were in training; train on them again")
     return viewed

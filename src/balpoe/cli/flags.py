@@ -16,6 +16,7 @@ from balpoe.training.settings import OPTIMIZERS
 __all__ = [
     "RECIPE_FLAGS",
     "Commands",
+    "add_backbone",
     "add_fields",
     "add_prior",
     "add_runs_root",
@@ -61,6 +62,14 @@ def add_scoring(command: argparse.ArgumentParser) -> None:
         "--validation", metavar="PATH", help="labelled predictions of the same model, for --prior estimate"
     )
     add_fields(command, ("shot_groups", "data_root"))
+
+
+def add_backbone(command: argparse.ArgumentParser) -> None:
+    """Add --weights."""
+    command.add_argument(
+        "--weights", default="", metavar="FILE",
+        help="the backbone's weights, for a model that holds adapters alone (default: where they were in training)",
+    )  # fmt: skip
 
 
 def add_views(command: argparse.ArgumentParser) -> None:

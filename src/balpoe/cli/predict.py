@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 
 from balpoe.cli.decision_flags import add_decisions, decision_flags
-from balpoe.cli.flags import Commands, add_fields, add_prior, add_views, changed_fields
+from balpoe.cli.flags import Commands, add_backbone, add_fields, add_prior, add_views, changed_fields
 from balpoe.cli.prior_table import add_prior_table, table_flags
 from balpoe.cli.track_prior import add_track_prior, track_flags
 from balpoe.errors import UserError
@@ -39,6 +39,7 @@ def add_parser(commands: Commands) -> None:
     add_track_prior(command)
     add_decisions(command)
     add_views(command)
+    add_backbone(command)
     add_fields(command, ("device",))
     command.set_defaults(work=_predict)
 
@@ -66,6 +67,7 @@ def _predict(arguments: argparse.Namespace) -> int:
         track=track,
         decisions=decisions,
         views=arguments.views or "",
+        weights=arguments.weights,
         device=device,
     )
     if unreadable:

@@ -58,6 +58,7 @@ def predict_files(
     track: TrackFlags | None = None,
     decisions: DecisionFlags | None = None,
     views: str = "",
+    weights: str = "",
     device: str = "auto",
 ) -> tuple[int, int]:
     """Write a row for each image; return how many there were, and how many of them could not be read.
@@ -74,9 +75,10 @@ def predict_files(
         track: A prior that follows the images instead.
         decisions: What is to be decided of each image.
         views: Views of each image over which log-probabilities are averaged; one without.
+        weights: File of the backbone's weights, for a model that holds adapters alone.
         device: Device to compute on.
     """
-    model = load(run)
+    model = load(run, weights)
     if len(model.preprocessing.size) != 3 or model.preprocessing.size[0] != 3:
         seen = "features" if len(model.preprocessing.size) != 3 else "arrays of other channels"
         raise UserError(f"{run} was trained on {seen}, not on images; use balpoe.load({run!r}).predict in Python")

@@ -107,4 +107,5 @@ def _cost(recipe: Recipe, found: UserData, trainings: Trainings) -> str:
     size = with_size_of(recipe, found.train).preprocessing.size[-1]
     images = f"{len(found.train) + len(found.test):,} images at {size} pixels"
     times = "one training" if number == 1 else f"{number} trainings"
-    return f"That takes {in_words(seconds)}: {images}, {times}, by the time that a few images take here."
+    more = ", or a few times that where held-out samples ask for more epochs" if recipe.choose_lr else ""
+    return f"That takes {in_words(seconds)}{more}: {images}, {times}, by the time that a few images take here."

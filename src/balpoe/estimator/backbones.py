@@ -15,6 +15,7 @@ from balpoe.estimator.inputs import FeatureInputs
 from balpoe.experiments.presets import preset
 from balpoe.experiments.recipe import Recipe
 from balpoe.networks import NETWORKS, ExpertNetwork, add_adapters, backbone_preprocessing, expert_network
+from balpoe.networks.memory_halving import in_halves
 from balpoe.networks.timm_backbones import backbone_names
 from balpoe.training.distributed import chosen_device
 
@@ -150,11 +151,13 @@ class BackboneFeatures:
 
     def _blocks(self, rows: np.ndarray) -> Iterator[np.ndarray]:
         device = next(self.network.parameters()).device
+
+        def features(raw: Tensor) -> Tensor:
+            return self.network.features(self.images.preprocessing.normalise(raw.to(device))).float().cpu()
+
         with torch.inference_mode():
             for start in range(0, len(rows), IMAGES_AT_ONCE):
-                raw = self.images(rows[start : start + IMAGES_AT_ONCE])
-                batch = self.images.preprocessing.normalise(raw.to(device))
-                yield self.network.features(batch).float().cpu().numpy()
+                yield in_halves(features, self.images(rows[start : start + IMAGES_AT_ONCE])).numpy()
 
 
 def tuned_network(

@@ -288,6 +288,8 @@ def build_network(recipe: Recipe, num_classes: int, size: tuple[int, ...], train
     for name in ("drop_path", "gradient_checkpointing"):
         if getattr(recipe, name) and recipe.network in (*FOR_FEATURES, "resnet32"):
             raise UserError(f"{name} is for models of timm, but the network is {recipe.network}; leave it out")
+    if recipe.tune == "adapters" and recipe.network in (*FOR_FEATURES, "resnet32"):
+        raise UserError(f"adapters go into a backbone of timm, but the network is {recipe.network}; choose another")
     if recipe.network == "mlp":
         settings["num_features"] = math.prod(size)
     elif recipe.network == "head":

@@ -16,6 +16,7 @@ from balpoe.data.npz import read_archive
 from balpoe.errors import UserError
 from balpoe.files import cache_folder, write_file
 from balpoe.networks import ExpertNetwork
+from balpoe.networks.memory_halving import in_halves
 from balpoe.training.interrupts import Interrupt
 
 __all__ = ["feature_data"]
@@ -67,11 +68,15 @@ def feature_data(
 def _feature_blocks(network: ExpertNetwork, data: PictureFiles, workers: int, interrupt: Interrupt) -> Iterator[Tensor]:
     """Yield the trunk's features, float32 on the CPU; an interrupt ends it between two blocks."""
     device = next(network.parameters()).device
+
+    def features(rows: Tensor) -> Tensor:
+        return network.features(data.preprocessing.normalise(rows.to(device))).float().cpu()
+
     try:
         for block in raw_blocks(data, FEATURES_AT_ONCE, workers):
             with torch.inference_mode():
-                features = network.features(data.preprocessing.normalise(block.to(device))).float().cpu()
-            yield features
+                found = in_halves(features, block)
+            yield found
             if interrupt.requested:
                 raise KeyboardInterrupt
     except RuntimeError as error:

@@ -277,7 +277,7 @@ def _place_of_weights(file: Path, name: str) -> str:
     there = updated(Recipe(), toml_values(read_text(run))).weights if run.is_file() else name
     found = next((path for path in (Path(there), file.with_name(name), Path(name)) if path.is_file()), None)
     if found is None:
-        raise UserError(f"there is no {name} beside it; put these weights there, or name them (weights=)")
+        raise UserError(f"there is no {name} beside it; put these weights there, or name them (--weights)")
     return str(found)
 
 

@@ -243,7 +243,7 @@ def _write_start(folder: Path, recipe: Recipe, parts: Any) -> None:
     write_json(folder / "classes.json", _classes(parts.train, parts.preprocessing))
 
 
-def evaluate_model(file: str | Path, folder: Path, data_root: str = "", *, views: str = "") -> Run:
+def evaluate_model(file: str | Path, folder: Path, data_root: str = "", *, views: str = "", weights: str = "") -> Run:
     """Return a run, in a new folder, that holds the predictions and the evaluation of a model's file.
 
     Args:
@@ -251,6 +251,7 @@ def evaluate_model(file: str | Path, folder: Path, data_root: str = "", *, views
         folder: The new folder.
         data_root: Where its test set lies.
         views: Views of each test image over which log-probabilities are averaged; one without.
+        weights: File of the backbone's weights, for a model that holds adapters alone.
     """
     from balpoe.data.loading.image_files import PictureFiles
     from balpoe.evaluation.image_views import logits_of_views
@@ -258,7 +259,7 @@ def evaluate_model(file: str | Path, folder: Path, data_root: str = "", *, views
     from balpoe.experiments.model_file import load
     from balpoe.training.distributed import chosen_device
 
-    model = load(file)
+    model = load(file, weights)
     recipe = updated(model.recipe, {"data_root": data_root})
     _, test = recipe_data(recipe)
     if isinstance(test, PictureFiles):
