@@ -58,6 +58,7 @@ ENTRANCES = {
     "optuna": {"experiments"},
     "rich": {"progress", "report", "cli"},
     "safetensors": {"experiments", "networks"},
+    "huggingface_hub": {"deployment", "networks"},
 }
 
 

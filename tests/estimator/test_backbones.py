@@ -179,7 +179,10 @@ def test_parameters_and_what_is_usual(photos, weights):
             {"network": "test_resnet", "tune": "adapters"},
             "'conv1.0.weight'; give a file that was made for this",
         ),
-        ({"network": "test_resnet", "tune": "adapters", "weights": ""}, "has no transformer blocks to adapt; choose"),
+        (
+            {"network": "test_resnet", "tune": "adapters", "weights": "random"},
+            "has no transformer blocks to adapt; choose",
+        ),
         ({"augmentation": "crop-flip"}, "features that are computed once cannot be varied; set augmentation to"),
         ({"cosine_scale": "a"}, "cosine_scale must be a number, but is 'a'"),
         ({"lr": "a"}, "lr must be a number, but is 'a'"),

@@ -10,7 +10,15 @@ from torch.nn import functional as F
 
 from balpoe import UserError, expert_network
 from balpoe.networks import multiply_adds, num_parameters
-from balpoe.networks.adapters import AdaptFormer, LowRankLinear, adapter_size, add_adapters, merged
+from balpoe.networks.adapters import (
+    AdaptFormer,
+    LowRankLinear,
+    OwnLinear,
+    adapter_size,
+    add_adapters,
+    has_adapters,
+    merged,
+)
 
 TRANSFORMERS = {
     "vit_tiny_patch16_224": 32,
@@ -232,16 +240,31 @@ def test_merged_says_the_same(kind):
     assert (num_parameters(one) == plain) == (kind == "lora")
 
 
-def test_merged_leaves_changes_of_single_experts():
+def test_merged_gives_experts_with_changes_of_their_own_weights_of_their_own():
     network = made()
     add_adapters(network, "lora", size=2, split=2)
     images = torch.randn(2, 3, 32, 32)
     with torch.no_grad():
         expected = shaken(network)(images)
-        torch.testing.assert_close(merged(network)(images), expected, rtol=1e-4, atol=1e-4)
-        alone = merged(network.expert(2))
-        torch.testing.assert_close(alone(images)[:, 0], expected[:, 2], rtol=1e-4, atol=1e-4)
-    assert not any(isinstance(module, LowRankLinear) for module in alone.modules())
+        one = merged(network)
+        torch.testing.assert_close(one(images), expected, rtol=1e-4, atol=1e-4)
+        for alone in (merged(network.expert(2)), one.expert(2)):
+            torch.testing.assert_close(alone(images)[:, 0], expected[:, 2], rtol=1e-4, atol=1e-4)
+    assert has_adapters(network)
+    assert not has_adapters(one)
+    own = [module for module in one.modules() if isinstance(module, OwnLinear)]
+    assert [len(module.weight) for module in own] == [3] * 2 * 2  # both projections of two blocks
+
+
+@pytest.mark.parametrize("bias", [True, False])
+def test_a_merged_layer_is_one_linear_layer_for_each_expert(bias):
+    layer = LowRankLinear(torch.nn.Linear(5, 4, bias=bias), size=2, num_experts=3).double()
+    layer.up.data.normal_()
+    rows = torch.randn(3, 7, 5, dtype=torch.float64)
+    found = layer.plain()(rows.reshape(21, 5)).view(3, 7, 4)
+    for index in range(3):
+        weight = layer.weight + (layer.down[index] @ layer.up[index]).T
+        torch.testing.assert_close(found[index], F.linear(rows[index], weight, layer.bias))
 
 
 @pytest.mark.slow

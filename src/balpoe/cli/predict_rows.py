@@ -9,13 +9,14 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import IO, Any, NamedTuple, TypeVar
+from typing import IO, Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from balpoe.cli.decision_flags import DecisionFlags
 from balpoe.cli.predict_decisions import Decisions, decision_cells
+from balpoe.cli.predict_parts import Parts, in_blocks
 from balpoe.cli.predict_priors import Adjustment, OnePrior, TablePrior, TrackedPrior
 from balpoe.cli.prior_table import TableFlags
 from balpoe.cli.track_prior import TrackFlags
@@ -39,10 +40,11 @@ IMAGES_AT_ONCE = 64  # decoded together, for one forward pass
 
 LabelRow = dict[str, Any]
 """An image's file, with its label, probability, further labels, experts' labels and decisions, or with an error."""
-_Value = TypeVar("_Value")
 Keys = tuple[str, ...]
 Put = Callable[[str], object]
 """Where text goes."""
+_Form = Callable[..., None]
+"""What puts rows as text: called with where it goes, `rows`, and whether they have a `head`."""
 
 
 def predict_files(
@@ -60,8 +62,11 @@ def predict_files(
     views: str = "",
     weights: str = "",
     device: str = "auto",
-) -> tuple[int, int]:
+    parts: Parts | None = None,
+) -> tuple[int, int] | None:
     """Write a row for each image; return how many there were, and how many of them could not be read.
+
+    Of processes that share the images, those that do not merge their parts return None.
 
     Args:
         run: A run's folder, or a model's file.
@@ -77,6 +82,7 @@ def predict_files(
         views: Views of each image over which log-probabilities are averaged; one without.
         weights: File of the backbone's weights, for a model that holds adapters alone.
         device: Device to compute on.
+        parts: The parts that this process writes instead of the whole file.
     """
     model = load(run, weights)
     if len(model.preprocessing.size) != 3 or model.preprocessing.size[0] != 3:
@@ -96,18 +102,44 @@ def predict_files(
     if views and decisions is not None and decisions.read(model.class_names).needs_held_out:
         raise UserError("what is decided here is fitted on single views of held-out samples; leave out --views")
     decide = None if decisions is None else Decisions(run, model, decisions, priors)
+    if decide is not None and table is None and (parts is None or not parts.share.rank):
+        decide.print_notes()
     model.network.to(chosen_device(device))
-    counted = _Counted(_rows(_Answers(model, look, adjust, top, experts), decide, itertools.chain([first], images)))
     names = [f"expert {number + 1}" for number in range(model.network.num_experts if experts else 0)]
-    write = functools.partial(_WRITERS[kind], rows=counted, top=top, experts=names, decide=decide)
+    form = functools.partial(_WRITERS[kind], top=top, experts=names, decide=decide)
+    answers, named = _Answers(model, look, adjust, top, experts), itertools.chain([first], images)
+    if parts is None:
+        written: tuple[int, int] | None = _write_all(out, form, _Counted(_rows(answers, decide, named)))
+    else:
+        written = _write_parts(parts, form, answers, decide, named)
+    if written is not None:
+        adjust.finish()
+    if decide is not None and table is not None:
+        decide.print_notes()
+    return written
+
+
+def _write_all(out: str | None, form: _Form, counted: "_Counted") -> tuple[int, int]:
+    write = functools.partial(form, rows=counted)
     if out is None:
         write(sys.stdout.write)
     else:
         write_file(Path(out), lambda stream: _as_text(stream, write))
-    adjust.finish()
-    if decide is not None and isinstance(adjust, TablePrior):
-        decide.print_notes()
     return counted.rows, counted.errors
+
+
+def _write_parts(
+    parts: Parts, form: _Form, answers: "_Answers", decide: Decisions | None, named: Iterable[tuple[str, Keys]]
+) -> tuple[int, int] | None:
+    adjust = answers.adjust
+
+    def write(put: Put, images: Sequence[tuple[str, Keys]], head: bool) -> dict[str, Any]:
+        counted = _Counted(_rows(answers, decide, images, show=False))
+        form(put, rows=counted, head=head)
+        return {"rows": counted.rows, "errors": counted.errors, "adjustment": adjust.take_counts()}
+
+    total = parts.predict(named, write, lambda counts: adjust.add_counts(counts["adjustment"]))
+    return None if total is None else (total["rows"], total["errors"])
 
 
 def _adjustment(
@@ -128,12 +160,14 @@ def _check_out(out: str | None, read: Sequence[str]) -> None:
         raise UserError(f"--out {out} is an image or is read, and would be lost; give a .csv or .jsonl file")
 
 
-def _rows(answers: "_Answers", decide: Decisions | None, named: Iterable[tuple[str, Keys]]) -> Iterator[LabelRow]:
-    predicted = _predicted(answers, named)
+def _rows(
+    answers: "_Answers", decide: Decisions | None, named: Iterable[tuple[str, Keys]], show: bool = True
+) -> Iterator[LabelRow]:
+    predicted = _predicted(answers, named, show)
     if decide is None:
         yield from (each.row for each in predicted)
         return
-    for block in _blocks(predicted, decide.rows_at_once):
+    for block in in_blocks(predicted, decide.rows_at_once):
         whole = [each for each in block if each.expert_logits is not None]
         if whole:
             logits = torch.stack([each.expert_logits for each in whole if each.expert_logits is not None])
@@ -151,10 +185,10 @@ class _Predicted(NamedTuple):
     """As the network gives them; None for an image that could not be read."""
 
 
-def _predicted(answers: "_Answers", named: Iterable[tuple[str, Keys]]) -> Iterator[_Predicted]:
+def _predicted(answers: "_Answers", named: Iterable[tuple[str, Keys]], show: bool) -> Iterator[_Predicted]:
     preprocessing = answers.look.preprocessing
-    with CountProgress("predicting", 0) as count, ThreadPoolExecutor(default_workers()) as pool:
-        for block in _blocks(named, IMAGES_AT_ONCE):
+    with CountProgress("predicting", 0, show) as count, ThreadPoolExecutor(default_workers()) as pool:
+        for block in in_blocks(named, IMAGES_AT_ONCE):
             images = list(pool.map(lambda each: _image_or_error(each[0], preprocessing), block))
             whole = [(image, keys) for image, (_, keys) in zip(images, block, strict=True) if isinstance(image, Tensor)]
             found = iter(answers(whole) if whole else [])
@@ -220,7 +254,9 @@ class _Counted:
             yield row
 
 
-def _write_csv(put: Put, rows: Iterable[LabelRow], top: int, experts: Sequence[str], decide: Decisions | None) -> None:
+def _write_csv(
+    put: Put, rows: Iterable[LabelRow], top: int, experts: Sequence[str], decide: Decisions | None, head: bool = True
+) -> None:
     line = io.StringIO()
     writer = csv.writer(line, lineterminator="\n")
 
@@ -232,7 +268,8 @@ def _write_csv(put: Put, rows: Iterable[LabelRow], top: int, experts: Sequence[s
 
     further = [f"{name} {number}" for number in range(2, top + 1) for name in ("label", "probability")]
     columns, separator = ([], "") if decide is None else (decide.columns, decide.separator)
-    send(["file", "label", "probability", *further, *experts, *columns, "error"])
+    if head:
+        send(["file", "label", "probability", *further, *experts, *columns, "error"])
     for row in rows:
         if "error" in row:
             send([row["file"], *[""] * (2 * top + len(experts) + len(columns)), row["error"]])
@@ -242,7 +279,7 @@ def _write_csv(put: Put, rows: Iterable[LabelRow], top: int, experts: Sequence[s
 
 
 def _write_jsonl(
-    put: Put, rows: Iterable[LabelRow], top: int, experts: Sequence[str], decide: Decisions | None
+    put: Put, rows: Iterable[LabelRow], top: int, experts: Sequence[str], decide: Decisions | None, head: bool = True
 ) -> None:
     for row in rows:
         if top == 1:
@@ -257,9 +294,3 @@ _WRITERS = {"csv": _write_csv, "jsonl": _write_jsonl}
 
 def _as_text(stream: IO[bytes], write: Callable[[Put], None]) -> None:
     write(lambda text: stream.write(text.encode(errors="replace")))
-
-
-def _blocks(values: Iterable[_Value], size: int) -> Iterator[tuple[_Value, ...]]:
-    values = iter(values)
-    while block := tuple(itertools.islice(values, size)):
-        yield block

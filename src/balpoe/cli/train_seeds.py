@@ -1,7 +1,6 @@
 """Training with one seed or several, with cross-entropy to compare with, and what is printed about it."""
 
 import functools
-import hashlib
 from pathlib import Path
 from typing import Any
 
@@ -21,12 +20,13 @@ from balpoe.experiments.calibrate import Choice, calibration_notes
 from balpoe.experiments.recipe import FOR_FEATURES, Recipe, updated
 from balpoe.experiments.run_folder import Run, train_run, train_run_by_step
 from balpoe.experiments.run_names import differences_text, named_recipe, run_folder
+from balpoe.experiments.weights_version import with_weights_version
 from balpoe.report.console import command_line, console, mean_and_deviation, print_scores
 from balpoe.training.concurrent import TRAININGS_AT_ONCE, can_share_a_gpu, side_by_side
 from balpoe.training.distributed import led_by_first
 from balpoe.training.interrupts import Interrupt
 
-__all__ = ["look_through", "slow_here", "train", "with_weights_version"]
+__all__ = ["look_through", "slow_here", "train"]
 
 CROSS_ENTROPY: dict[str, Any] = {
     "method": "balpoe", "method_settings": {}, "lambdas": (1.0,), "num_experts": 0, "mixup_alpha": 0.0,
@@ -117,16 +117,6 @@ def look_through(out: Console, recipe: Recipe) -> UserData:
     for note in (*found.notes, *([found.series.sentence()] if found.series else [])):
         out.print(f"Note: {note}")
     return found
-
-
-def with_weights_version(recipe: Recipe) -> Recipe:
-    """Return a recipe that tells one file of weights from another, whatever they are called."""
-    file = Path(recipe.weights)
-    if not recipe.weights or not file.is_file():
-        return recipe
-    with open(file, "rb") as stream:
-        digest = hashlib.file_digest(stream, "sha256").hexdigest()
-    return updated(recipe, {"weights_version": digest[:8]})
 
 
 def _whole(runs: list[Run]) -> Path:

@@ -25,6 +25,7 @@ from balpoe.method.ensemble import checked_source, shift_prior
 from balpoe.method.prior_families import PriorFit, prior_family
 from balpoe.method.priors import checked_prior, tempered_prior
 from balpoe.method.shift_evidence import ShiftEvidence, checked_logits, checked_weights
+from balpoe.settings import checked
 
 __all__ = ["PriorStep", "PriorTracker", "track_prior"]
 
@@ -75,8 +76,7 @@ def track_prior(
     >>> [round(float(tracker.update(stream(share, 2000))[1]), 1) for share in (0.5, 0.9, 0.2)]
     [0.5, 0.9, 0.2]
     """
-    if not 0 < half_life < math.inf:
-        raise UserError(f"half_life must be a number above 0, but is {half_life}")
+    half_life = checked("half_life", float, {"above": 0}, half_life)
     every = every if every is not None else (100 if in_time else max(1, round(half_life / 10)))
     most = most_samples or (MOST_SAMPLES if in_time else math.ceil(HALF_LIVES * half_life))
     if every < 1 or most < 2:

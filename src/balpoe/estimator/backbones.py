@@ -15,7 +15,7 @@ from balpoe.estimator.inputs import FeatureInputs
 from balpoe.experiments.presets import preset
 from balpoe.experiments.recipe import Recipe
 from balpoe.networks import NETWORKS, ExpertNetwork, add_adapters, backbone_preprocessing, expert_network
-from balpoe.networks.memory_halving import in_halves
+from balpoe.networks.memory import forward_that_fits
 from balpoe.networks.timm_backbones import backbone_names
 from balpoe.training.distributed import chosen_device
 
@@ -157,7 +157,7 @@ class BackboneFeatures:
 
         with torch.inference_mode():
             for start in range(0, len(rows), IMAGES_AT_ONCE):
-                yield in_halves(features, self.images(rows[start : start + IMAGES_AT_ONCE])).numpy()
+                yield forward_that_fits(features, self.images(rows[start : start + IMAGES_AT_ONCE])).numpy()
 
 
 def tuned_network(
@@ -175,7 +175,7 @@ def tuned_network(
     Args:
         tune: What learns: "head", "adapters" or "full".
         name: Name in timm.
-        weights: First weights, as for `balpoe.expert_network`.
+        weights: First weights, as for `balpoe.expert_network`, or "random".
         image_size: Pixels a side; 0 for the network's own.
         cosine_scale: Scale of the classifier.
         num_classes: Number of classes.
@@ -183,8 +183,9 @@ def tuned_network(
     """
     usual = usual_recipe(tune)
     network = expert_network(
-        name, num_classes=num_classes, num_experts=num_experts, weights=weights, split=-1, hidden=usual.width[0],
-        image_size=image_size, cosine_scale=cosine_scale, drop_path=usual.drop_path,
+        name, num_classes=num_classes, num_experts=num_experts, split=-1, hidden=usual.width[0],
+        weights="" if weights == "random" else weights, image_size=image_size, cosine_scale=cosine_scale,
+        drop_path=usual.drop_path,
     )  # fmt: skip
     if tune == "adapters":
         add_adapters(network)

@@ -97,7 +97,7 @@ class BalPoEClassifier(ClassifierMixin, BaseEstimator):
         tune: For images and a pretrained backbone, how much of it learns: "head", the experts alone, on features that
             are computed once; "adapters", a few weights in every block, too; "full". X is then an array uint8 (samples,
             height, width, 3), or a list of paths, Pillow's images or such arrays, of any size. None for all else.
-        weights: First weights of that backbone: "pretrained" for timm's, a file of them, or "" for random ones.
+        weights: First weights of that backbone: "pretrained" for timm's, a file of them, or "random".
         image_size: Pixels a side that its images are brought to; None for its own.
         network: With `tune`, any model of timm, or "auto" for that of the preset `own` ("head"), `own-adapters` or
             `own-full`. Without: "mlp"; "head", whose classifier sees the features themselves beside the hidden layer,

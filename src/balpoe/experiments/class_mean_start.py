@@ -9,7 +9,7 @@ from torch.nn import functional as F
 
 from balpoe.data.loading.image_files import Samples, raw_blocks
 from balpoe.networks import ExpertNetwork
-from balpoe.networks.memory_halving import in_halves
+from balpoe.networks.memory import forward_that_fits
 
 __all__ = ["start_from_class_means"]
 
@@ -46,12 +46,12 @@ def start_from_class_means(
     network.to(device).eval()
     sums = torch.zeros(network.num_classes, network.num_experts, weight.shape[-1], dtype=torch.float64)
 
-    def outputs(rows: Tensor) -> Tensor:
-        return network.expert_features(data.preprocessing.normalise(rows.to(device))).double().cpu()
+    def forward(block: Tensor) -> Tensor:
+        return network.expert_features(data.preprocessing.normalise(block.to(device))).double().cpu()
 
     with torch.inference_mode():
         for block in raw_blocks(data, IMAGES_AT_ONCE, workers):
-            features = in_halves(outputs, block)
+            features = forward_that_fits(forward, block)
             targets = data.targets[done : done + len(block)]
             sums.index_add_(0, targets, features.expand(-1, network.num_experts, -1))
             done += len(block)

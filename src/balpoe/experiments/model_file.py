@@ -22,13 +22,17 @@ from balpoe.experiments.run_paths import run_path
 from balpoe.files import read_text, write_file
 from balpoe.method.ensemble import product_of_experts, shift_prior, source_prior
 from balpoe.method.expert_calibration import ExpertCalibration, read_calibration, training_offsets
-from balpoe.networks import ExpertNetwork
+from balpoe.networks import ExpertNetwork, merged
+from balpoe.networks.adapters import has_adapters
 from balpoe.networks.frozen_weights import check_frozen, frozen_digest
 
 __all__ = ["Model", "load", "model_path", "save_model"]
 
 FORMAT = 1
 PREDICTED_AT_ONCE = 256  # in one forward pass
+PLACE_OF_WEIGHTS = (
+    "put the weights that it was trained with beside it, or name them (--weights, or balpoe.load(..., weights=FILE))"
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -162,15 +166,19 @@ def save_model(path: Path, model: Model, *, half: bool = False, whole: bool = Fa
         path: Path of the file.
         model: Model to write.
         half: Whether its parameters are kept in float16; its statistics are in float32.
-        whole: Whether a backbone with adapters is written, too, so that the file can be used without it.
+        whole: Whether a backbone with adapters is written, too, so that the file can be used without it; changes of
+            low rank are then part of its weights (`balpoe.networks.merged`).
     """
     from safetensors.torch import save
 
-    parameters = {name for name, _ in model.network.named_parameters()}
-    backbone = _backbone(model.network) if model.recipe.tune == "adapters" and not whole else {}
+    adapted = model.recipe.tune == "adapters"
+    merges = adapted and (whole or not has_adapters(model.network))
+    network = merged(model.network) if merges else model.network
+    parameters = {name for name, _ in network.named_parameters()}
+    backbone = _backbone(network) if adapted and not merges else {}
     weights = {
         name: (tensor.half() if half and name in parameters else tensor).contiguous().cpu()
-        for name, tensor in model.network.state_dict().items()
+        for name, tensor in network.state_dict().items()
         if name not in backbone
     }
     about = {
@@ -183,7 +191,8 @@ def save_model(path: Path, model: Model, *, half: bool = False, whole: bool = Fa
         "source_prior": _numbers(model.source_prior),
         "calibration": model.calibration and asdict(model.calibration),
         "recipe": recipe_toml(model.recipe.without_places()),
-        **({"backbone": frozen_digest(model.network.trunk)} if backbone else {}),
+        **({"backbone": frozen_digest(network.trunk)} if backbone else {}),
+        **({"merged": True} if merges else {}),
     }
     # One entry: with two, safetensors would write them in any order, and the same model as different bytes.
     data = save(weights, {"balpoe": json.dumps(about, ensure_ascii=False)})
@@ -228,6 +237,7 @@ def load(path: str | Path, weights: str | Path = "") -> Model:
     try:
         recipe = updated(Recipe(), toml_values(about["recipe"]))
         network = backbone or _built(recipe, about, trained=True)
+        network = merged(network) if about.get("merged") else network
         state = network.state_dict()
         tensors = {**(_backbone(network) if backbone else {}), **tensors}
         network.load_state_dict({name: tensors[name].to(tensor.dtype) for name, tensor in state.items()})
@@ -265,7 +275,7 @@ def _with_backbone(file: Path, about: Mapping[str, Any], weights: str) -> Expert
         raise UserError(f"{file} holds adapters without their backbone: {error}") from error
     except (KeyError, TypeError, ValueError, RuntimeError) as error:
         raise UserError(f"{file} does not describe a network of this version: {str(error).splitlines()[0]}") from error
-    check_frozen(frozen_digest(network.trunk), str(about["backbone"]), str(file))
+    check_frozen(frozen_digest(network.trunk), str(about["backbone"]), str(file), PLACE_OF_WEIGHTS)
     return network
 
 
@@ -277,7 +287,7 @@ def _place_of_weights(file: Path, name: str) -> str:
     there = updated(Recipe(), toml_values(read_text(run))).weights if run.is_file() else name
     found = next((path for path in (Path(there), file.with_name(name), Path(name)) if path.is_file()), None)
     if found is None:
-        raise UserError(f"there is no {name} beside it; put these weights there, or name them (--weights)")
+        raise UserError(f"there is no {name} beside it; {PLACE_OF_WEIGHTS}")
     return str(found)
 
 

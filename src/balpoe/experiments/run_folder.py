@@ -180,7 +180,7 @@ def train_run_by_step(
         say(f"{folder} is finished already; --fresh trains it anew")
         return run
     # Before the folder is made: what is wrong leaves nothing behind.
-    check_devices(recipe.device, recipe.devices, recipe.num_nodes, recipe.sync_batchnorm)
+    check_devices(recipe.device, recipe.devices, recipe.num_nodes, recipe.sync_batchnorm, recipe.shard)
     check_tracking(recipe.track, folder)
     made: list[Any] = []
     yield lambda: made.append(assemble(recipe, progress))  # aside: to read the data takes seconds

@@ -19,7 +19,16 @@ from balpoe.errors import UserError, unknown_name
 from balpoe.networks.cutting import Features
 from balpoe.networks.experts import ExpertLayer, ExpertLinear, ExpertNetwork
 
-__all__ = ["ADAPTERS", "AdaptFormer", "LowRankLinear", "adapter_size", "add_adapters", "merged"]
+__all__ = [
+    "ADAPTERS",
+    "AdaptFormer",
+    "LowRankLinear",
+    "OwnLinear",
+    "adapter_size",
+    "add_adapters",
+    "has_adapters",
+    "merged",
+]
 
 EXAMPLES = "vit_small_patch16_224, vit_small_patch14_reg4_dinov2 or convnext_tiny"
 
@@ -86,13 +95,41 @@ class LowRankLinear(nn.Linear, ExpertLayer):
         change = torch.bmm(torch.bmm(rows, self.down), self.up)
         return F.linear(x, self.weight, self.bias) + change.view(*x.shape[:-1], -1)
 
-    def plain(self) -> nn.Linear:
-        """Return a linear layer that says the same: the change added to the weights, of one expert."""
+    def plain(self) -> "nn.Linear | OwnLinear":
+        """Return a layer that says the same, without adapters: the change is added to the weights."""
         with torch.no_grad():
-            linear = nn.Linear(self.in_features, self.out_features, self.bias is not None, device="meta")
-            linear.weight = nn.Parameter(self.weight + (self.down[0] @ self.up[0]).T)
-            linear.bias = self.bias
+            weights = self.weight.T + self.down @ self.up
+        if self.num_experts > 1:
+            return OwnLinear(weights, self.bias)
+        linear = nn.Linear(self.in_features, self.out_features, self.bias is not None, device="meta")
+        linear.weight, linear.bias = nn.Parameter(weights[0].T.contiguous()), self.bias
         return linear
+
+
+class OwnLinear(ExpertLayer):
+    """A linear layer for each expert, with one bias: what a low-rank change for each of them is merged into.
+
+    Args:
+        weights: Weights, (experts, inputs, outputs).
+        bias: Bias of all of them, or None.
+
+    >>> OwnLinear(torch.ones(2, 3, 1), None)(torch.ones(4, 3)).shape  # two rows of each expert
+    torch.Size([4, 1])
+    """
+
+    shared = ("bias",)
+
+    def __init__(self, weights: Tensor, bias: nn.Parameter | None) -> None:
+        super().__init__()
+        self.num_experts = len(weights)
+        self.weight = nn.Parameter(weights)
+        self.bias = bias
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Map (experts * batch, ..., features)."""
+        rows = torch.bmm(x.reshape(self.num_experts, -1, x.shape[-1]), self.weight)
+        out = rows.view(*x.shape[:-1], -1)
+        return out if self.bias is None else out + self.bias
 
 
 class ParallelMlp(nn.Module):
@@ -207,7 +244,8 @@ def add_adapters(network: ExpertNetwork, kind: str = "adaptformer", *, size: int
 def merged(network: ExpertNetwork) -> ExpertNetwork:
     """Return a copy for export in which changes of low rank are part of the weights that they change.
 
-    AdaptFormers are layers of their own and stay so, and so do changes that each expert has for itself.
+    Where each expert has a change of its own, it has weights of its own then. AdaptFormers stay: what they add is not
+    linear in the tokens, so that no weights of the block can take it up.
 
     >>> import balpoe
     >>> network = balpoe.expert_network("test_vit", num_classes=5, image_size=32)
@@ -218,9 +256,18 @@ def merged(network: ExpertNetwork) -> ExpertNetwork:
     whole = copy.deepcopy(network)
     for module in list(whole.modules()):
         for name, child in list(module.named_children()):
-            if isinstance(child, LowRankLinear) and child.num_experts == 1:
+            if isinstance(child, LowRankLinear):
                 setattr(module, name, child.plain())
     return whole
+
+
+def has_adapters(network: nn.Module) -> bool:
+    """Return whether a network has adapters that are layers of their own.
+
+    >>> has_adapters(nn.Linear(8, 4)), has_adapters(LowRankLinear(nn.Linear(8, 4), size=2))
+    (False, True)
+    """
+    return any(isinstance(module, AdaptFormer | LowRankLinear) for module in network.modules())
 
 
 def _add_adaptformer(block: Any, size: int, num_experts: int) -> None:
