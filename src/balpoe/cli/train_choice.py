@@ -96,6 +96,11 @@ def _gpu(device: str) -> str:
     return torch.cuda.get_device_name() if chosen_device(device) == "cuda" else ""
 
 
+def _may_grow(recipe: Recipe) -> bool:
+    """Whether samples that heads go without decide how many epochs there are."""
+    return recipe.tune == "head" and recipe.calibrate and recipe.epochs == 0
+
+
 def _cost(recipe: Recipe, found: UserData, trainings: Trainings) -> str:
     assert isinstance(found.train, PictureFiles)
     number = len(trainings.seeds) * (2 if trainings.baseline else 1)
@@ -107,5 +112,5 @@ def _cost(recipe: Recipe, found: UserData, trainings: Trainings) -> str:
     size = with_size_of(recipe, found.train).preprocessing.size[-1]
     images = f"{len(found.train) + len(found.test):,} images at {size} pixels"
     times = "one training" if number == 1 else f"{number} trainings"
-    more = ", or a few times that where held-out samples ask for more epochs" if recipe.choose_lr else ""
+    more = ", or a few times that where held-out samples ask for more epochs" if _may_grow(recipe) else ""
     return f"That takes {in_words(seconds)}{more}: {images}, {times}, by the time that a few images take here."
