@@ -30,7 +30,9 @@ __all__ = ["Model", "about_of", "described", "description", "load", "model_path"
 
 FORMAT = 1
 PREDICTED_AT_ONCE = 256  # in one forward pass
-PLACE_OF_WEIGHTS = "put the weights that it was trained with beside it, or load it with balpoe.load(..., weights=FILE)"
+PLACE_OF_WEIGHTS = (
+    "put the weights that it was trained with beside it, or name them (--weights, or balpoe.load(..., weights=FILE))"
+)
 
 
 @dataclass(frozen=True, eq=False)

@@ -272,20 +272,28 @@ def samples_to_test(model: Any, recipe: Recipe) -> Any:
     return test
 
 
-def evaluate_model(model: Any, folder: Path, data_root: str = "") -> Run:
+def evaluate_model(model: Any, folder: Path, data_root: str = "", *, views: str = "") -> Run:
     """Return a run, in a new folder, that holds the predictions and the evaluation of a model.
 
     Args:
         model: Loaded model.
         folder: Folder of the run.
         data_root: Folder of the test set.
+        views: Views of each test image over which log-probabilities are averaged; one without.
     """
+    from balpoe.evaluation.image_views import logits_of_views
+    from balpoe.training.distributed import chosen_device
+
     recipe = updated(model.recipe, {"data_root": data_root})
     test = samples_to_test(model, recipe)
     if model.network.num_experts != recipe.experts:  # a file of some of them
         recipe = updated(recipe, {"num_experts": model.network.num_experts, "lambdas": ()})
     write_text(folder / "recipe.toml", recipe_toml(recipe))
-    _measure(model, test, folder)
+    logits = None
+    if views:
+        model.network.to(chosen_device("auto"))  # it takes so many times as long
+        logits = logits_of_views(model.network, test, views, workers=recipe.workers)
+    _measure(model, test, folder, logits)
     return Run(folder)
 
 
