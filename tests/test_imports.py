@@ -63,6 +63,8 @@ ENTRANCES = {
     "rich": {"progress", "report", "cli"},
     "safetensors": {"experiments", "networks"},
     "huggingface_hub": {"deployment", "networks"},
+    "onnx": {"deployment"},
+    "onnxruntime": {"deployment"},
 }
 
 

@@ -10,6 +10,7 @@ import zlib
 import numpy as np
 import pytest
 import timm
+import torch
 from safetensors.torch import save_file
 
 from balpoe.cli.main import main
@@ -95,6 +96,28 @@ def test_adapters(tmp_path, capsys):
     assert "this network (EfficientNet) has no transformer blocks to adapt; choose a vision transformer" in sentence
     assert sentence.count("\n") == 1
     assert not (tmp_path / "runs" / "other").exists()
+
+
+def test_adapters_whose_backbone_is_elsewhere(tmp_path, capsys):
+    root, flags = picture_folder(tmp_path / "photos", COUNTS), [*TINY]
+    for seed, name in enumerate(("vit", "other")):
+        torch.manual_seed(seed)
+        save_file(timm.create_model("test_vit").state_dict(), tmp_path / f"{name}.safetensors")
+    flags += ["--tune", "adapters", "--network", "test_vit", "--weights", tmp_path / "vit.safetensors", "--no-baseline"]
+    said(capsys, ["train", root, "--runs", tmp_path / "runs", "--name", "a", *flags, "--epochs", "1"])
+    run = tmp_path / "runs" / "a" / "seed-0"
+    predict = ["predict", run, root / "ash"]
+    rows = said(capsys, predict)
+    (tmp_path / "vit.safetensors").rename(tmp_path / "moved.safetensors")
+    assert "there is no vit.safetensors beside it; put the weights that it was" in said(capsys, predict, code=2)
+    assert said(capsys, [*predict, "--weights", tmp_path / "moved.safetensors"]) == rows
+    err = said(capsys, [*predict, "--weights", tmp_path / "other.safetensors"], code=2)
+    assert re.search(
+        r"was trained on a backbone of digest \w{12}, not \w{12}; put the weights .* name them \(--weights", err
+    )
+    evaluate = ["evaluate", run, "--views", "flips", "--weights"]
+    assert "predicting flips of its test set" in said(capsys, [*evaluate, tmp_path / "moved.safetensors"])
+    assert "of digest" in said(capsys, [*evaluate, tmp_path / "other.safetensors"], code=2)
 
 
 def test_backbones_and_weights_that_do_not_fit(tmp_path, capsys):

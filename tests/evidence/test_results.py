@@ -91,7 +91,7 @@ def test_every_figure_is_shown():
 
 
 def test_the_figure_of_all_methods_is_drawn_from_the_records():
-    figure = script("docs/method_figure.py")
+    figure = script("docs/rivals_figure.py")
     drawn = figure.drawing(ROOT / "results")
     assert figure.FIGURE.read_text(encoding="utf-8") == drawn
     table = (ROOT / "results" / "tables" / "methods.md").read_text(encoding="utf-8")

@@ -93,7 +93,7 @@ def test_a_file_is_evaluated_with_its_own_preprocessing(tmp_path, monkeypatch):
     save_model(tmp_path / "old.safetensors", old)
     _, test = recipe_data(recipe)
     images = torch.stack([decoded(path, old.preprocessing) for path in test.paths])
-    found = evaluate_model(tmp_path / "old.safetensors", tmp_path / "again", trees).predictions().expert_logits
+    found = evaluate_model(load(tmp_path / "old.safetensors"), tmp_path / "again", trees).predictions().expert_logits
     torch.testing.assert_close(found, old.expert_logits(images))
     assert not torch.allclose(found, model.predictions(test).expert_logits)
 

@@ -173,7 +173,7 @@ def _looked_through(
     """Say what own data hold; the recipes with the versions of data and weights, and what is known of the data."""
     start = with_weights_version(asked.start)
     if start.dataset == "own":
-        start, _ = look_through(out, start, start)
+        start = updated(start, {"data_version": look_through(out, start).version})
     if slow_here(start):
         out.print("No GPU is used: this recipe is made for one, and takes hours to days on a CPU.")
     facts = data_facts(start)

@@ -6,6 +6,7 @@ from pathlib import Path
 import torch
 
 from balpoe.data.loading.image_files import PictureFiles
+from balpoe.deployment.loaded_model import load
 from balpoe.deployment.prior_tables import PriorTable, unknown_keys_sentence
 from balpoe.deployment.sample_keys import sample_keys
 from balpoe.deployment.site_gains import SiteGains, site_gains
@@ -61,7 +62,7 @@ def predictions_of(path: str, data_root: str = "") -> tuple[Predictions, Recipe 
         return load_predictions(path), None
     if Path(path).is_file():
         with tempfile.TemporaryDirectory() as folder:
-            run = evaluate_model(path, Path(folder) / "seed-0", data_root)
+            run = evaluate_model(load(path), Path(folder) / "seed-0", data_root)
             predictions = run.predictions()
             # Out of the file, which goes with the folder.
             return predictions.subset(torch.arange(len(predictions))), run.recipe()

@@ -17,6 +17,7 @@ from balpoe.cli import (
     data,
     demo,
     evaluate,
+    export,
     predict,
     recipes,
     report,
@@ -32,7 +33,7 @@ from balpoe.training.interrupts import sigterm_as_interrupt
 
 __all__ = ["COMMANDS", "command_parser", "main"]
 
-VERBS = (demo, recipes, data, train, compare, runs, evaluate, report, predict, serve, card, weights, reproduce)
+VERBS = (demo, recipes, data, train, compare, runs, evaluate, report, predict, export, serve, card, weights, reproduce)
 GO_ON = ("demo", "data", "train", "compare", "reproduce")
 """Verbs whose work is kept, so that the same command goes on."""
 COMMANDS = tuple(verb.__name__.rpartition(".")[2] for verb in VERBS)

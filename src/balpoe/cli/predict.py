@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from balpoe.cli.decision_flags import add_decisions, decision_flags
-from balpoe.cli.flags import Commands, add_fields, add_prior, changed_fields
+from balpoe.cli.flags import Commands, add_backbone, add_fields, add_prior, add_views, changed_fields
 from balpoe.cli.prior_table import add_prior_table, table_flags
 from balpoe.cli.track_prior import add_track_prior, track_flags
 from balpoe.errors import UserError
@@ -40,6 +40,8 @@ def add_parser(commands: Commands) -> None:
     add_prior_table(command)
     add_track_prior(command)
     add_decisions(command)
+    add_views(command)
+    add_backbone(command)
     add_fields(command, ("device",))
     command.add_argument(
         "--devices", type=int, metavar="N",
@@ -56,6 +58,8 @@ def _predict(arguments: argparse.Namespace) -> int:
     table, track, decisions = table_flags(arguments), track_flags(arguments), decision_flags(arguments)
     if track is not None and decisions is not None:
         raise UserError("--track-prior moves labels and probabilities alone; leave out the flags of decisions")
+    if track is not None and arguments.views:
+        raise UserError("--track-prior is checked by single views of held-out samples; leave out one of it and --views")
     settings: dict[str, Any] = {
         "run": arguments.run,
         "inputs": arguments.images,
@@ -67,6 +71,8 @@ def _predict(arguments: argparse.Namespace) -> int:
         "table": table,
         "track": track,
         "decisions": decisions,
+        "views": arguments.views or "",
+        "weights": arguments.weights,
         "device": device,
     }
     found = launcher()

@@ -24,10 +24,13 @@ from balpoe.data.loading.decode import IMAGE_SUFFIXES
 from balpoe.data.loading.image_files import decoded, default_workers
 from balpoe.data.user.image_paths import image_paths, keyed_image_paths
 from balpoe.deployment.answer_rows import answer_rows
+from balpoe.deployment.loaded_model import load
 from balpoe.deployment.table_source import TableSource
 from balpoe.errors import UserError
 from balpoe.evaluation.deployment_prior import parse_prior
-from balpoe.experiments.model_file import Model, load
+from balpoe.evaluation.image_views import with_views
+from balpoe.evaluation.predictions import forward_in_blocks
+from balpoe.experiments.model_file import Model
 from balpoe.files import write_file
 from balpoe.method.ensemble import product_of_experts
 from balpoe.progress import CountProgress
@@ -58,6 +61,8 @@ def predict_files(
     table: TableSource | None = None,
     track: TrackFlags | None = None,
     decisions: DecisionFlags | None = None,
+    views: str = "",
+    weights: str = "",
     device: str = "auto",
     parts: Parts | None = None,
 ) -> tuple[int, int] | None:
@@ -76,28 +81,33 @@ def predict_files(
         table: Table of priors, of which each image gets its own; the inputs are tables then, with its keys.
         track: A prior that follows the images instead.
         decisions: What is to be decided of each image.
+        views: Views of each image over which log-probabilities are averaged; one without.
+        weights: File of the backbone's weights, for a model that holds adapters alone.
         device: Device to compute on.
         parts: The parts that this process writes instead of the whole file.
     """
-    model = load(run)
+    model = load(run, weights=weights)
     if len(model.preprocessing.size) != 3 or model.preprocessing.size[0] != 3:
         seen = "features" if len(model.preprocessing.size) != 3 else "arrays of other channels"
         raise UserError(f"{run} was trained on {seen}, not on images; use balpoe.load({run!r}).predict in Python")
     if not 1 <= top <= len(model.class_names):
         raise UserError(f"--top must be 1 to {len(model.class_names)}, the number of classes, but is {top}")
+    look = _look(model, views)
     adjust = _adjustment(run, model, prior, table, track)
     _check_out(out, [*inputs, *([table.path] if table else []), *(decisions.files if decisions else [])])
     images = ((path, ()) for path in image_paths(inputs)) if table is None else keyed_image_paths(inputs, table.keys)
     if (first := next(images, None)) is None:
         raise UserError(f"there are no images in {', '.join(inputs)}; give files, or folders that hold some")
     priors = adjust.table if isinstance(adjust, TablePrior) else adjust.target if isinstance(adjust, OnePrior) else None
+    if views and decisions is not None and decisions.read(model.class_names).needs_held_out:
+        raise UserError("what is decided here is fitted on single views of held-out samples; leave out --views")
     decide = None if decisions is None else Decisions(run, model, decisions, priors)
     if decide is not None and table is None and (parts is None or not parts.share.rank):
         decide.print_notes()
     model.network.to(chosen_device(device))
     names = [f"expert {number + 1}" for number in range(model.network.num_experts if experts else 0)]
     form = functools.partial(_WRITERS[kind], top=top, experts=names, decide=decide)
-    answers, named = _Answers(model, adjust, top, experts), itertools.chain([first], images)
+    answers, named = _Answers(model, look, adjust, top, experts), itertools.chain([first], images)
     if parts is None:
         written: tuple[int, int] | None = _write_all(out, form, _Counted(_rows(answers, decide, named)))
     else:
@@ -176,7 +186,7 @@ class _Predicted(NamedTuple):
 
 
 def _predicted(answers: "_Answers", named: Iterable[tuple[str, Keys]], show: bool) -> Iterator[_Predicted]:
-    preprocessing = answers.model.preprocessing
+    preprocessing = answers.look.preprocessing
     with CountProgress("predicting", 0, show) as count, ThreadPoolExecutor(default_workers()) as pool:
         for block in in_blocks(named, IMAGES_AT_ONCE):
             images = list(pool.map(lambda each: _image_or_error(each[0], preprocessing), block))
@@ -195,17 +205,32 @@ def _image_or_error(path: str, preprocessing: Preprocessing) -> Tensor | str:
         return str(error)
 
 
+class _Look(NamedTuple):
+    """What looks at images, at one view of each or at several, and how it wants them."""
+
+    expert_logits: Callable[[Iterable[Tensor]], Tensor]
+    preprocessing: Preprocessing
+
+
+def _look(model: Model, views: str) -> _Look:
+    if not views:
+        return _Look(model.logits_of_blocks, model.preprocessing)
+    viewed, larger = with_views(model.network, model.preprocessing, views)
+    return _Look(functools.partial(forward_in_blocks, viewed, larger), larger)
+
+
 class _Answers(NamedTuple):
     """What a row says of an image, and the expert logits that it is said by."""
 
     model: Model
+    look: _Look
     adjust: Adjustment
     top: int
     experts: bool
 
     def __call__(self, images: Sequence[tuple[Tensor, Keys]]) -> list[tuple[LabelRow, Tensor]]:
         model, keys = self.model, [each for _, each in images]
-        as_given = model.expert_logits(torch.stack([image for image, _ in images]))
+        as_given = self.look.expert_logits([torch.stack([image for image, _ in images])])
         expert_logits = model.calibrated(as_given)
         logits = self.adjust(product_of_experts(expert_logits), keys)
         rows: list[LabelRow] = answer_rows(logits, model.class_names, self.top)

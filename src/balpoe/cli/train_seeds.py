@@ -6,6 +6,8 @@ from typing import Any
 
 from rich.console import Console
 
+from balpoe.cli.train_choice import RecipeOf, Trainings, choose
+from balpoe.data.user.load import UserData
 from balpoe.errors import UserError
 from balpoe.evaluation.catalogue import METRICS
 from balpoe.evaluation.evaluate import evaluate
@@ -55,6 +57,7 @@ def _train(
     fixed: bool,
     fresh: bool,
     baseline: bool = False,
+    automatic: RecipeOf | None = None,
 ) -> list[Run]:
     """Train a recipe with each seed; print the table and the next command.
 
@@ -67,10 +70,16 @@ def _train(
         fixed: Whether the name was asked for.
         fresh: Whether to train anew.
         baseline: Whether to train plain cross-entropy first, to compare with.
+        automatic: For own images of which nobody says what is to be trained: what makes a recipe of a choice.
     """
     out = console()
     if recipe.dataset == "own":
-        recipe, start = look_through(out, recipe, start)
+        found = look_through(out, recipe)
+        version = {"data_version": found.version}
+        if automatic is not None:
+            trainings = Trainings(root, base, seeds, baseline, fresh)
+            recipe = start = choose(out, lambda choice: updated(automatic(choice), version), found, trainings)
+        recipe, start = (updated(each, version) for each in (recipe, start))
     recipe, start = (with_weights_version(each) for each in (recipe, start))
     if slow_here(recipe):
         out.print("No GPU is used: this recipe is made for one, and takes hours to days on a CPU.")
@@ -95,8 +104,8 @@ def slow_here(recipe: Recipe) -> bool:
     return recipe.devices == 1 and not can_share_a_gpu(recipe.device, recipe.devices)
 
 
-def look_through(out: Console, recipe: Recipe, start: Recipe) -> tuple[Recipe, Recipe]:
-    """Say what own data hold; return the recipes with the data's version. Images in series want a decision first."""
+def look_through(out: Console, recipe: Recipe) -> UserData:
+    """Say what own data hold, and return them. Images in series want a decision first."""
     found = own_data(recipe, progress=True, look_for_series=True)
     if found.series and found.series.strong:
         raise UserError(found.series.sentence())
@@ -107,7 +116,7 @@ def look_through(out: Console, recipe: Recipe, start: Recipe) -> tuple[Recipe, R
     )
     for note in (*found.notes, *([found.series.sentence()] if found.series else [])):
         out.print(f"Note: {note}")
-    return updated(recipe, {"data_version": found.version}), updated(start, {"data_version": found.version})
+    return found
 
 
 def _whole(runs: list[Run]) -> Path:

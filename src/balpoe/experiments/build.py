@@ -48,6 +48,7 @@ __all__ = [
     "default_epochs",
     "own_data",
     "recipe_data",
+    "with_size_of",
 ]
 
 
@@ -336,6 +337,18 @@ def _image_preprocessing(recipe: Recipe, entry: DatasetEntry | None = None) -> P
     mean, std = (entry and entry.statistics) or (wanted.mean, wanted.std)
     interpolation = entry.interpolation if entry else wanted.interpolation
     return Preprocessing(wanted.size, mean, std, round(wanted.size[-1] / share), interpolation)
+
+
+def with_size_of(recipe: Recipe, images: PictureFiles) -> PictureFiles:
+    """Return own images as another recipe wants them: of its network's size, normalised by its numbers.
+
+    Args:
+        recipe: Recipe of own images.
+        images: The images, as any recipe wants them.
+    """
+    same = images.subset(torch.arange(len(images)))
+    same.preprocessing = _image_preprocessing(recipe)
+    return same
 
 
 def _on_features(
