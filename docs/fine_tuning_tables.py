@@ -21,6 +21,8 @@ from balpoe.report.console import mean_and_deviation
 ROOT = Path(__file__).parents[1]
 TABLE = re.compile(r"<!-- table ([\w-]+) -->\n\n(?:\|.*\n|Not measured.*\n)*")
 GROUPS = ("many", "medium", "few")
+SUMMARY = {"cross-entropy": "cross-entropy, adjusted", "one logit-adjusted expert": "one expert",
+           "uniform ensemble": "uniform ensemble", "BalPoE": "BalPoE"}  # fmt: skip
 Record = dict[str, Any]
 
 
@@ -31,7 +33,9 @@ def absent(command: str) -> str:
 
 def per_cent(values: Sequence[float | None]) -> str:
     """The mean and the deviation over seeds; a dash where there is none."""
-    return "-" if None in values else mean_and_deviation([each for each in values if each is not None], True)
+    return (
+        "-" if not values or None in values else mean_and_deviation([each for each in values if each is not None], True)
+    )
 
 
 def score_cells(scores: Sequence[Record], with_temperature: Sequence[Record | None]) -> list[str]:
@@ -71,6 +75,17 @@ def results_table(table: PaperTable, results: Path, command: str) -> str:
     measured = [(result, found) for result in table if (found := measured_records(result, results))]
     rows = [row for result, found in measured for row in result_rows(result, found)]
     return markdown(heads, rows) if rows else absent(command)
+
+
+def summary_table(results: Path) -> str:
+    """Return the balanced accuracy of each method for each part that learns, cross-entropy adjusted after training."""
+    found = {result.title: measured_records(result, results) for result in TRANSFER}
+    rows = []
+    for kind, part in (("head", "the head"), ("adapters", "adapters"), ("full", "everything")):
+        several = [found.get(f"{kind}: {method}", []) for method in SUMMARY]
+        scored = [[record["adjusted"] or record["evaluation"] for record in each] for each in several]
+        rows.append([part, *(per_cent([scores["balanced_accuracy"] for scores in each]) for each in scored)])
+    return markdown(("what learns", *SUMMARY.values()), rows)
 
 
 def search_table(results: Path) -> str:
@@ -137,6 +152,7 @@ def step_table(results: Path) -> str:
 def tuned(page: str, results: Path) -> str:
     """Return the page with its tables as they are now."""
     made = {
+        "summary": lambda: summary_table(results),
         "pretraining": lambda: pretraining_table(results),
         "search": lambda: search_table(results),
         "transfer": lambda: results_table(TRANSFER, results, "balpoe reproduce transfer"),

@@ -97,6 +97,33 @@ def test_no_text_is_glued_to_a_table(path):
         assert not (before.startswith("| ") and line and not line.startswith("|")), number
 
 
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: path.name)
+def test_what_folds_opens_and_closes_and_holds_no_heading(path):
+    """A heading inside would have no place in a table of contents; without empty lines nothing inside is Markdown."""
+    page = re.sub(r"^```.*?^```", "", path.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
+    folds = re.findall(
+        r"^<details>\n<summary>[^\n]+</summary>\n\n(.*?)\n\n</details>$", page, flags=re.MULTILINE | re.DOTALL
+    )
+    assert len(folds) == page.count("<details") == page.count("</details")
+    for inside in folds:
+        assert "<details" not in inside
+        assert not re.search(r"^#+ ", inside, flags=re.MULTILINE)
+
+
+@pytest.mark.parametrize("name", ["results", "performance", "paper", "trust", "fine-tuning", "compare"])
+def test_numbers_of_a_summary_stand_in_what_it_sums_up(name):
+    """Those of a page below its first section's heading, those of a section in what folds under them."""
+
+    def numbers(text):
+        return set(re.findall(r"\d+\.\d+", text))
+
+    summary, details = (ROOT / "docs" / f"{name}.md").read_text(encoding="utf-8").split("\n## ", 1)
+    assert numbers(summary) <= numbers(details)
+    for section in re.split(r"^#+ ", details, flags=re.MULTILINE):
+        lead, _, folded = section.partition("<details>")
+        assert not folded or numbers(lead) <= numbers(folded), lead
+
+
 def test_architecture_names_every_room_and_the_files_that_it_names_are_there():
     text, source = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8"), ROOT / "src" / "balpoe"
     for room in source.iterdir():

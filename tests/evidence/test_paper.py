@@ -248,7 +248,7 @@ def test_items_below_are_numbered_as_rows_refer_to_them():
         (find_test, "tests/method/test_losses.py::test_of_something_else"),
         (find_test, "tests/test_loses.py::test_reductions"),
         (find_test, "tests/method/test_losses.py::slow_loss"),
-        (parse, "balpoe serve model"),
+        (parse, "balpoe bake model"),
         (parse, "balpoe train cifar1000-lt"),
         (parse, "balpoe train cifar100-lt --mixup 0"),
         (parse, "balpoe train cifar100-lt --lambdas 1;0"),

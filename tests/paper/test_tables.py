@@ -6,7 +6,7 @@ import numpy as np
 from scipy.stats import ttest_ind
 
 from balpoe.paper.paper_result import PaperResult, ShiftedAccuracies
-from balpoe.paper.tables import differences_table, shifted_overview_table, welch_table
+from balpoe.paper.tables import commands_table, differences_table, shifted_overview_table, welch_table
 
 SETS = ["forward-50", "uniform", "backward-50"]
 
@@ -89,4 +89,16 @@ def test_records_without_a_posterior_have_no_adjusted_accuracies(tmp_path):
     result = PaperResult("a/b", "margins", "cifar100-lt", {}, 1, {})
     assert shifted_overview_table({"margins": result}, tmp_path).splitlines()[2:] == [
         "| margins, as trained | 1 | 60.0 | 50.0 | 40.0 | 50.0 |"
+    ]
+
+
+def test_commands_of_what_was_measured(tmp_path):
+    strong = PaperResult("a/b", "stronger", "cifar100-lt", {"augmentation": "autoaugment"}, 1)
+    plain, absent = (PaperResult(f"a/{name}", name, "cifar100-lt", {}, 1) for name in ("plain", "absent"))
+    write(tmp_path / "a" / "b", record(0.5, 0.1, [0.5] * 3, [0.5] * 3))
+    write(tmp_path / "a" / "plain", record(0.5, 0.1, [0.5] * 3, [0.5] * 3))
+    assert commands_table({"one": (strong, absent), "two": (plain, strong)}, tmp_path).splitlines()[2:] == [
+        "| one | stronger | `balpoe train cifar100-lt --augmentation autoaugment` |",
+        "| two | plain | `balpoe train cifar100-lt` |",
+        "| two | stronger | `balpoe train cifar100-lt --augmentation autoaugment` |",
     ]

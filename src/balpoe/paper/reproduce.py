@@ -34,6 +34,7 @@ from balpoe.paper.further_records import adjusted_scores, trained_parameters, va
 from balpoe.paper.not_reproduced import NOT_REPRODUCED
 from balpoe.paper.paper_result import PaperResult
 from balpoe.paper.tables import (
+    commands_table,
     differences_table,
     measured_records,
     methods_table,
@@ -225,6 +226,7 @@ def write_tables(results: Path) -> None:
         for result in table:
             if result.shifted and measured_records(result, results):
                 write_text(results / "tables" / f"{name}-shifted.md", shifted_result_table(result, results))
+    write_text(results / "tables" / "commands.md", commands_table(PAPER_TABLES | ALL_METHODS, results))
     write_text(results / "tables" / "overview.md", overview_table(OVERVIEW, results))
     write_text(results / "tables" / "also-shifted.md", shifted_overview_table(ALSO_SHIFTED, results))
     write_text(results / "tables" / "differences.md", differences_table(PAPER_RESULTS.values(), results))

@@ -13,6 +13,7 @@ from balpoe.paper.paper_result import Number, PaperResult, PaperTable
 from balpoe.report.console import mean_and_deviation
 
 __all__ = [
+    "commands_table",
     "differences_table",
     "measured_records",
     "methods_table",
@@ -55,7 +56,7 @@ def _measured_row(result: PaperResult, found: list[dict[str, Any]]) -> list[str]
     size = found[0]["evaluation"]
     values = [[record["evaluation"][name] for record in found] for name in PRINTED_SCORES]
     return [
-        f"{result.title} (`{result.command()}`)",
+        result.title,
         _seeds(result, len(found)),
         *(mean_and_deviation(each, per_cent=True) for each in values),
         f"{size['parameters']:,}",
@@ -102,7 +103,7 @@ def methods_table(methods: PaperTable, results: Path) -> str:
         under_shift = ["-" if None in each else mean_and_deviation(each, per_cent=True) for each in shifted]
         seeds, size = _seeds(result, len(records)), f"{records[0]['evaluation']['parameters']:,}"
         measured = [mean_and_deviation(_values(records, name), METRICS[name].per_cent) for name in scores]
-        row = [f"{result.title} (`{result.command()}`)", seeds, *measured, *under_shift, _printed(printed), size]
+        row = [result.title, seeds, *measured, *under_shift, _printed(printed), size]
         ranked.append((fmean(_values(records, "accuracy")), row))
         if result.changes.get("lambdas") == (1,):  # the same runs, with logit adjustment after training
             after = [_adjusted_to_uniform(record) for record in records]
@@ -110,6 +111,15 @@ def methods_table(methods: PaperTable, results: Path) -> str:
             row = [f"{result.title}, adjusted after training", seeds, mean_and_deviation(after, True), *blank]
             ranked.append((fmean(after), [*row, *under_shift, "-", size]))
     return _markdown([heading, *(row for _, row in sorted(ranked, key=lambda pair: -pair[0]))])
+
+
+def commands_table(tables: Mapping[str, PaperTable], results: Path) -> str:
+    """Return the command of every measured row, by table: a row of scores has its title alone."""
+    rows = [["table", "row", "command"]]
+    for name, table in tables.items():
+        measured = (result for result in table if measured_records(result, results))
+        rows += [[name, result.title, f"`{result.command()}`"] for result in measured]
+    return _markdown(rows)
 
 
 def _adjusted_to_uniform(record: dict[str, Any]) -> float:
