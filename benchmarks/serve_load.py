@@ -137,7 +137,7 @@ def measured(name: str, folder: Path, runtime: str, seconds: float) -> dict[str,
     model = load(path)
     write_requests(bodies, side)
     rows = []
-    with server(path) as (_, port):
+    with server(path, "--most-seconds", "600") as (_, port):  # waiting is measured, not refused
         asked(port, bodies, connections=8, requests=2 * BATCH)
         before = offline_rate(model, side, seconds)
         for connections in CONNECTIONS:
