@@ -17,6 +17,7 @@ from balpoe.evaluation.catalogue import METRICS
 from balpoe.training.optimizers import BUILDERS
 from balpoe.training.settings import OPTIMIZERS
 from images import picture_folder
+from scripts import in_few_epochs
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -31,15 +32,6 @@ BLOCKS = [
 CATALOGUES = (METHODS, METRICS, DATASETS, OPTIMIZERS, BUILDERS)
 SCRIPTS = sorted((ROOT / "examples").glob("*.py"))
 ARGUMENTS = {"own_pictures": ["trees", "--backbone=test_resnet", "--weights="]}
-
-
-def in_few_epochs(source):
-    """The same program, for a quarter of its epochs: that it runs is shown, not how well it learns in the end.
-
-    >>> in_few_epochs("fit(network, epochs=20, lr=0.1)")
-    'fit(network, epochs=5, lr=0.1)'
-    """
-    return re.sub(r"\b(\w*epochs)=(\d+)", lambda found: f"{found[1]}={max(1, int(found[2]) // 4)}", source)
 
 
 @pytest.mark.parametrize(("name", "block"), BLOCKS, ids=[name for name, _ in BLOCKS])
