@@ -24,7 +24,7 @@ for name, lambdas, alpha, colour in (("cross-entropy", (1,), 0, "C1"), ("BalPoE"
         network, loss, train, epochs=30, batch_size=32, lr=0.02, schedule=Cosine(), mixup_alpha=alpha, progress=False
     )
     predictions = balpoe.predict(network, test, class_counts=counts, lambdas=lambdas)
-    accuracy = [100 * each for each in balpoe.evaluate(predictions, num_resamples=0).per_class]
+    accuracy = [100 * (each or 0) for each in balpoe.evaluate(predictions, num_resamples=0).per_class]
     axes.plot(range(10), accuracy, "o-", color=colour)
     axes.annotate(name, (9, accuracy[-1]), (8, -3), textcoords="offset points", color=colour)
 axes.set_xticks(range(10), [f"{digit}\n{count}" for digit, count in enumerate(counts.tolist())])

@@ -24,7 +24,7 @@ def network(labels: torch.Tensor) -> torch.Tensor:
 
 field = network(torch.multinomial(truth, 1000, replacement=True))
 labels = torch.arange(600) % 3
-validation = balpoe.Predictions(network(labels)[:, None], labels, [1, 1, 1], [0])
+validation = balpoe.Predictions(network(labels)[:, None], labels, torch.ones(3), torch.zeros(1))
 
 figure, axes = plt.subplots()
 for shift, (name, known, colour) in enumerate((("at its word", None, "C6"), ("with validation", validation, "C0")), 1):

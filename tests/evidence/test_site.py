@@ -107,8 +107,6 @@ def test_in_a_browser(site, browser, scheme, width):
     page.on("pageerror", lambda error: complaints.append(str(error)))
     page.on("request", lambda request: complaints.append(request.url) if request.url.startswith("http") else None)
     for name in PAGES:
-        if not (site / f"{name}.html").exists():
-            continue
         page.goto((site / f"{name}.html").as_uri())
         assert page.evaluate("document.documentElement.scrollWidth") <= width, name  # a wide table moves, not the page
         assert page.evaluate("document.documentElement.dataset.theme") == scheme, name
