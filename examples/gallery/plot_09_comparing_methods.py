@@ -3,8 +3,8 @@ Comparing methods
 =================
 
 A difference is worth as much as its interval. Each method is compared with cross-entropy on the same test images; the
-interval is paired: both are measured on the same resamples. One that holds zero shows nothing. Mixup alone makes the
-experts calibrated; what finds rare classes is the adjustment for the training prior.
+interval is paired: both are measured on the same resamples. One that holds zero shows nothing. Here mixup
+alone costs rare classes; what finds them is the adjustment for the training prior.
 """
 
 import matplotlib.pyplot as plt
