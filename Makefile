@@ -40,6 +40,7 @@ mutants: env
 results: env
 	$(BIN)/python docs/tables.py
 	$(BIN)/python docs/decision_tables.py
+	$(BIN)/python docs/fine_tuning_tables.py
 
 # Warnings are errors. GALLERY=0 leaves the scripts of the gallery unexecuted: their figures are missing then.
 GALLERY ?= 1

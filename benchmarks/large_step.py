@@ -1,8 +1,8 @@
 """A training step at ImageNet's size on one GPU: three-expert ResNet-50 and ResNeXt-50, the reference's way and ours.
 
-    python benchmarks/large_step.py [--only compiled,512] [--networks resnet50] [--seconds 200] [--small]
+    python benchmarks/large_step.py [--only compiled,512] [--networks resnet50] [--pixels 64] [--seconds 200] [--small]
 
-Images are random tensors on the device, 224 x 224, 1000 classes; layers 3 and 4 are the experts' own. The
+Images are random tensors on the device, 224 x 224 (--pixels), 1000 classes; layers 3 and 4 are the experts' own. The
 reference's way is that of the released code: float32 (torch's defaults, so convolutions in TF32), deterministic
 algorithms, channels first, eager, batch 64. Ours is `balpoe.training.step`, as in `balpoe.fit`: bfloat16, channels
 last, captured as a CUDA graph, also compiled. "x" is images per second over the reference's, of the same network in the
@@ -39,6 +39,7 @@ from balpoe.training.step import Learner, training_step
 CLASSES, LAMBDAS, SHARED_STAGES = 1000, (1, 0, -1), 2
 COUNTS = long_tailed_counts(CLASSES, 1280, 256)  # the largest and the smallest class of ImageNet-LT
 SGD = functools.partial(torch.optim.SGD, lr=0.025, momentum=0.9, weight_decay=5e-4, nesterov=True)
+PAPER_RATE = FitSettings(lr=0.025)
 StepRate = dict[str, Any]
 Step = Callable[[], Tensor]
 
@@ -98,7 +99,9 @@ def measure(network_name: str, way: Way, setting: Setting) -> StepRate:
     batch = Batch(images, torch.randint(CLASSES, (way.batch,), device=setting.device))
     begun = time.perf_counter()
     with torch._inductor.config.patch(way.inductor):
-        step = reference_step(network, batch) if way.kind == "reference" else our_step(network, batch, way, setting)
+        step = (
+            reference_step(network, batch) if way.kind == "reference" else our_step(network, batch, way.kind, setting)
+        )
         losses = [float(step()) for _ in range(3)]  # compiles, captures, chooses algorithms
     preparation = time.perf_counter() - begun
     rate = way.batch / seconds_a_step(step, setting)
@@ -127,16 +130,16 @@ def reference_step(network: nn.Module, batch: Batch) -> Step:
     return step
 
 
-def our_step(network: nn.Module, batch: Batch, way: Way, setting: Setting) -> Step:
-    """The step of `balpoe.fit`."""
+def our_step(network: nn.Module, batch: Batch, kind: str, setting: Setting, settings: FitSettings = PAPER_RATE) -> Step:
+    """The step of `balpoe.fit`, of a kind, with its settings."""
     network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     batch = batch._replace(images=batch.images.contiguous(memory_format=torch.channels_last))
     loss = balpoe.BalPoELoss(COUNTS, LAMBDAS).to(setting.device)
-    optimizer = make_optimizer(network, FitSettings(lr=0.025), torch.device(setting.device))
+    optimizer = make_optimizer(network, settings, torch.device(setting.device))
 
     def work(fabric: Fabric, network: nn.Module) -> Step:
-        step = training_step(fabric, Learner(network, loss, optimizer), way.kind, "bf16-mixed")
-        return lambda: step(batch, 0.025, 0.0)
+        step = training_step(fabric, Learner(network, loss, optimizer), kind, "bf16-mixed")
+        return lambda: step(batch, settings.lr, 0.0)
 
     return launch(work, network, device=setting.device, devices=1, precision="bf16-mixed")
 
@@ -198,10 +201,15 @@ def main() -> None:
     parser.add_argument("--only", default="", help=f"these ways ({names}) or batches, with commas between")
     parser.add_argument("--networks", default="resnet50,resnext50_32x4d")
     parser.add_argument("--seconds", type=float, default=200, help="after which no measurement is begun")
+    parser.add_argument("--pixels", type=int, default=224)
     parser.add_argument("--small", action="store_true", help="a tiny network on a CPU")
     parser.add_argument("--out", type=Path, default=Path("results/large_step.json"))
     arguments = parser.parse_args()
-    ways, networks, setting = wanted(arguments.only), arguments.networks.split(","), Setting("cuda", 224, 3.0)
+    ways, networks, setting = (
+        wanted(arguments.only),
+        arguments.networks.split(","),
+        Setting("cuda", arguments.pixels, 3.0),
+    )
     if arguments.small:
         ways = [way._replace(batch=4, kind="reference" if way.kind == "reference" else "auto") for way in ways]
         networks, setting = ["test_resnet"], Setting("cpu", 32, 0.01)

@@ -7,7 +7,14 @@ from multiprocessing import get_context
 
 READY = get_context("forkserver")
 READY.set_forkserver_preload(
-    ["pytest", "sklearn.datasets", "balpoe.cli.train_seeds", "balpoe.experiments.run_folder", "balpoe.training.fit"]
+    [
+        "pytest",
+        "sklearn.datasets",
+        "timm.models",
+        "balpoe.cli.train_seeds",
+        "balpoe.experiments.run_folder",
+        "balpoe.training.fit",
+    ]
 )
 
 

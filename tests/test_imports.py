@@ -56,8 +56,15 @@ ENTRANCES = {
     "scipy": {"method", "baselines", "evaluation", "deployment", "paper"},
     "sklearn": {"data", "estimator"},
     "optuna": {"experiments"},
+    "fastapi": {"deployment"},
+    "starlette": {"deployment"},
+    "uvicorn": {"deployment"},
+    "prometheus_client": {"deployment"},
     "rich": {"progress", "report", "cli"},
     "safetensors": {"experiments", "networks"},
+    "huggingface_hub": {"deployment", "networks"},
+    "onnx": {"deployment"},
+    "onnxruntime": {"deployment"},
 }
 
 

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from balpoe.deployment.decision_rule import DecisionRule as DecisionRule
     from balpoe.deployment.decisions import decide as decide
     from balpoe.deployment.decisions import fit_rule as fit_rule
+    from balpoe.deployment.export import export as export
     from balpoe.deployment.loaded_model import Model as Model
     from balpoe.deployment.loaded_model import load as load
     from balpoe.deployment.prior_tables import PriorTable as PriorTable
@@ -71,6 +72,7 @@ _HOMES = {
     "deployment.conformal": ("ConformalSets",),
     "deployment.decision_rule": ("DecisionRule",),
     "deployment.decisions": ("decide", "fit_rule"),
+    "deployment.export": ("export",),
     "deployment.loaded_model": ("Model", "load"),
     "deployment.prior_tables": ("PriorTable",),
     "deployment.prior_tracking": ("PriorTracker", "track_prior"),

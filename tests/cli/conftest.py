@@ -31,3 +31,10 @@ def forest(tmp_path_factory):
     (root / "tree.csv").write_text("class,group\nash,broad\nbirch,broad\ncedar,needle\n")
     (root / "costs.csv").write_text("class,cost\ncedar,9\nash,1\nbirch,1\n")
     return root
+
+
+@pytest.fixture
+def trees(forest, monkeypatch):
+    """The folder of the forest's run, with its cache."""
+    monkeypatch.setenv("BALPOE_CACHE", str(forest / "cache"))
+    return forest / "runs" / "trees" / "seed-0"

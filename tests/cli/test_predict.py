@@ -231,10 +231,12 @@ def test_any_number_of_files_takes_no_more_memory(run, place):
     import itertools
 
     from balpoe.cli.predict_priors import Adjustment
-    from balpoe.cli.predict_rows import _Answers, _rows
+    from balpoe.cli.predict_rows import _Answers, _Look, _rows
 
     file = str(next((place / "trees" / "ash").iterdir()))
-    endless = _rows(_Answers(balpoe.load(run), Adjustment(), 1, False), None, itertools.repeat((file, ())))
+    model = balpoe.load(run)
+    answers = _Answers(model, _Look(model.network, model.preprocessing), Adjustment(), 1, False)
+    endless = _rows(answers, None, itertools.repeat((file, ())))
     assert len(list(itertools.islice(endless, 70))) == 70
     endless.close()
 

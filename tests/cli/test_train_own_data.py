@@ -9,6 +9,9 @@ import zlib
 
 import numpy as np
 import pytest
+import timm
+import torch
+from safetensors.torch import save_file
 
 from balpoe.cli.main import main
 from balpoe.experiments.recipe import Recipe
@@ -16,7 +19,7 @@ from balpoe.experiments.run_folder import Run
 from images import picture, picture_folder, track_folder
 
 TINY = [
-    *("--network", "test_efficientnet", "--image-size", "32", "--width", "16", "--weights", ""),
+    *("--network", "test_efficientnet", "--image-size", "32", "--width", "16", "--weights", "random"),
     *("--epochs", "3", "--workers", "0", "--device", "cpu"),
 ]
 CALIBRATED, TINY = TINY, [*TINY, "--no-calibrate"]  # which saves the tests of other things four trainings each
@@ -93,6 +96,56 @@ def test_adapters(tmp_path, capsys):
     assert "this network (EfficientNet) has no transformer blocks to adapt; choose a vision transformer" in sentence
     assert sentence.count("\n") == 1
     assert not (tmp_path / "runs" / "other").exists()
+
+
+def test_adapters_whose_backbone_is_elsewhere(tmp_path, capsys):
+    root, flags = picture_folder(tmp_path / "photos", COUNTS), [*TINY]
+    for seed, name in enumerate(("vit", "other")):
+        torch.manual_seed(seed)
+        save_file(timm.create_model("test_vit").state_dict(), tmp_path / f"{name}.safetensors")
+    flags += ["--tune", "adapters", "--network", "test_vit", "--weights", tmp_path / "vit.safetensors", "--no-baseline"]
+    said(capsys, ["train", root, "--runs", tmp_path / "runs", "--name", "a", *flags, "--epochs", "1"])
+    run = tmp_path / "runs" / "a" / "seed-0"
+    predict = ["predict", run, root / "ash"]
+    rows = said(capsys, predict)
+    (tmp_path / "vit.safetensors").rename(tmp_path / "moved.safetensors")
+    assert "there is no vit.safetensors beside it; put the weights that it was" in said(capsys, predict, code=2)
+    assert said(capsys, [*predict, "--weights", tmp_path / "moved.safetensors"]) == rows
+    err = said(capsys, [*predict, "--weights", tmp_path / "other.safetensors"], code=2)
+    assert re.search(
+        r"was trained on a backbone of digest \w{12}, not \w{12}; put the weights .* name them \(--weights", err
+    )
+    evaluate = ["evaluate", run, "--views", "flips", "--weights"]
+    assert "predicting flips of its test set" in said(capsys, [*evaluate, tmp_path / "moved.safetensors"])
+    assert "of digest" in said(capsys, [*evaluate, tmp_path / "other.safetensors"], code=2)
+
+
+def test_backbones_and_weights_that_do_not_fit(tmp_path, capsys):
+    root, weights = picture_folder(tmp_path / "photos", COUNTS), {}
+    for name in ("test_vit", "test_vit2", "test_resnet"):
+        weights[name] = tmp_path / f"{name}.safetensors"
+        save_file(timm.create_model(name, num_classes=0).state_dict(), weights[name])
+    train = ["train", root, "--runs", tmp_path / "runs", *TINY, "--no-baseline", "--epochs", "1", "--name", "trees"]
+    train += ["--tune", "adapters", "--network", "test_vit", "--weights", weights["test_vit"]]
+    for flags, sentence in (
+        (["--network", "resnet32", "--weights", ""], "network resnet32 has no blocks to adapt; choose one that has"),
+        (["--weights", weights["test_resnet"]], "test_resnet.safetensors has no weights 'cls_token'; give a file"),
+        (["--weights", weights["test_vit2"]], "made for this network"),
+        (["--tune", "head", "--network", "test_resnet"], "test_vit.safetensors has no weights 'conv1.0.weight'; give"),
+        (["--image-size", "40"], "patches of 16 pixels of test_vit; give an image size of 32 or 48"),
+        (["--image-size", "5"], "patches of 16 pixels of test_vit; give an image size of 16"),
+        (["--adapter-split", "7"], "adapter_split must be 0 to 6, the number of blocks, but is 7"),
+        (["--shard"], "a part of the weights, but there is one; add --devices 2"),
+    ):  # fmt: skip
+        found = said(capsys, [*train, *flags], code=2)
+        assert sentence in found
+        assert found.count("\n") == 1
+        assert not (tmp_path / "runs").exists()
+    said(capsys, train)
+    save_file(timm.create_model("test_vit", num_classes=0).state_dict(), weights["test_vit"])
+    found = said(capsys, ["predict", tmp_path / "runs" / "trees", root], code=2)
+    assert re.search(r"was trained on a backbone of digest [0-9a-f]{12}, not [0-9a-f]{12}; put the weights", found)
+    assert "(yours has other weights); choose another --name" in said(capsys, train, code=2)
 
 
 def test_everything_in_the_habit_of_timms_recipes(tmp_path, capsys):
@@ -302,7 +355,8 @@ def test_other_weights_under_the_same_name_are_another_run(tmp_path, capsys):
     import timm
     from safetensors.torch import save_file
 
-    root, flags = picture_folder(tmp_path / "photos", COUNTS), [each for each in TINY if each not in ("--weights", "")]
+    root = picture_folder(tmp_path / "photos", COUNTS)
+    flags = [each for each in TINY if each not in ("--weights", "random")]
     for place in "ab":
         (tmp_path / place).mkdir()
         model = timm.create_model("test_efficientnet", num_classes=0)
@@ -318,7 +372,8 @@ def test_weights_that_are_something_else_are_one_sentence_before_anything_is_tra
     import torch
     from safetensors.torch import save_file
 
-    root, flags = picture_folder(tmp_path / "photos", COUNTS), [each for each in TINY if each not in ("--weights", "")]
+    root = picture_folder(tmp_path / "photos", COUNTS)
+    flags = [each for each in TINY if each not in ("--weights", "random")]
     train = ["train", root, "--no-baseline", *flags]
     said(capsys, [*train, "--weights", "", "--runs", tmp_path / "runs", "--name", "first"])
     run = tmp_path / "runs" / "first" / "seed-0"

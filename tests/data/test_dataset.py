@@ -211,3 +211,20 @@ def test_a_validation_set_to_choose_on():
     assert images[2] < images[0]
     with pytest.raises(UserError, match="class 0 has 128 samples: 128 for validation leave none"):
         load_data("digits-lt", imbalance_ratio=50, validation=128)
+
+
+def test_images_at_another_size_are_torchvisions_and_keep_their_labels():
+    from torchvision.transforms import functional as V
+
+    images = torch.randint(0, 256, (5, 3, 4, 6), dtype=torch.uint8)
+    data = Dataset(images, [0, 1, 1, 0, 1], ["cat", "dog"], groups=[0, 0, 1, 1, 2])
+    wanted = Preprocessing((3, 8, 8), (0.5,) * 3, (0.5,) * 3)
+    larger = data.resized(wanted)
+    theirs = V.resize(images, [8, 8], antialias=True)  # rounded once, at the end
+    assert (larger.images.int() - theirs.int()).abs().max() <= 1
+    assert torch.equal(larger.targets, data.targets)
+    assert larger.class_names == data.class_names
+    assert larger.preprocessing == wanted
+    assert torch.equal(larger.groups, data.groups)
+    with pytest.raises(UserError, match="are no images; leave --image-size out"):
+        Dataset(torch.zeros(2, 4), [0, 1]).resized(wanted)

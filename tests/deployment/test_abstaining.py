@@ -143,6 +143,10 @@ def test_through_a_file(tmp_path):
     ("arguments", "message"),
     [
         ({"error": 0}, r"the wanted error must lie in \(0, 1\), but is 0"),
+        ({"error": "5 %"}, "error must be a number, but is '5 %'"),
+        ({"error": None}, "error must be a number, but is None"),
+        ({"error": [0.1]}, "error must be a number, but is 0.1"),
+        ({"error": 0.1, "confidence": "high"}, "confidence must be a number, but is 'high'"),
         ({"error": 0.1, "confidence": 1}, r"confidence must lie in \(0, 1\)"),
         ({"error": 0.1, "balance": "shares"}, "did you mean 'share'"),
     ],

@@ -7,12 +7,11 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
 
 from balpoe import UserError
 from balpoe.deployment import posteriors
 from balpoe.deployment.decision_rule import DecisionRule
+from tensor_sizes import TensorSizes
 
 
 def slow_answers(probabilities, costs):
@@ -76,27 +75,15 @@ def test_blocks_do_not_matter(monkeypatch):
     assert rule(logits[:0]).shape == (0,)
 
 
-class Largest(TorchDispatchMode):
-    """The most elements of a tensor that any operation returns."""
-
-    elements = 0
-
-    def __torch_dispatch__(self, operation, types, args=(), kwargs=None):
-        found = operation(*args, **(kwargs or {}))
-        sizes = [each.numel() for each in tree_leaves(found) if isinstance(each, torch.Tensor)]
-        self.elements = max([self.elements, *sizes])
-        return found
-
-
 @pytest.mark.parametrize("costs", [torch.ones(9), 1 - torch.eye(9)], ids=["weights", "matrix"])
 def test_memory_does_not_grow_with_the_rows(costs, tmp_path, monkeypatch):
     monkeypatch.setattr(posteriors, "BLOCK_VALUES", 900)
     rule, largest = DecisionRule(tuple("abcdefghi"), costs), []
     for rows in (300, 850):
         np.save(tmp_path / "logits.npy", np.random.default_rng(0).normal(size=(rows, 9)).astype("float32"))
-        with Largest() as mode:
+        with TensorSizes() as made:
             rule(np.load(tmp_path / "logits.npy", mmap_mode="r"))
-        largest.append(mode.elements)
+        largest.append(max(made.sizes))
     assert largest == [900, 900]  # a block, of which the answers to all samples have fewer
 
 
@@ -132,5 +119,8 @@ def test_bad_files_and_arguments(tmp_path):
         DecisionRule(("a", "b"), [1, 1])(torch.zeros(1, 3))
     with pytest.raises(UserError, match="abstain_cost must be a finite number"):
         DecisionRule(("a", "b"), [1, 1], abstain_cost=float("nan"))
+    for wrong, shown in (("0.1", "'0.1'"), ([0.1], "0.1"), (torch.ones(2), "tensor"), (1j, "1j"), (True, "True")):
+        with pytest.raises(UserError, match=f"abstain_cost must be a number, but is {shown}"):
+            DecisionRule(("a", "b"), [1, 1], abstain_cost=wrong)
     with pytest.raises(UserError, match="charges must be"):
         DecisionRule(("a", "b"), [1, 1], charges=[1])

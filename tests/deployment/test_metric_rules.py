@@ -148,6 +148,10 @@ def test_names_of_metrics():
         (lambda held_out: metric_name("balanced acuracy"), "did you mean 'balanced_accuracy'"),
         (lambda held_out: wanted_recall("recall of fox"), "write recall of CLASS at least 0.9"),
         (lambda held_out: recall_rule(held_out, {"fox": 0.9}, Posteriors(held_out)), "unknown class 'fox'"),
+        (
+            lambda held_out: recall_rule(held_out, {"3": "all"}, Posteriors(held_out)),
+            "the recall of class '3' must be a number, but is 'all'",
+        ),
         (lambda held_out: recall_rule(held_out, {"3": 1.2}, Posteriors(held_out)), "recall of class '3' must lie"),
         (lambda held_out: recall_rule(held_out, {"3": 0.9}, Posteriors(held_out), 0.95), "at least 29 are needed"),
         (lambda held_out: recall_rule(held_out, {"3": 1.0}, Posteriors(held_out), 0.95), "no number of samples"),

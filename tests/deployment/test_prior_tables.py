@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from balpoe import PriorTable, UserError, shift_prior
+from tensor_sizes import TensorSizes
 
 CLASSES = ("oak", "ash, white", "elm")
 WIDE = 'region,site,oak,"ash, white",elm\nnorth,a,8,2,0\nnorth,b,3,3,never\nsouth,c,0,1,19\n'
@@ -173,6 +174,63 @@ def test_each_row_of_logits_moves_to_its_own_prior(write):
     assert moved.dtype == torch.float32
 
 
+@pytest.mark.parametrize("source", [None, [0.2, 0.3, 0.5]])
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float32, torch.float64])
+@pytest.mark.parametrize("samples", [0, 1, 4, 50])
+def test_blocks_of_rows_have_the_same_bits_as_all_at_once(write, monkeypatch, source, dtype, samples):
+    table, generator = PriorTable.read(write(WIDE), CLASSES, KEYS), torch.Generator().manual_seed(0)
+    logits = torch.randn(samples, 3, generator=generator).to(dtype)
+    rows = torch.randint(len(table.priors), (samples,), generator=generator)
+    shift = table.priors[rows].log()
+    if source is not None:
+        shift = shift - torch.tensor(source, dtype=torch.float64).log()
+    whole = logits.to(torch.promote_types(dtype, torch.float32))
+    expected = whole + shift.to(whole)
+    for values in (2, 3 * 4, 2**19):  # one row, four rows, all of them
+        monkeypatch.setattr("balpoe.deployment.prior_tables.BLOCK_VALUES", values)
+        found = table.adjust(logits, rows, source)
+        assert found.dtype == expected.dtype
+        assert torch.equal(found, expected)
+
+
+def test_blocks_of_rows_are_all_that_is_held(write, monkeypatch):
+    table, logits = PriorTable.read(write(WIDE), CLASSES, KEYS), torch.zeros(3000, 3)
+    monkeypatch.setattr("balpoe.deployment.prior_tables.BLOCK_VALUES", 3 * 10)
+    rows = torch.zeros(3000, dtype=torch.int64)
+    with TensorSizes() as made:
+        found = table.adjust(logits, rows, [0.2, 0.3, 0.5])
+    assert [size for size in made.sizes if size > 30] == [3000 * 3]
+    assert len(found) == 3000
+
+
+@pytest.mark.parametrize(
+    ("logits", "rows", "sentence"),
+    [
+        (
+            (2, 3),
+            torch.tensor([0]),
+            r"the 2 samples, but are torch.int64 of shape \(1,\); give those that match",
+        ),
+        ((2, 3), torch.tensor([0, 1, 1]), r"of the 2 samples, but are torch.int64 of shape \(3,\)"),
+        ((1, 3), torch.tensor([[0]]), r"rows must be .* but are tensor\(\[\[0\]\]\)"),
+        ((2, 3), torch.tensor([0, 99]), "rows must be a number from 0 to [0-9]+ for each"),
+        ((2, 3), [0, -1], "rows must be a number from 0 to [0-9]+ for each"),
+        ((2, 3), [0.0, 1.0], "rows must be .* but are torch.float32"),
+        ((2, 3), [True, False], "rows must be .* but are torch.bool"),
+        ((2, 3), "ab", "rows must be .* but are 'ab'"),
+        ((2, 3), None, "rows must be .* but are None"),
+        ((2, 2), [0, 1], r"logits must be a tensor of shape \(samples, 3\), .* but are \(2, 2\)"),
+        ((3,), [0], r"logits must be a tensor .* but are \(3,\)"),
+        ((1, 2, 3), [0, 0], r"logits must be a tensor .* but are \(1, 2, 3\)"),
+        (None, [0], "logits must be a tensor .* but are list"),
+    ],
+)
+def test_rows_and_logits_that_do_not_fit(write, logits, rows, sentence):
+    table = PriorTable.read(write(WIDE), CLASSES, KEYS)
+    with pytest.raises(UserError, match=sentence):
+        table.adjust([[0.0, 0.0, 0.0]] if logits is None else torch.zeros(logits), rows)
+
+
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [
@@ -213,6 +271,8 @@ def test_further_mistakes(write, tmp_path):
         (counts, {"kind": "weights"}, "unknown kind 'weights'"),
         (counts, {"strength": 0}, r"strength must be a number above 0, or one for each of the 2 levels .*, but is 0"),
         (counts, {"strength": [1, 2, 3]}, r"strength must be"),
+        (counts, {"strength": "much"}, r"strength must be numbers .* is 'much'"),
+        (counts, {"strength": [1, None]}, r"strength must be numbers .* is 1,None"),
         (counts, {"keys": ["site", "site"]}, r"keys must be different columns, but are site, site"),
         (counts, {"keys": "site"}, r"keys must be a list of column names, but are 'site'"),
         ({("a", "b"): {"x": 1}}, {}, r"the table has the key \('a', 'b'\), but the keys are site"),

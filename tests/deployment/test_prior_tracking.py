@@ -182,8 +182,9 @@ def test_one_number_bends_the_training_prior(world):
 def test_mistakes(world, tmp_path):
     logits, _ = stream(world, SKEWED, 10)
     for options, sentence in (
-        ({"half_life": 0}, "half_life must be a number above 0, but is 0"),
-        ({"half_life": float("nan")}, "half_life must be a number above 0"),
+        ({"half_life": 0}, "half_life must be above 0, but is 0"),
+        ({"half_life": float("nan")}, "half_life must be a finite number, but is nan"),
+        ({"half_life": "long"}, "half_life must be a number, but is 'long'"),
         ({"half_life": 5, "every": 0}, "every must be at least 1"),
         ({"half_life": 5, "start_prior": [0.5, 0.5]}, "start_prior has 2 entries, but there are 4 classes"),
         ({"half_life": 5, "family": "tempered"}, "give train_prior"),

@@ -235,6 +235,8 @@ def test_bad_files(tmp_path, text, message):
         (lambda: TREE.deepest(torch.ones(1, 5) / 5, 0), "confidence must lie above 0"),
         (lambda: TREE.summed(torch.ones(1, 4)), r"must have shape \(samples, 5\)"),
         (lambda: TREE.scores(torch.ones(1, 5), torch.tensor([7])), "label 7 of sample 0 is outside the 5 classes"),
+        (lambda: TREE.deepest(torch.ones(1, 5) / 5, "sure"), "confidence must be a number, but is 'sure'"),
+        (lambda: tree_costs(TREE, vagueness="some"), "vagueness must be a number, but is 'some'"),
         (lambda: tree_costs(TREE, vagueness=2), "vagueness must lie from 0 to 1"),
     ],
 )

@@ -272,6 +272,7 @@ def test_saved_detectors_are_the_same(tmp_path):
         ({"score": ()}, "score must name one score or more"),
         ({"score": "cosine"}, "'cosine' is a distance in feature space; give features and means"),
         ({"keep": 1.0}, "keep must lie between 0 and 1"),
+        ({"keep": "most"}, "keep must be a number, but is 'most'"),
         ({"keep": 0.999}, "there are 400 held-out samples, but to keep 99.9 % takes at least 999"),
         (
             {"target_prior": [0.995, 0.001, 0.001, 0.001, 0.001, 0.001], "keep": 0.99},

@@ -507,7 +507,7 @@ def test_other_bad_input_gets_one_sentence(small, fitted):
         ({"mixup_alpha": None}, "mixup_alpha must be a number from 0 or 'auto', but is None"),
         ({"epochs": 3.5}, "epochs must be a whole number, but is 3.5"),
         ({"batch_size": "8"}, "batch_size must be a whole number, but is '8'"),
-        ({"lr": None}, "lr must be a number, but is None"),
+        ({"lr": "a"}, "lr must be a number, but is 'a'"),
         ({"cosine_scale": "a"}, "cosine_scale must be a number, but is 'a'"),
         ({"hidden": (8.5,)}, "hidden must be a whole number, but is 8.5"),
         ({"hidden": "ab"}, "hidden must be a whole number, but is 'ab'"),

@@ -68,6 +68,17 @@ def test_of_views_that_are_alike_the_answer_is_that_of_one():
     assert not model.training
 
 
+def test_a_router_and_images_that_are_no_squares():
+    model = network()
+    wide = Preprocessing((3, 32, 48))
+    with pytest.raises(UserError, match="five-crops are crops of square images, but these have 32 x 48 pixels; take f"):
+        with_views(model, wide, "five-crops")
+    assert with_views(model, wide, "flips")[1] == wide
+    model.add_router()
+    with pytest.raises(UserError, match="cannot be averaged where a router decides how many experts are asked; leave"):
+        with_views(model, Preprocessing((3, 32, 32)), "flips")
+
+
 def test_what_has_no_views():
     with pytest.raises(UserError, match="unknown views 'six-crops'; did you mean 'five-crops'"):
         with_views(network(), Preprocessing((3, 32, 32)), "six-crops")

@@ -1,4 +1,4 @@
-"""What loss, metrics and report make grows no faster than classes and experts; counted in elements, not timed."""
+"""What loss, metrics and report make grows no faster than classes and experts; counted in made, not timed."""
 
 import json
 from pathlib import Path
@@ -6,8 +6,6 @@ from pathlib import Path
 import pytest
 import torch
 from matplotlib.figure import Figure
-from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
 
 from balpoe import BalPoELoss, Predictions, equidistant_lambdas, evaluate
 from balpoe.data.long_tail import long_tailed_counts
@@ -16,24 +14,10 @@ from balpoe.report.confusions import confused_pairs
 from balpoe.report.explorer.pack import explorer
 from balpoe.report.plots import plot_class_counts
 from scripts import script
+from tensor_sizes import TensorSizes
 
 ROOT = Path(__file__).parents[2]
 SAMPLES = 160
-
-
-class Elements(TorchDispatchMode):
-    """Counts the elements of every tensor that an operation returns."""
-
-    def __init__(self):
-        super().__init__()
-        self.total = self.largest = 0
-
-    def __torch_dispatch__(self, operation, types, args=(), kwargs=None):
-        found = operation(*args, **(kwargs or {}))
-        sizes = [each.numel() for each in tree_leaves(found) if isinstance(each, torch.Tensor)]
-        self.total += sum(sizes)
-        self.largest = max([self.largest, *sizes])
-        return found
 
 
 def made_up(classes, experts):
@@ -61,16 +45,16 @@ WORK = {
 @pytest.mark.parametrize("work", WORK)
 def test_twice_the_classes_or_experts_make_twice_the_elements_at_most(work, monkeypatch):
     monkeypatch.setattr("balpoe.evaluation.predictions.BLOCK_VALUES", 2**16)  # as 100,000 classes have
-    elements = {}
+    made = {}
     for size in ((800, 2), (1600, 2), (800, 4)):
         predictions = made_up(*size)
-        with Elements() as elements[size]:
+        with TensorSizes() as made[size]:
             WORK[work](predictions)
         # No table of classes by classes, and none of all bins of all classes in all blocks.
-        assert elements[size].largest <= predictions.expert_logits.numel()
-    base = elements[800, 2].total
-    assert elements[1600, 2].total <= 2.1 * base
-    assert elements[800, 4].total <= 2.1 * base
+        assert max(made[size].sizes) <= predictions.expert_logits.numel()
+    base = sum(made[800, 2].sizes)
+    assert sum(made[1600, 2].sizes) <= 2.1 * base
+    assert sum(made[800, 4].sizes) <= 2.1 * base
 
 
 def test_the_drawing_of_many_classes_has_one_step_for_each_count():

@@ -1,11 +1,13 @@
 """What a recipe's strings become."""
 
 import pytest
+import torch
 
-from balpoe.data.registry import DATASETS
-from balpoe.experiments.build import _image_preprocessing
+from balpoe.data.dataset import Dataset
+from balpoe.data.registry import DATASETS, DatasetEntry
+from balpoe.experiments.build import _image_preprocessing, assemble
 from balpoe.experiments.presets import preset
-from balpoe.experiments.recipe import updated
+from balpoe.experiments.recipe import Recipe, updated
 
 
 def test_own_images_are_prepared_as_the_backbone_wants_them():
@@ -31,3 +33,38 @@ def test_the_large_benchmarks_are_prepared_as_in_the_reference(name, mean, std):
     found = _image_preprocessing(recipe, DATASETS[recipe.dataset])
     assert (found.size, found.resize, found.interpolation) == ((3, 224, 224), 256, "bilinear")
     assert (found.mean, found.std) == (mean, std)
+
+
+def stripes(name, root, download):
+    """Twelve images of each of two classes, 8 pixels a side, and four to test by."""
+    made = torch.Generator().manual_seed(0)
+    parts = [torch.randint(0, 256, (each, 3, 8, 8), generator=made, dtype=torch.uint8) for each in (24, 4)]
+    return tuple(Dataset(images, torch.arange(len(images)) % 2, ("a", "b")) for images in parts)
+
+
+@pytest.fixture
+def small_images(monkeypatch):
+    monkeypatch.setitem(DATASETS, "stripes-lt", DatasetEntry("noise", stripes, in_memory=True))
+    return Recipe(
+        dataset="stripes-lt", imbalance_ratio=4, network="test_vit", split=-1, width=(4,), augmentation="none",
+        image_size=32, device="cpu",
+    )  # fmt: skip
+
+
+def test_images_in_memory_are_brought_to_the_size_that_is_asked(small_images):
+    parts = assemble(small_images)
+    assert parts.train.images.shape == (15, 3, 32, 32)
+    assert parts.preprocessing == parts.test.preprocessing == _image_preprocessing(small_images)
+    assert parts.preprocessing.resize == 32  # all of the image, as here
+    assert parts.network(parts.preprocessing.normalise(parts.test.images)).shape == (4, 3, 2)
+    same = assemble(updated(small_images, {"image_size": 0, "network": "resnet32", "width": (4,), "split": 1}))
+    assert same.preprocessing.size == (3, 8, 8)
+
+
+def test_heads_on_features_of_images_in_memory(small_images):
+    parts = assemble(updated(small_images, {"tune": "head"}))
+    images = assemble(small_images).test
+    parts.network.eval()
+    with torch.no_grad():
+        whole = parts.network(parts.preprocessing.normalise(images.images))
+        torch.testing.assert_close(parts.trained(parts.test.images), whole)

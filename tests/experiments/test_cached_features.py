@@ -3,7 +3,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from balpoe.data.dataset import Preprocessing
+from balpoe.data.dataset import Dataset, Preprocessing
 from balpoe.data.loading.image_files import PictureFiles
 from balpoe.data.user.load import load_user_data
 from balpoe.experiments.cached_features import feature_data
@@ -97,3 +97,15 @@ def test_a_damaged_file_of_the_cache_is_as_good_as_none(network, data, tmp_path)
     for path in (tmp_path / "cache" / "features").rglob("*.npz"):
         path.write_bytes(path.read_bytes()[:100])
     assert torch.equal(feature_data(network, data, workers=0).images, first)
+
+
+def test_features_of_images_in_memory(network, data):
+    """The same as of files, and nothing is kept."""
+    images = torch.stack([data[row][0] for row in range(len(data))])
+    inside = Dataset(images, data.targets, data.class_names, data.preprocessing, data.groups)
+    done = []
+    features = feature_data(network, inside, progress=done.append)
+    torch.testing.assert_close(features.images, feature_data(network, data, workers=0).images)
+    assert features.class_names == data.class_names
+    assert torch.equal(features.targets, data.targets)
+    assert sum(done) == len(data)

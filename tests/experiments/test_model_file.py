@@ -12,7 +12,7 @@ from safetensors.torch import save_file
 
 from balpoe import UserError, load, load_data
 from balpoe.data.loading.image_files import decoded
-from balpoe.experiments.build import recipe_data
+from balpoe.experiments.build import build_network, recipe_data
 from balpoe.experiments.model_file import save_model
 from balpoe.experiments.presets import preset
 from balpoe.experiments.recipe import updated
@@ -93,7 +93,7 @@ def test_a_file_is_evaluated_with_its_own_preprocessing(tmp_path, monkeypatch):
     save_model(tmp_path / "old.safetensors", old)
     _, test = recipe_data(recipe)
     images = torch.stack([decoded(path, old.preprocessing) for path in test.paths])
-    found = evaluate_model(tmp_path / "old.safetensors", tmp_path / "again", trees).predictions().expert_logits
+    found = evaluate_model(load(tmp_path / "old.safetensors"), tmp_path / "again", trees).predictions().expert_logits
     torch.testing.assert_close(found, old.expert_logits(images))
     assert not torch.allclose(found, model.predictions(test).expert_logits)
 
@@ -128,12 +128,32 @@ def test_adapters_are_saved_without_their_backbone(adapted, tmp_path):
     (tmp_path / "alone").mkdir()
     alone = Path(shutil.copy(file, tmp_path / "alone"))
     with pytest.raises(
-        UserError, match=r"there is no backbone.safetensors beside it; put these weights there, or name"
+        UserError,
+        match=r"there is no backbone.safetensors beside it; put .* balpoe.load\(..., weights=FILE\)",
     ):
         load(alone)
     torch.testing.assert_close(load(alone, weights=weights).predictions(test).expert_logits, saved)
     shutil.copy(weights, alone.parent)
     torch.testing.assert_close(load(alone).predictions(test).expert_logits, saved)
+
+
+@pytest.mark.parametrize("split", [0, 1])
+def test_changes_of_low_rank_are_part_of_the_weights_of_a_whole_file(adapted, tmp_path, split):
+    model, whole, again = load(adapted.folder), tmp_path / "whole.safetensors", tmp_path / "again.safetensors"
+    recipe = updated(model.recipe, {"adapter": "lora", "adapter_split": split, "weights": ""})
+    network = build_network(recipe, model.num_classes, model.preprocessing.size).eval()
+    for name, weight in network.named_parameters():
+        if name.endswith(".up"):
+            weight.data.normal_(std=0.1)
+    model, images = replace(model, network=network, recipe=recipe), torch.randint(256, (5, 3, 32, 32)).byte()
+    expected = model.expert_logits(images)
+    save_model(whole, model, whole=True)
+    with safe_open(whole, "pt") as opened:
+        assert not any(name.endswith((".up", ".down")) for name in opened.keys())  # noqa: SIM118 (not a dict)
+    found = load(whole)
+    torch.testing.assert_close(found.expert_logits(images), expected, rtol=1e-3, atol=1e-3)
+    save_model(again, found)  # without adapters there is no backbone to leave out
+    assert again.read_bytes() == whole.read_bytes()
 
 
 @pytest.mark.parametrize("views", ["flips", "five-crops", "ten-crops"])
@@ -151,9 +171,7 @@ def test_views_of_images(adapted, views):
 def test_adapters_of_another_backbone_are_refused(adapted, tmp_path):
     torch.manual_seed(1)
     save_file(timm.create_model("test_vit", num_classes=0).state_dict(), tmp_path / "other.safetensors")
-    sentence = (
-        r"model.safetensors was trained on a backbone of digest [0-9a-f]{12}, not [0-9a-f]{12}; give it its weights"
-    )
+    sentence = r"model.safetensors was trained on a backbone of digest [0-9a-f]{12}, not [0-9a-f]{12}; put the weights"
     with pytest.raises(UserError, match=sentence):
         load(adapted.folder, weights=tmp_path / "other.safetensors")
     save_file(timm.create_model("test_vit2", num_classes=0).state_dict(), tmp_path / "more.safetensors")

@@ -29,6 +29,17 @@ def test_identity_is_about_results_not_machines_or_spelling():
     assert Recipe().identity() != Recipe(mixup_alpha=0).identity()
 
 
+@pytest.mark.parametrize("network", ["resnet50", "resnet32"])
+def test_random_is_a_word_for_no_weights(network):
+    """As the help says: without it, weights that a preset begins with could not be left out."""
+    bare, begun = Recipe(network=network), Recipe(network=network, weights="pretrained")
+    assert "random" in FIELDS["weights"].metadata["doc"]
+    for named in (Recipe(network=network, weights="random"), updated(begun, {"weights": "random"})):
+        assert named == bare
+        assert named.identity() == bare.identity()
+    assert updated(begun, {}) == begun
+
+
 @pytest.mark.parametrize(
     ("field", "value", "sentence"),
     [

@@ -10,7 +10,15 @@ from torch.nn import functional as F
 
 from balpoe import UserError, expert_network
 from balpoe.networks import multiply_adds, num_parameters
-from balpoe.networks.adapters import AdaptFormer, LowRankLinear, adapter_size, add_adapters, merged
+from balpoe.networks.adapters import (
+    AdaptFormer,
+    LowRankLinear,
+    OwnLinear,
+    adapter_size,
+    add_adapters,
+    has_adapters,
+    merged,
+)
 
 TRANSFORMERS = {
     "vit_tiny_patch16_224": 32,
@@ -144,6 +152,62 @@ def test_experts_of_a_rotary_transformer(kind, uniform_weights):
         torch.testing.assert_close(network.expert(2)(images)[:, 0], together[:, 2], rtol=1e-4, atol=1e-4)
 
 
+CONVNEXTS = {"convnext_atto": True, "test_convnext": False, "test_convnext3": False, "convnextv2_atto": True}
+"""Whether the MLP of a block is made of convolutions: both are in timm, with and without a layer scale."""
+
+
+@pytest.mark.parametrize("name", CONVNEXTS)
+def test_a_convnext_is_first_its_backbone_bit_for_bit(name, uniform_weights):
+    network = made(name)
+    images = torch.randn(3, 3, 32, 32)
+    network.trunk.requires_grad_(False)
+    blocks = [block for stage in network.trunk.model.stages for block in stage.blocks]
+    assert {block.use_conv_mlp for block in blocks} == {CONVNEXTS[name]}
+    with torch.no_grad():
+        before = network(images)
+        add_adapters(network, size=2)
+        assert torch.equal(network(images), before)
+        assert not torch.allclose(shaken(network)(images), before, atol=1e-3)
+    assert sum(isinstance(layer, AdaptFormer) for layer in network.modules()) == len(blocks)
+    assert len([key for key in trained(network) if key.startswith("trunk.")]) == 7 * len(blocks)
+
+
+@pytest.mark.parametrize("name", ["test_convnext", "convnext_atto"])
+def test_what_an_adapter_adds_to_a_block_of_a_convnext(name):
+    """Beside norm, MLP and layer scale, on what the depthwise convolution gives, pixel by pixel."""
+    network = made(name)
+    block = network.trunk.model.stages[0].blocks[0]
+    images = torch.randn(2, block.conv_dw.in_channels, 5, 6)
+    with torch.no_grad():
+        before = block(images)
+        add_adapters(network, size=2)
+        adapter = next(layer for layer in shaken(network).modules() if isinstance(layer, AdaptFormer))
+        pixels = block.conv_dw(images).permute(0, 2, 3, 1)
+        change = torch.stack([adapter(pixel[None])[0] for pixel in pixels.flatten(0, 2)]).view(pixels.shape)
+        torch.testing.assert_close(block(images), before + change.permute(0, 3, 1, 2), rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("split", [1, 3])
+def test_experts_of_a_convnext_with_adapters_of_their_own(split):
+    """Three blocks reach over the border of a stage."""
+    network = made("test_convnext3")
+    images = torch.randn(2, 3, 32, 32)
+    with torch.no_grad():
+        add_adapters(network, size=2, split=split)
+        together = shaken(network)(images)
+        for index in range(3):
+            torch.testing.assert_close(network.expert(index)(images)[:, 0], together[:, index], rtol=1e-4, atol=1e-4)
+    own = [name for name, weight in trained(network).items() if name.startswith("trunk.") and len(weight) == 3]
+    assert len(own) == 7 * split
+
+
+def test_a_convnext_has_no_attention_to_change():
+    with pytest.raises(
+        UserError, match=r"lora changes attention, which this network \(ConvNeXt\) does not have; choose"
+    ):
+        add_adapters(made("test_convnext"), "lora")
+
+
 def test_one_expert_has_nothing_to_split():
     network = made(experts=1)
     add_adapters(network, split=2)
@@ -176,16 +240,31 @@ def test_merged_says_the_same(kind):
     assert (num_parameters(one) == plain) == (kind == "lora")
 
 
-def test_merged_leaves_changes_of_single_experts():
+def test_merged_gives_experts_with_changes_of_their_own_weights_of_their_own():
     network = made()
     add_adapters(network, "lora", size=2, split=2)
     images = torch.randn(2, 3, 32, 32)
     with torch.no_grad():
         expected = shaken(network)(images)
-        torch.testing.assert_close(merged(network)(images), expected, rtol=1e-4, atol=1e-4)
-        alone = merged(network.expert(2))
-        torch.testing.assert_close(alone(images)[:, 0], expected[:, 2], rtol=1e-4, atol=1e-4)
-    assert not any(isinstance(module, LowRankLinear) for module in alone.modules())
+        one = merged(network)
+        torch.testing.assert_close(one(images), expected, rtol=1e-4, atol=1e-4)
+        for alone in (merged(network.expert(2)), one.expert(2)):
+            torch.testing.assert_close(alone(images)[:, 0], expected[:, 2], rtol=1e-4, atol=1e-4)
+    assert has_adapters(network)
+    assert not has_adapters(one)
+    own = [module for module in one.modules() if isinstance(module, OwnLinear)]
+    assert [len(module.weight) for module in own] == [3] * 2 * 2  # both projections of two blocks
+
+
+@pytest.mark.parametrize("bias", [True, False])
+def test_a_merged_layer_is_one_linear_layer_for_each_expert(bias):
+    layer = LowRankLinear(torch.nn.Linear(5, 4, bias=bias), size=2, num_experts=3).double()
+    layer.up.data.normal_()
+    rows = torch.randn(3, 7, 5, dtype=torch.float64)
+    found = layer.plain()(rows.reshape(21, 5)).view(3, 7, 4)
+    for index in range(3):
+        weight = layer.weight + (layer.down[index] @ layer.up[index]).T
+        torch.testing.assert_close(found[index], F.linear(rows[index], weight, layer.bias))
 
 
 @pytest.mark.slow

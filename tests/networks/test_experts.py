@@ -6,7 +6,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from balpoe import BalPoELoss, CosineClassifier, UserError, expert_network
-from balpoe.networks import ExpertHead, multiply_adds, num_parameters, resnet_cifar
+from balpoe.networks import ExpertHead, add_adapters, multiply_adds, num_parameters, resnet_cifar
 from balpoe.networks.experts import ExpertCopies, ExpertNetwork
 
 KINDS = {
@@ -68,6 +68,31 @@ def test_an_expert_alone_computes_the_same_function(kind, split):
         torch.testing.assert_close(alone(images)[:, 0], together[:, index], rtol=1e-5, atol=1e-5)
     with pytest.raises(UserError, match="experts 0 to 2"):
         network.expert(3)
+
+
+@pytest.mark.parametrize("chosen", [[2, 0], [1, 2]])
+@pytest.mark.parametrize("kind", KINDS)
+def test_some_experts_compute_the_same_functions(kind, chosen):
+    network, images = build(kind)
+    network.eval()
+    with torch.no_grad():
+        torch.testing.assert_close(network.some_experts(chosen)(images), network(images)[:, chosen])
+    with pytest.raises(UserError, match="expert 3 is asked for, but the network has experts 0 to 2"):
+        network.some_experts([0, 3])
+
+
+@pytest.mark.parametrize("kind", ["lora", "adaptformer"])
+def test_some_experts_of_a_transformer_keep_their_own_adapters(kind):
+    torch.manual_seed(0)
+    network = expert_network("test_vit", num_classes=5, num_experts=3, image_size=32).eval()
+    add_adapters(network, kind, split=1)
+    for name, weight in network.named_parameters():
+        if name.endswith(".up"):
+            nn.init.normal_(weight, std=0.3)
+    images = torch.randn(4, 3, 32, 32)
+    with torch.no_grad():
+        expected = network(images)[:, [2, 0]]
+        torch.testing.assert_close(network.some_experts([2, 0])(images), expected, atol=1e-4, rtol=1e-4)
 
 
 @pytest.mark.parametrize("kind", KINDS)

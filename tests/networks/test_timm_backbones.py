@@ -163,13 +163,21 @@ def test_saved_and_loaded_compiled_and_sent_to_another_process(name):
         torch.testing.assert_close(compiled(images), first(images), rtol=1e-4, atol=1e-4)
 
 
+@pytest.fixture
+def nan_memory():
+    """What nobody has filled is NaN, and not by chance the zeros of fresh memory."""
+    torch.use_deterministic_algorithms(True)
+    yield
+    torch.use_deterministic_algorithms(False)
+
+
 # counted in the reference implementation, with ImageNet's 1000 classes: million parameters, 10^9 multiply-adds
 @pytest.mark.parametrize(
     ("name", "parameters", "giga"), [("resnet50", 73.778, 8.64), ("resnext50_32x4d", 72.259, 9.02)]
 )
-def test_size_and_cost_are_those_of_the_reference(name, parameters, giga, monkeypatch):
+def test_size_and_cost_are_those_of_the_reference(name, parameters, giga, monkeypatch, nan_memory):
     for draw in ("normal_", "uniform_"):  # only shapes matter
-        monkeypatch.setattr(torch.Tensor, draw, lambda tensor, *_, **__: tensor)
+        monkeypatch.setattr(torch.Tensor, draw, lambda tensor, *_, **__: tensor.zero_())
     network = expert_network(name, num_classes=1000, num_experts=3, split=2)
     assert num_parameters(network) / 1e6 == pytest.approx(parameters, abs=6e-4)
     assert multiply_adds(network, torch.zeros(1, 3, 224, 224)) / 1e9 == pytest.approx(giga, abs=6e-3)
@@ -307,6 +315,41 @@ def test_a_stage_that_writes_into_its_input_is_refused(monkeypatch):
     monkeypatch.setattr(kind, "forward_features", greedy)
     with pytest.raises(UserError, match=r"'test_resnet' \(ResNet\) cannot be cut"):
         timm_network("test_resnet", 3, split=2, image_size=32)
+
+
+def test_features_are_compared_by_their_own_size(monkeypatch, tmp_path):
+    """Those of random weights can be so small that any are equal to within a fixed tolerance."""
+    model = plain_model("test_resnet", 32)
+    for parameter in model.layer4.parameters():
+        if parameter.ndim == 1:  # of the normalisation, which has the last word
+            parameter.data *= 1e-7
+    assert plain_features(model, torch.ones(1, 3, 32, 32)).abs().max() < 1e-6
+    settings = {"weights": written(model, tmp_path / "w.safetensors"), "split": 2, "image_size": 32}
+    timm_network("test_resnet", 3, **settings)
+    kind = timm.models.resnet.ResNet
+    plain = kind.forward_features
+    monkeypatch.setattr(kind, "forward_features", lambda self, x: 2 * plain(self, x))
+    with pytest.raises(UserError, match=r"'test_resnet' \(ResNet\) cannot be cut"):
+        timm_network("test_resnet", 3, **settings)
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+@pytest.mark.parametrize("split", [-1, 2])
+def test_weights_that_are_not_finite(value, split, tmp_path):
+    """Not that the network cannot be cut: NaN differs from NaN."""
+    model = plain_model("test_resnet", 32)
+    model.layer1[0].conv1.weight.data[0, 0, 0, 0] = value
+    path = written(model, tmp_path / "w.safetensors")
+    sentence = r"'test_resnet' gives features that are not finite with the weights in .*w\.safetensors; give other"
+    with pytest.raises(UserError, match=sentence):
+        timm_network("test_resnet", 3, weights=path, split=split, image_size=32)
+
+
+def test_random_weights_that_are_not_finite(monkeypatch):
+    monkeypatch.setattr(torch.Tensor, "normal_", lambda tensor, *_, **__: tensor.fill_(1e30))
+    with pytest.raises(UserError, match="'test_resnet' gives features that are not finite with random weights; give"):
+        timm_network("test_resnet", 3, split=2, image_size=32)
+    timm_network("test_resnet", 3, image_size=32)  # compared with nothing; training would say so
 
 
 def test_weights_of_another_network(tmp_path):

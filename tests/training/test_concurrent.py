@@ -94,6 +94,24 @@ def test_work_that_fails_aside_puts_back_what_it_found_at_once(do):
     assert log == ["put back"]
 
 
+def test_work_whose_results_nobody_waits_for_puts_back_what_it_found_at_once():
+    log = []
+
+    def work():
+        try:
+            while True:
+                yield lambda: log.append("aside")
+        finally:
+            log.append("put back")
+
+    begun = work()
+    results = side_by_side([begun, counting("b", 3, [])], at_once=2)
+    assert next(results) == "b"
+    results.close()
+    assert log[-1] == "put back"
+    assert log.count("put back") == 1
+
+
 def test_a_real_error_tells_more_than_an_interrupt():
     def interrupted():
         yield None

@@ -162,8 +162,8 @@ def srun(arguments, tasks, folder):
 
 @pytest.mark.slow
 def test_srun(tmp_path, alone):
-    """Two processes: the first one speaks and writes, the other ends quietly, with exit code 0."""
-    processes = srun([*QUICK, str(tmp_path / "runs")], 2, tmp_path)
+    """Two processes, each with a part of the weights: the first one speaks and writes, the other ends quietly."""
+    processes = srun([*QUICK, str(tmp_path / "runs"), "--shard"], 2, tmp_path)
     for process in processes:
         process.join(300)
     outputs = [(tmp_path / f"{rank}.{suffix}").read_text() for rank in (0, 1) for suffix in ("out", "err")]

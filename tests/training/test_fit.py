@@ -1,3 +1,4 @@
+import gc
 import json
 import os
 import pkgutil
@@ -268,6 +269,18 @@ def test_a_loss_that_is_not_finite_names_the_step_and_keeps_the_last_good_checkp
     state = load_checkpoint(tmp_path / "checkpoint.pt")
     assert state["epoch"] == 2
     assert all(torch.isfinite(tensor).all() for tensor in state["network"].values())
+
+
+def test_a_training_that_fails_puts_torchs_generator_back_at_once():
+    """Not when its traceback is forgotten: by then somebody may have seeded the generator, and be drawing from it."""
+    data, network, before = features(), mlp(features()), torch.manual_seed(3).get_state()
+    with pytest.raises(UserError, match="the loss became nan") as error:
+        train(data, network, lambda *_, **__: torch.tensor(float("nan"), requires_grad=True))
+    assert torch.equal(torch.get_rng_state(), before)
+    seeded = torch.manual_seed(4).get_state()
+    del error
+    gc.collect()
+    assert torch.equal(torch.get_rng_state(), seeded)
 
 
 def test_a_checkpoint_of_other_settings_is_refused(tmp_path):

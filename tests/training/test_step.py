@@ -1,5 +1,6 @@
 """The step in its kinds: the same numbers, whichever way it is launched."""
 
+import re
 from concurrent.futures import ProcessPoolExecutor
 
 import pytest
@@ -18,7 +19,7 @@ from balpoe.training.step import CapturedStep, EagerStep, Learner, _check_first_
 from balpoe.training.weight_averaging import first_mean
 from compilations import distances_of_compiled_gradients, number_of_compilations
 from processes import READY
-from trainings import features, losses_of_steps, mlp, resnet, tiny_data, train
+from trainings import Stop, features, losses_of_steps, mlp, resnet, tiny_data, train
 
 cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs CUDA")
 
@@ -358,7 +359,7 @@ def test_a_batch_in_parts_makes_the_same_step(parts, mixing):
 def test_parts_of_a_batch():
     batch = Batch(torch.arange(10.0), torch.arange(10), torch.arange(10) + 1, torch.arange(10) / 10, 0.5)
     parts = _parts(batch, 3)
-    assert [len(part.images) for part in parts] == [4, 4, 2]
+    assert [len(part.images) for part in parts] == [4, 3, 3]
     assert sum(part.part for part in parts) == pytest.approx(0.5)
     for name in ("images", "targets", "partner_targets", "weight"):
         assert torch.equal(torch.cat([getattr(part, name) for part in parts]), getattr(batch, name))
@@ -395,22 +396,56 @@ def test_adapters_are_captured(monkeypatch, settings, accumulate):
 
 @pytest.mark.slow
 def test_two_processes_train_adapters_in_parts_as_one_does(tmp_path, ready_processes):
-    """With an exponential mean of the weights; batches of 20 are split into two times two parts."""
-    data = tiny_data(40, (3, 16, 16))
-    same = {"epochs": 2, "batch_size": 20, "lr": 0.01, "weight_average_decay": 0.5, "accumulate": 2}
+    """With clipping and an exponential mean, from a checkpoint; batches of 18 and 19 in four parts of each process."""
+    data = tiny_data(37, (3, 16, 16))
+    loss = BalPoELoss(data.class_counts, (1, 0, -1))
+    same = {"epochs": 2, "batch_size": 18, "lr": 0.01, "accumulate": 4, "clip_gradients": 0.5}
+    same["weight_average_decay"] = 0.5
     networks = [adapted(data, image_size=16) for _ in range(2)]
-    one = train(data, networks[0], **same)
-    two = train(data, networks[1], **same, devices=2, run=tmp_path)
+    one = train(data, networks[0], Stop(loss, 0), **same)
+    with pytest.raises(KeyboardInterrupt, match="epoch 1 of 2"):
+        train(data, adapted(data, image_size=16), Stop(loss, 1), **same, run=tmp_path)
+    two = train(data, networks[1], Stop(loss, 0), **same, devices=2, run=tmp_path)
     assert [entry["loss"] for entry in two] == pytest.approx([entry["loss"] for entry in one], rel=1e-4)
     for ours, theirs in zip(*(network.parameters() for network in networks), strict=True):
         torch.testing.assert_close(ours, theirs, rtol=1e-3, atol=1e-5)
 
 
-@pytest.mark.parametrize(("parts", "sentence"), [(1, "--accumulate 2 .* in parts of 8"), (3, "--accumulate 6 .* of 3")])
-def test_too_little_memory_names_parts_that_need_less(parts, sentence):
-    def loss(*_, **__):
-        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 MiB")
+class Memory:
+    """A loss on a GPU whose memory is enough for a number of rows."""
 
-    data = features()
-    with pytest.raises(UserError, match=f"^a step of 16 samples in {parts} part.*memory of the GPU; add {sentence}"):
-        train(data, mlp(data), loss, accumulate=parts)
+    def __init__(self, loss, rows):
+        self.loss, self.rows = loss, rows
+
+    def __call__(self, expert_logits, targets, **more):
+        if len(targets) > self.rows:
+            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 MiB")
+        return self.loss(expert_logits, targets, **more)
+
+
+@pytest.mark.parametrize(
+    ("rows", "parts", "sentence"),
+    [
+        (8, 1, "; add --accumulate 2 .* in parts of 8, which fit, or"),
+        (4, 1, "; add --accumulate 4 .* in parts of 4, which fit, or"),
+        (1, 3, "; add --accumulate 16 .* in parts of 1, which fit, or"),
+        (0, 1, ", nor does one of a single sample; take smaller images"),
+    ],
+)
+@pytest.mark.parametrize("optimizer", ["sgd", "adamw"])
+def test_too_little_memory_names_parts_that_fit(rows, parts, sentence, optimizer):
+    data, settings = features(), {"optimizer": optimizer, "epochs": 1}
+    network, loss = mlp(data), BalPoELoss(data.class_counts, (1, 0, -1))
+    said = f"^a step of 16 samples in {parts} parts? does not fit into the memory of the GPU{sentence}"
+    before = [weight.clone() for weight in network.parameters()]
+    with pytest.raises(UserError, match=said) as found:
+        train(data, network, Memory(loss, rows), accumulate=parts, **settings)
+    assert all(map(torch.equal, network.parameters(), before))
+    if number := re.search(r"--accumulate (\d+)", str(found.value)):
+        train(data, network, Memory(loss, rows), accumulate=int(number[1]), **settings)
+
+
+def test_too_little_memory_for_two_views_names_a_smaller_batch():
+    data = tiny_data(32)
+    with pytest.raises(UserError, match=r"of the GPU; take a smaller --batch-size, such as 8$"):
+        train(data, resnet(data), Memory(None, 0), second_view=(), mixup_alpha=0.0, epochs=1)

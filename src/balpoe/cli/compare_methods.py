@@ -13,7 +13,7 @@ from rich.table import Table
 from balpoe.baselines.catalogue import METHODS, load_method
 from balpoe.cli.compare_search import searched
 from balpoe.cli.compare_trainings import Budget, Job, train_jobs
-from balpoe.cli.train_seeds import look_through, slow_here, with_weights_version
+from balpoe.cli.train_seeds import look_through, slow_here
 from balpoe.errors import UserError
 from balpoe.experiments.build import default_batch, default_epochs
 from balpoe.experiments.comparison import (
@@ -34,6 +34,7 @@ from balpoe.experiments.recipe import Recipe, updated
 from balpoe.experiments.run_folder import Run
 from balpoe.experiments.run_names import differences_text, run_folder
 from balpoe.experiments.search import Search, with_values
+from balpoe.experiments.weights_version import with_weights_version
 from balpoe.report import render
 from balpoe.report.comparison import accuracy_table, calibration_table, write_comparison
 from balpoe.report.console import command_line, console
@@ -172,7 +173,7 @@ def _looked_through(
     """Say what own data hold; the recipes with the versions of data and weights, and what is known of the data."""
     start = with_weights_version(asked.start)
     if start.dataset == "own":
-        start, _ = look_through(out, start, start)
+        start = updated(start, {"data_version": look_through(out, start).version})
     if slow_here(start):
         out.print("No GPU is used: this recipe is made for one, and takes hours to days on a CPU.")
     facts = data_facts(start)

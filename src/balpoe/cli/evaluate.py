@@ -3,7 +3,7 @@
 import argparse
 
 from balpoe.cli.decision_flags import add_decisions, decision_flags
-from balpoe.cli.flags import Commands, add_scoring, scoring_options
+from balpoe.cli.flags import Commands, add_backbone, add_scoring, add_views, scoring_options
 from balpoe.cli.prior_table import add_prior_table, table_flags
 from balpoe.errors import UserError
 from balpoe.experiments.run_paths import run_path
@@ -29,6 +29,8 @@ def add_parser(commands: Commands) -> None:
         "--prior-template", metavar="FILE", help="write the classes with their training shares, .csv or .json, to edit"
     )
     add_scoring(command)
+    add_views(command)
+    add_backbone(command)
     add_prior_table(command)
     command.add_argument(
         "--key-table", metavar="FILE",
@@ -45,6 +47,8 @@ def _evaluate(arguments: argparse.Namespace) -> None:
     decisions = decision_flags(arguments)
     if decisions is not None:
         _check_decisions(arguments)
+    if arguments.views:
+        _check_views(arguments, others=decisions is not None)
     options = scoring_options(arguments, run_path(arguments.run) if arguments.prior == "estimate" else None)
     if arguments.baseline is not None and arguments.prior is not None:
         raise UserError("--baseline compares logits as trained; leave out --prior, or evaluate each run with it")
@@ -67,13 +71,22 @@ def _evaluate(arguments: argparse.Namespace) -> None:
         path, root = str(run_path(arguments.run)), options["data_root"]
         evaluate_sites(path, table, key_table=arguments.key_table, out=arguments.out, data_root=root)
         return
-    from balpoe.cli.evaluate_scores import evaluate, write_prior_template
+    from balpoe.cli.evaluate_scores import Look, evaluate, write_prior_template
 
     if arguments.prior_template is not None:
         write_prior_template(str(run_path(arguments.run)), arguments.prior_template)
         return
     baseline = None if arguments.baseline is None else str(run_path(arguments.baseline))
-    evaluate(str(run_path(arguments.run)), baseline=baseline, **options)
+    look = Look(arguments.views or "", options.pop("data_root"), arguments.weights)
+    evaluate(str(run_path(arguments.run)), baseline=baseline, look=look, **options)
+
+
+def _check_views(arguments: argparse.Namespace, others: bool) -> None:
+    """Refuse what rests on the predictions that a run has saved, which are of one view."""
+    if arguments.prior == "estimate":
+        raise UserError("--prior estimate is checked by single views of held-out samples; leave out --views")
+    if others or arguments.prior_table is not None or arguments.prior_template is not None:
+        raise UserError("--views measures labels and probabilities alone; leave it out with tables, costs and the like")
 
 
 def _check_decisions(arguments: argparse.Namespace) -> None:

@@ -8,12 +8,12 @@ from rich.table import Table
 
 from balpoe.cli.decision_flags import DecisionFlags
 from balpoe.cli.evaluate_sites import keys_of, predictions_of
-from balpoe.cli.prior_table import TableFlags
 from balpoe.deployment.deciders import Decider, HeldOut, Wanted
 from balpoe.deployment.decision_scores import decision_scores
 from balpoe.deployment.metric_rules import wanted_recall
 from balpoe.deployment.place_deciders import DecidersAt, PlaceDeciders
 from balpoe.deployment.prior_tables import unknown_keys_sentence
+from balpoe.deployment.table_source import TableSource
 from balpoe.errors import UserError
 from balpoe.evaluation.deployment_prior import parse_prior
 from balpoe.evaluation.predictions import Predictions, load_predictions
@@ -32,7 +32,7 @@ def evaluate_decisions(
     *,
     prior: str | None = None,
     validation: str | None = None,
-    table: TableFlags | None = None,
+    table: TableSource | None = None,
     key_table: str | None = None,
     thresholds: tuple[int, ...] | None = None,
     out: str | None = None,
@@ -104,7 +104,7 @@ def _prior_of_each(
     wanted: Wanted,
     predictions: Predictions,
     held_out: HeldOut | None,
-    flags: TableFlags,
+    flags: TableSource,
     keys: Sequence[tuple[str, ...]],
 ) -> _Deployed:
     """Decisions under the prior of each sample's place."""

@@ -2,10 +2,12 @@
 
 import tempfile
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
+import torch
 from rich.console import Console
 
+from balpoe.deployment.loaded_model import load
 from balpoe.errors import UserError
 from balpoe.evaluation.catalogue import METRICS
 from balpoe.evaluation.deployment_prior import Labelled, prior_template
@@ -13,7 +15,6 @@ from balpoe.evaluation.evaluate import SHOT_GROUPS, compare
 from balpoe.evaluation.experts_asked import router_notes
 from balpoe.evaluation.predictions import Predictions, load_predictions
 from balpoe.evaluation.shifted_tests import full_evaluation
-from balpoe.experiments.model_file import load
 from balpoe.experiments.run_folder import Run, evaluate_model, runs_of
 from balpoe.files import write_text
 from balpoe.method.lambdas import expert_names
@@ -28,7 +29,7 @@ def evaluate(
     *,
     baseline: str | None,
     thresholds: tuple[int, ...] | None,
-    data_root: str = "",
+    look: "Look",
     prior: str | None = None,
     validation: str | None = None,
 ) -> None:
@@ -38,12 +39,14 @@ def evaluate(
         path: The run, model or predictions.
         baseline: Run or predictions to print the difference to.
         thresholds: Thresholds of the shot groups; by default the run's.
-        data_root: Folder of the test set of a model's file.
+        look: How a model is asked that has not predicted its test set so.
         prior: Deployment prior to print the scores under instead, as trained and adjusted.
         validation: Labelled predictions for the prior "estimate".
     """
     out = console()
-    if Path(path).suffix == ".npz" or (Path(path) / "predictions.json").is_file():
+    if look.views and any(_are_predictions(each) for each in (path, baseline) if each is not None):
+        raise UserError("--views wants a model and its test images, but these are predictions; give a run or a model")
+    if _are_predictions(path):
         predictions = load_predictions(path)
         groups = SHOT_GROUPS if thresholds is None else (thresholds[0], thresholds[1])
         if prior is None:
@@ -52,18 +55,58 @@ def evaluate(
             print_deployment_scores(out, path, {"seed-0": predictions}, prior, validation, groups)
         return
     with tempfile.TemporaryDirectory() as folder:
-        if Path(path).is_file():
-            out.print(f"{path}: predicting its test set")
-            runs = [evaluate_model(path, Path(folder) / "model" / "seed-0", data_root)]
-        else:
-            runs = runs_of(path)
+        runs = _runs(out, path, Path(folder), look)
         _check_alike(runs)
         if prior is None:
-            _print_evaluation(out, path, runs, baseline, thresholds)
+            place = Path(folder) / "baseline"
+            others = None if baseline is None else runs_of(baseline)
+            if baseline is not None and look.views:
+                others = _runs(out, baseline, place, look._replace(weights=""))
+            saved = not look.views and not Path(path).is_file()
+            _print_evaluation(out, path, runs, others, thresholds, saved=saved)
         else:
             few, many = thresholds or runs[0].recipe().shot_groups
             seeds = {run.folder.name: run.predictions() for run in runs}
             print_deployment_scores(out, path, seeds, prior, validation, (few, many))
+
+
+class Look(NamedTuple):
+    """How a model looks at its test set."""
+
+    views: str = ""
+    """Views of each image over which log-probabilities are averaged; one without, as the saved predictions are."""
+    data_root: str = ""
+    """Folder of the test set of a model's file."""
+    weights: str = ""
+    """File of the backbone's weights, for a model that holds adapters alone."""
+
+    def predicted(self, file: str | Path, folder: Path, data_root: str = "") -> Run:
+        """Return a run, in a new folder, of what a model's file says."""
+        model = load(file, weights=self.weights)
+        return evaluate_model(model, folder, self.data_root or data_root, views=self.views)
+
+
+def _are_predictions(path: str) -> bool:
+    return Path(path).suffix == ".npz" or (Path(path) / "predictions.json").is_file()
+
+
+def _runs(out: Console, path: str, folder: Path, look: Look) -> list[Run]:
+    """The runs of a path; what has no predictions of the views that are wanted predicts its test set in a folder."""
+    if Path(path).is_file():
+        out.print(f"{path}: predicting {f'{look.views} of ' if look.views else ''}its test set")
+        return [look.predicted(path, folder / "model" / "seed-0")]
+    runs = runs_of(path)
+    return [_viewed(out, run, folder / run.name, look) for run in runs] if look.views else runs
+
+
+def _viewed(out: Console, run: Run, folder: Path, look: Look) -> Run:
+    """A run with predictions of several views, in another folder."""
+    before = run.predictions()
+    out.print(f"{run.folder}: predicting {look.views} of its test set")
+    viewed = look.predicted(run.folder / "model.safetensors", folder, run.recipe().data_root)
+    if not torch.equal(viewed.predictions().targets, before.targets):
+        raise UserError(f"the test samples of {run.folder} are not what they were in training; train on them again")
+    return viewed
 
 
 def write_prior_template(path: str, out: str) -> None:
@@ -77,7 +120,7 @@ def write_prior_template(path: str, out: str) -> None:
     if file.suffix not in (".csv", ".json") or file.exists():
         why = "is there already" if file.exists() else "is neither a .csv nor a .json file"
         raise UserError(f"--prior-template {out} {why}; give another name")
-    if Path(path).suffix == ".npz" or (Path(path) / "predictions.json").is_file():
+    if _are_predictions(path):
         labelled: Labelled = load_predictions(path)
     else:
         labelled = load(path) if Path(path).is_file() else runs_of(path)[0].predictions()
@@ -87,13 +130,16 @@ def write_prior_template(path: str, out: str) -> None:
 
 
 def _print_evaluation(
-    out: Console, path: str, runs: list[Run], baseline: str | None, thresholds: tuple[int, ...] | None
+    out: Console,
+    path: str,
+    runs: list[Run],
+    baselines: list[Run] | None,
+    thresholds: tuple[int, ...] | None,
+    saved: bool,
 ) -> None:
-    pairs = None if baseline is None else _pairs(runs, runs_of(baseline))
+    pairs = None if baselines is None else _pairs(runs, baselines)
     evaluations = [_evaluation(run, thresholds) for run in runs]
-    where = (
-        "" if Path(path).is_file() else "; accuracy of each class, with Wilson's interval: evaluation.json in the run"
-    )
+    where = "; accuracy of each class, with Wilson's interval: evaluation.json in the run" if saved else ""
     predictions = runs[0].predictions()
     _print_measured(out, path, evaluations, predictions, where)
     for caveat in (*predictions.caveats, *predictions.about_groups):

@@ -5,11 +5,12 @@ from pathlib import Path
 
 import torch
 
-from balpoe.cli.prior_table import TableFlags
 from balpoe.data.loading.image_files import PictureFiles
+from balpoe.deployment.loaded_model import load
 from balpoe.deployment.prior_tables import PriorTable, unknown_keys_sentence
 from balpoe.deployment.sample_keys import sample_keys
 from balpoe.deployment.site_gains import SiteGains, site_gains
+from balpoe.deployment.table_source import TableSource
 from balpoe.errors import UserError
 from balpoe.evaluation.predictions import Predictions, load_predictions
 from balpoe.experiments.build import recipe_data
@@ -23,7 +24,7 @@ __all__ = ["evaluate_sites", "keys_of", "predictions_of"]
 
 
 def evaluate_sites(
-    path: str, flags: TableFlags, *, key_table: str | None = None, out: str | None = None, data_root: str = ""
+    path: str, flags: TableSource, *, key_table: str | None = None, out: str | None = None, data_root: str = ""
 ) -> SiteGains:
     """Print and return what each place's own prior is worth on the test samples of a run, a model or predictions.
 
@@ -61,7 +62,7 @@ def predictions_of(path: str, data_root: str = "") -> tuple[Predictions, Recipe 
         return load_predictions(path), None
     if Path(path).is_file():
         with tempfile.TemporaryDirectory() as folder:
-            run = evaluate_model(path, Path(folder) / "seed-0", data_root)
+            run = evaluate_model(load(path), Path(folder) / "seed-0", data_root)
             predictions = run.predictions()
             # Out of the file, which goes with the folder.
             return predictions.subset(torch.arange(len(predictions))), run.recipe()
@@ -73,7 +74,7 @@ def predictions_of(path: str, data_root: str = "") -> tuple[Predictions, Recipe 
 
 
 def keys_of(
-    predictions: Predictions, recipe: Recipe | None, flags: TableFlags, key_table: str | None
+    predictions: Predictions, recipe: Recipe | None, flags: TableSource, key_table: str | None
 ) -> list[tuple[str, ...]]:
     """Return the keys of each test sample.
 

@@ -16,11 +16,13 @@ from balpoe.training.settings import OPTIMIZERS
 __all__ = [
     "RECIPE_FLAGS",
     "Commands",
+    "add_backbone",
     "add_fields",
     "add_prior",
     "add_runs_root",
     "add_scoring",
     "add_settings",
+    "add_views",
     "changed_fields",
     "join_negative_values",
     "scoring_options",
@@ -30,6 +32,9 @@ __all__ = [
 RECIPE_FLAGS = tuple(
     name for name, item in FIELDS.items() if "filled_in" not in item.metadata and TYPES[name] is not dict
 )
+
+VIEWS = ("flips", "five-crops", "ten-crops")
+"""The names of `evaluation.image_views`, which comes with torch."""
 
 
 class Commands(Protocol):
@@ -57,6 +62,21 @@ def add_scoring(command: argparse.ArgumentParser) -> None:
         "--validation", metavar="PATH", help="labelled predictions of the same model, for --prior estimate"
     )
     add_fields(command, ("shot_groups", "data_root"))
+
+
+def add_backbone(command: argparse.ArgumentParser) -> None:
+    """Add --weights."""
+    command.add_argument(
+        "--weights", default="", metavar="FILE",
+        help="the backbone's weights, for a model that holds adapters alone (default: where they were in training)",
+    )  # fmt: skip
+
+
+def add_views(command: argparse.ArgumentParser) -> None:
+    """Add --views."""
+    command.add_argument(
+        "--views", choices=VIEWS, help="look at several views of each image, and average: takes so many times as long"
+    )
 
 
 def scoring_options(arguments: argparse.Namespace, run: Path | None = None) -> dict[str, Any]:

@@ -11,14 +11,33 @@ from collections.abc import Sequence
 from typing import Any, NoReturn
 
 import balpoe
-from balpoe.cli import compare, data, demo, doctor, evaluate, predict, recipes, report, reproduce, runs, train, weights
+from balpoe.cli import (
+    card,
+    compare,
+    data,
+    demo,
+    doctor,
+    evaluate,
+    export,
+    predict,
+    recipes,
+    report,
+    reproduce,
+    runs,
+    serve,
+    train,
+    weights,
+)
 from balpoe.cli.flags import join_negative_values
 from balpoe.errors import UserError, show_warning, unknown_name
 from balpoe.training.interrupts import sigterm_as_interrupt
 
 __all__ = ["COMMANDS", "command_parser", "main"]
 
-VERBS = (demo, recipes, data, train, compare, runs, evaluate, report, predict, weights, reproduce, doctor)
+VERBS = (
+    demo, recipes, data, train, compare, runs, evaluate, report, predict, export, serve, card, weights, reproduce,
+    doctor,
+)  # fmt: skip
 GO_ON = ("demo", "data", "train", "compare", "reproduce")
 """Verbs whose work is kept, so that the same command goes on."""
 COMMANDS = tuple(verb.__name__.rpartition(".")[2] for verb in VERBS)

@@ -3,13 +3,15 @@
 import argparse
 import sys
 from pathlib import Path
+from typing import Any
 
 from balpoe.cli.decision_flags import add_decisions, decision_flags
-from balpoe.cli.flags import Commands, add_fields, add_prior, changed_fields
+from balpoe.cli.flags import Commands, add_backbone, add_fields, add_prior, add_views, changed_fields
 from balpoe.cli.prior_table import add_prior_table, table_flags
 from balpoe.cli.track_prior import add_track_prior, track_flags
 from balpoe.errors import UserError
 from balpoe.experiments.recipe import Recipe, updated
+from balpoe.training.launchers import launcher
 
 __all__ = ["add_parser"]
 
@@ -38,7 +40,14 @@ def add_parser(commands: Commands) -> None:
     add_prior_table(command)
     add_track_prior(command)
     add_decisions(command)
+    add_views(command)
+    add_backbone(command)
     add_fields(command, ("device",))
+    command.add_argument(
+        "--devices", type=int, metavar="N",
+        help="so many processes, a GPU for each, share the images: they write parts beside --out, which the same "
+        "command goes on from and merges; under torchrun or SLURM without this flag",
+    )  # fmt: skip
     command.set_defaults(work=_predict)
 
 
@@ -49,23 +58,47 @@ def _predict(arguments: argparse.Namespace) -> int:
     table, track, decisions = table_flags(arguments), track_flags(arguments), decision_flags(arguments)
     if track is not None and decisions is not None:
         raise UserError("--track-prior moves labels and probabilities alone; leave out the flags of decisions")
-    from balpoe.cli.predict_rows import predict_files
+    if track is not None and arguments.views:
+        raise UserError("--track-prior is checked by single views of held-out samples; leave out one of it and --views")
+    settings: dict[str, Any] = {
+        "run": arguments.run,
+        "inputs": arguments.images,
+        "out": arguments.out,
+        "kind": kind,
+        "top": arguments.top,
+        "experts": arguments.experts,
+        "prior": arguments.prior,
+        "table": table,
+        "track": track,
+        "decisions": decisions,
+        "views": arguments.views or "",
+        "weights": arguments.weights,
+        "device": device,
+    }
+    found = launcher()
+    if arguments.devices is None and (found is None or found.devices * found.num_nodes == 1):
+        from balpoe.cli.predict_rows import predict_files
 
-    images, unreadable = predict_files(
-        arguments.run,
-        arguments.images,
-        out=arguments.out,
-        kind=kind,
-        top=arguments.top,
-        experts=arguments.experts,
-        prior=arguments.prior,
-        table=table,
-        track=track,
-        decisions=decisions,
-        device=device,
-    )
+        written = predict_files(**settings)
+    else:
+        from balpoe.cli.predict_processes import predict_shared
+
+        written = predict_shared(settings, 1 if arguments.devices is None else arguments.devices)
+    return _told(arguments.out, written)
+
+
+def _told(out: str | None, written: tuple[int, int] | None) -> int:
+    """Say what was written; return the exit code."""
+    if written is None:  # no failure: it would make a launcher end the processes that are still at work
+        print(
+            f"balpoe: note: this process has done its parts of {out}; the last one to end merges all, and if one has "
+            "died, the same command goes on",
+            file=sys.stderr,
+        )
+        return 0
+    images, unreadable = written
     if unreadable:
         print(f"balpoe: {unreadable:,} of {images:,} images could not be read; see their rows", file=sys.stderr)
-    elif arguments.out is not None:
-        print(f"{arguments.out}: images: {images:,}")
+    elif out is not None:
+        print(f"{out}: images: {images:,}")
     return 1 if unreadable else 0

@@ -48,7 +48,6 @@ class Decisions:
             self._decider = PlaceDeciders(self.wanted, like, held_out, priors)
         else:
             self._decider = Decider.fit(self.wanted, like, held_out, priors)
-            self.print_notes()
 
     def __call__(self, expert_logits: Tensor, keys: Sequence[Keys]) -> list[dict[str, Any]]:
         """Return what is decided of each sample.

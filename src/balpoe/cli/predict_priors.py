@@ -4,6 +4,7 @@ import sys
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from torch import Tensor
 
@@ -35,6 +36,13 @@ class Adjustment:
         """
         return logits
 
+    def take_counts(self) -> list[Any]:
+        """Return what was counted since the last call, as JSON has it, for images that are predicted in parts."""
+        return []
+
+    def add_counts(self, counts: list[Any]) -> None:
+        """Add what `take_counts` has returned, here or in another process."""
+
     def finish(self) -> None:
         """Say what there is to say when all images are predicted, and keep what is to be kept."""
 
@@ -63,6 +71,18 @@ class TablePrior(Adjustment):
         self.unknown += matches.unknown
         self.samples += len(keys)
         return self.table.adjust(logits, matches.rows, self.source)
+
+    def take_counts(self) -> list[Any]:
+        """Return the number of images since the last call, and how many had which keys that the table lacks."""
+        counts = [self.samples, list(self.unknown.items())]
+        self.samples, self.unknown = 0, Counter()
+        return counts
+
+    def add_counts(self, counts: list[Any]) -> None:
+        """Add what `take_counts` has returned."""
+        samples, unknown = counts
+        self.samples += samples
+        self.unknown += Counter({tuple(keys): number for keys, number in unknown})
 
     def finish(self) -> None:
         """Say how the table was read, and which keys it lacks."""

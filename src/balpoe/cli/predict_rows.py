@@ -9,23 +9,28 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import IO, Any, NamedTuple, TypeVar
+from typing import IO, Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from balpoe.cli.decision_flags import DecisionFlags
 from balpoe.cli.predict_decisions import Decisions, decision_cells
+from balpoe.cli.predict_parts import Parts, in_blocks
 from balpoe.cli.predict_priors import Adjustment, OnePrior, TablePrior, TrackedPrior
-from balpoe.cli.prior_table import TableFlags
 from balpoe.cli.track_prior import TrackFlags
 from balpoe.data.dataset import Preprocessing
 from balpoe.data.loading.decode import IMAGE_SUFFIXES
 from balpoe.data.loading.image_files import decoded, default_workers
 from balpoe.data.user.image_paths import image_paths, keyed_image_paths
+from balpoe.deployment.answer_rows import answer_rows
+from balpoe.deployment.loaded_model import load
+from balpoe.deployment.table_source import TableSource
 from balpoe.errors import UserError
 from balpoe.evaluation.deployment_prior import parse_prior
-from balpoe.experiments.model_file import Model, load
+from balpoe.evaluation.image_views import with_views
+from balpoe.evaluation.predictions import forward_in_blocks
+from balpoe.experiments.model_file import Model
 from balpoe.files import write_file
 from balpoe.method.ensemble import product_of_experts
 from balpoe.progress import CountProgress
@@ -37,10 +42,11 @@ IMAGES_AT_ONCE = 64  # decoded together, for one forward pass
 
 LabelRow = dict[str, Any]
 """An image's file, with its label, probability, further labels, experts' labels and decisions, or with an error."""
-_Value = TypeVar("_Value")
 Keys = tuple[str, ...]
 Put = Callable[[str], object]
 """Where text goes."""
+_Form = Callable[..., None]
+"""What puts rows as text: called with where it goes, `rows`, and whether they have a `head`."""
 
 
 def predict_files(
@@ -52,12 +58,17 @@ def predict_files(
     top: int = 1,
     experts: bool = False,
     prior: str | None = None,
-    table: TableFlags | None = None,
+    table: TableSource | None = None,
     track: TrackFlags | None = None,
     decisions: DecisionFlags | None = None,
+    views: str = "",
+    weights: str = "",
     device: str = "auto",
-) -> tuple[int, int]:
+    parts: Parts | None = None,
+) -> tuple[int, int] | None:
     """Write a row for each image; return how many there were, and how many of them could not be read.
+
+    Of processes that share the images, those that do not merge their parts return None.
 
     Args:
         run: A run's folder, or a model's file.
@@ -70,37 +81,69 @@ def predict_files(
         table: Table of priors, of which each image gets its own; the inputs are tables then, with its keys.
         track: A prior that follows the images instead.
         decisions: What is to be decided of each image.
+        views: Views of each image over which log-probabilities are averaged; one without.
+        weights: File of the backbone's weights, for a model that holds adapters alone.
         device: Device to compute on.
+        parts: The parts that this process writes instead of the whole file.
     """
-    model = load(run)
+    model = load(run, weights=weights)
     if len(model.preprocessing.size) != 3 or model.preprocessing.size[0] != 3:
         seen = "features" if len(model.preprocessing.size) != 3 else "arrays of other channels"
         raise UserError(f"{run} was trained on {seen}, not on images; use balpoe.load({run!r}).predict in Python")
     if not 1 <= top <= len(model.class_names):
         raise UserError(f"--top must be 1 to {len(model.class_names)}, the number of classes, but is {top}")
+    look = _look(model, views)
     adjust = _adjustment(run, model, prior, table, track)
     _check_out(out, [*inputs, *([table.path] if table else []), *(decisions.files if decisions else [])])
     images = ((path, ()) for path in image_paths(inputs)) if table is None else keyed_image_paths(inputs, table.keys)
     if (first := next(images, None)) is None:
         raise UserError(f"there are no images in {', '.join(inputs)}; give files, or folders that hold some")
     priors = adjust.table if isinstance(adjust, TablePrior) else adjust.target if isinstance(adjust, OnePrior) else None
+    if views and decisions is not None and decisions.read(model.class_names).needs_held_out:
+        raise UserError("what is decided here is fitted on single views of held-out samples; leave out --views")
     decide = None if decisions is None else Decisions(run, model, decisions, priors)
+    if decide is not None and table is None and (parts is None or not parts.share.rank):
+        decide.print_notes()
     model.network.to(chosen_device(device))
-    counted = _Counted(_rows(_Answers(model, adjust, top, experts), decide, itertools.chain([first], images)))
     names = [f"expert {number + 1}" for number in range(model.network.num_experts if experts else 0)]
-    write = functools.partial(_WRITERS[kind], rows=counted, top=top, experts=names, decide=decide)
+    form = functools.partial(_WRITERS[kind], top=top, experts=names, decide=decide)
+    answers, named = _Answers(model, look, adjust, top, experts), itertools.chain([first], images)
+    if parts is None:
+        written: tuple[int, int] | None = _write_all(out, form, _Counted(_rows(answers, decide, named)))
+    else:
+        written = _write_parts(parts, form, answers, decide, named)
+    if written is not None:
+        adjust.finish()
+    if decide is not None and table is not None:
+        decide.print_notes()
+    return written
+
+
+def _write_all(out: str | None, form: _Form, counted: "_Counted") -> tuple[int, int]:
+    write = functools.partial(form, rows=counted)
     if out is None:
         write(sys.stdout.write)
     else:
         write_file(Path(out), lambda stream: _as_text(stream, write))
-    adjust.finish()
-    if decide is not None and isinstance(adjust, TablePrior):
-        decide.print_notes()
     return counted.rows, counted.errors
 
 
+def _write_parts(
+    parts: Parts, form: _Form, answers: "_Answers", decide: Decisions | None, named: Iterable[tuple[str, Keys]]
+) -> tuple[int, int] | None:
+    adjust = answers.adjust
+
+    def write(put: Put, images: Sequence[tuple[str, Keys]], head: bool) -> dict[str, Any]:
+        counted = _Counted(_rows(answers, decide, images, show=False))
+        form(put, rows=counted, head=head)
+        return {"rows": counted.rows, "errors": counted.errors, "adjustment": adjust.take_counts()}
+
+    total = parts.predict(named, write, lambda counts: adjust.add_counts(counts["adjustment"]))
+    return None if total is None else (total["rows"], total["errors"])
+
+
 def _adjustment(
-    run: str, model: Model, prior: str | None, table: TableFlags | None, track: TrackFlags | None
+    run: str, model: Model, prior: str | None, table: TableSource | None, track: TrackFlags | None
 ) -> Adjustment:
     if track is not None:
         return TrackedPrior(run, model, track)
@@ -117,12 +160,14 @@ def _check_out(out: str | None, read: Sequence[str]) -> None:
         raise UserError(f"--out {out} is an image or is read, and would be lost; give a .csv or .jsonl file")
 
 
-def _rows(answers: "_Answers", decide: Decisions | None, named: Iterable[tuple[str, Keys]]) -> Iterator[LabelRow]:
-    predicted = _predicted(answers, named)
+def _rows(
+    answers: "_Answers", decide: Decisions | None, named: Iterable[tuple[str, Keys]], show: bool = True
+) -> Iterator[LabelRow]:
+    predicted = _predicted(answers, named, show)
     if decide is None:
         yield from (each.row for each in predicted)
         return
-    for block in _blocks(predicted, decide.rows_at_once):
+    for block in in_blocks(predicted, decide.rows_at_once):
         whole = [each for each in block if each.expert_logits is not None]
         if whole:
             logits = torch.stack([each.expert_logits for each in whole if each.expert_logits is not None])
@@ -140,10 +185,10 @@ class _Predicted(NamedTuple):
     """As the network gives them; None for an image that could not be read."""
 
 
-def _predicted(answers: "_Answers", named: Iterable[tuple[str, Keys]]) -> Iterator[_Predicted]:
-    preprocessing = answers.model.preprocessing
-    with CountProgress("predicting", 0) as count, ThreadPoolExecutor(default_workers()) as pool:
-        for block in _blocks(named, IMAGES_AT_ONCE):
+def _predicted(answers: "_Answers", named: Iterable[tuple[str, Keys]], show: bool) -> Iterator[_Predicted]:
+    preprocessing = answers.look.preprocessing
+    with CountProgress("predicting", 0, show) as count, ThreadPoolExecutor(default_workers()) as pool:
+        for block in in_blocks(named, IMAGES_AT_ONCE):
             images = list(pool.map(lambda each: _image_or_error(each[0], preprocessing), block))
             whole = [(image, keys) for image, (_, keys) in zip(images, block, strict=True) if isinstance(image, Tensor)]
             found = iter(answers(whole) if whole else [])
@@ -160,28 +205,35 @@ def _image_or_error(path: str, preprocessing: Preprocessing) -> Tensor | str:
         return str(error)
 
 
+class _Look(NamedTuple):
+    """What looks at images, at one view of each or at several, and how it wants them."""
+
+    expert_logits: Callable[[Iterable[Tensor]], Tensor]
+    preprocessing: Preprocessing
+
+
+def _look(model: Model, views: str) -> _Look:
+    if not views:
+        return _Look(model.logits_of_blocks, model.preprocessing)
+    viewed, larger = with_views(model.network, model.preprocessing, views)
+    return _Look(functools.partial(forward_in_blocks, viewed, larger), larger)
+
+
 class _Answers(NamedTuple):
     """What a row says of an image, and the expert logits that it is said by."""
 
     model: Model
+    look: _Look
     adjust: Adjustment
     top: int
     experts: bool
 
     def __call__(self, images: Sequence[tuple[Tensor, Keys]]) -> list[tuple[LabelRow, Tensor]]:
         model, keys = self.model, [each for _, each in images]
-        as_given = model.expert_logits(torch.stack([image for image, _ in images]))
+        as_given = self.look.expert_logits([torch.stack([image for image, _ in images])])
         expert_logits = model.calibrated(as_given)
         logits = self.adjust(product_of_experts(expert_logits), keys)
-        probabilities, labels = logits.softmax(dim=1).topk(self.top, dim=1)
-        rows: list[LabelRow] = [
-            {"label": names[0], "probability": values[0], "top": list(zip(names, values, strict=True))}
-            for values, names in zip(
-                probabilities.tolist(),
-                ([model.class_names[label] for label in row] for row in labels.tolist()),
-                strict=True,
-            )
-        ]
+        rows: list[LabelRow] = answer_rows(logits, model.class_names, self.top)
         if self.experts:
             for row, answer in zip(rows, expert_logits.argmax(dim=2).tolist(), strict=True):
                 row["experts"] = [model.class_names[label] for label in answer]
@@ -201,7 +253,9 @@ class _Counted:
             yield row
 
 
-def _write_csv(put: Put, rows: Iterable[LabelRow], top: int, experts: Sequence[str], decide: Decisions | None) -> None:
+def _write_csv(
+    put: Put, rows: Iterable[LabelRow], top: int, experts: Sequence[str], decide: Decisions | None, head: bool = True
+) -> None:
     line = io.StringIO()
     writer = csv.writer(line, lineterminator="\n")
 
@@ -213,7 +267,8 @@ def _write_csv(put: Put, rows: Iterable[LabelRow], top: int, experts: Sequence[s
 
     further = [f"{name} {number}" for number in range(2, top + 1) for name in ("label", "probability")]
     columns, separator = ([], "") if decide is None else (decide.columns, decide.separator)
-    send(["file", "label", "probability", *further, *experts, *columns, "error"])
+    if head:
+        send(["file", "label", "probability", *further, *experts, *columns, "error"])
     for row in rows:
         if "error" in row:
             send([row["file"], *[""] * (2 * top + len(experts) + len(columns)), row["error"]])
@@ -223,7 +278,7 @@ def _write_csv(put: Put, rows: Iterable[LabelRow], top: int, experts: Sequence[s
 
 
 def _write_jsonl(
-    put: Put, rows: Iterable[LabelRow], top: int, experts: Sequence[str], decide: Decisions | None
+    put: Put, rows: Iterable[LabelRow], top: int, experts: Sequence[str], decide: Decisions | None, head: bool = True
 ) -> None:
     for row in rows:
         if top == 1:
@@ -238,9 +293,3 @@ _WRITERS = {"csv": _write_csv, "jsonl": _write_jsonl}
 
 def _as_text(stream: IO[bytes], write: Callable[[Put], None]) -> None:
     write(lambda text: stream.write(text.encode(errors="replace")))
-
-
-def _blocks(values: Iterable[_Value], size: int) -> Iterator[tuple[_Value, ...]]:
-    values = iter(values)
-    while block := tuple(itertools.islice(values, size)):
-        yield block

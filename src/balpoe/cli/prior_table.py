@@ -1,37 +1,11 @@
 """Flags of a table of priors, which predict and evaluate share."""
 
 import argparse
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
 
+from balpoe.deployment.table_source import TableSource
 from balpoe.errors import UserError
 
-if TYPE_CHECKING:
-    from balpoe.deployment.prior_tables import PriorTable
-
-__all__ = ["TableFlags", "add_prior_table", "table_flags"]
-
-
-class TableFlags(NamedTuple):
-    """What the flags say of a table of priors."""
-
-    path: str
-    keys: tuple[str, ...]
-    kind: str = "auto"
-    parent: str | None = None
-    strength: float | None = None
-
-    def read(self, class_names: Sequence[str], source_prior: Any) -> "PriorTable":
-        """Return the table, for logits of these classes, which must be posteriors of some prior."""
-        from balpoe.deployment.prior_tables import PriorTable
-
-        if source_prior is None:
-            raise UserError(
-                "--prior-table cannot adjust logits that are no posterior of a known prior; leave it out, or take a "
-                "method that makes them for one"
-            )
-        options: dict[str, Any] = {"kind": self.kind, "parent": self.parent, "strength": self.strength}
-        return PriorTable.read(self.path, class_names, self.keys, **options)
+__all__ = ["add_prior_table", "table_flags"]
 
 
 def add_prior_table(command: argparse.ArgumentParser) -> None:
@@ -53,7 +27,7 @@ def add_prior_table(command: argparse.ArgumentParser) -> None:
     )  # fmt: skip
 
 
-def table_flags(arguments: argparse.Namespace) -> TableFlags | None:
+def table_flags(arguments: argparse.Namespace) -> TableSource | None:
     """Return what the flags say; None without a table."""
     if arguments.prior_table is None:
         if arguments.keys is not None:
@@ -68,6 +42,6 @@ def table_flags(arguments: argparse.Namespace) -> TableFlags | None:
     keys = tuple(key.strip() for key in (arguments.keys or "").split(","))
     if not all(keys):
         raise UserError("--prior-table needs the names of its key columns; give --keys, such as --keys site,month")
-    return TableFlags(
+    return TableSource(
         arguments.prior_table, keys, arguments.prior_kind or "auto", arguments.prior_parent, arguments.prior_strength
     )

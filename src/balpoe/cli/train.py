@@ -1,9 +1,10 @@
 """balpoe train: a preset, a recipe file or somebody's own data, with one seed or several."""
 
 import argparse
+import functools
 import re
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from balpoe.cli.flags import (
     RECIPE_FLAGS,
@@ -19,11 +20,18 @@ from balpoe.experiments.presets import PRESETS, preset, read_recipe
 from balpoe.experiments.recipe import Recipe, updated
 from balpoe.files import holds_features, is_user_data
 
+if TYPE_CHECKING:
+    from balpoe.experiments.automatic import AutomaticChoice
+
 __all__ = ["add_parser", "asked_changes", "check_name", "chosen_recipe", "chosen_seeds", "starting_recipe"]
 
 
 TUNED = {"adapters": "own-adapters", "full": "own-full"}
 """Presets of own images by how much of the backbone learns; else heads alone."""
+
+SAYS_HOW_ADAPTED = ("adapter", "adapter_size", "adapter_split")
+SAYS_WHAT_LEARNS = ("network", "weights", "tune", "frozen", *SAYS_HOW_ADAPTED)
+"""Flags, an old one among them, with any of which nothing is chosen automatically."""
 
 
 def add_parser(commands: Commands) -> None:
@@ -54,7 +62,9 @@ def add_parser(commands: Commands) -> None:
 
 
 def _train(arguments: argparse.Namespace) -> None:
-    start, base = starting_recipe(arguments.recipe, arguments.as_released, arguments.tune)
+    adapted = any(getattr(arguments, name) is not None for name in SAYS_HOW_ADAPTED)
+    tune = arguments.tune or ("adapters" if adapted else None)
+    start, base = starting_recipe(arguments.recipe, arguments.as_released, tune)
     recipe = chosen_recipe(arguments, start)
     seeds, name, given = chosen_seeds(arguments, recipe), arguments.name, arguments.baseline
     check_name(name)
@@ -69,7 +79,20 @@ def _train(arguments: argparse.Namespace) -> None:
         fixed=bool(name),
         fresh=arguments.fresh,
         baseline=_wants_baseline(recipe) if given is None else given,
+        automatic=functools.partial(_automatic_recipe, arguments) if _says_nothing(arguments) else None,
     )
+
+
+def _says_nothing(arguments: argparse.Namespace) -> bool:
+    """Whether what is to learn from own images is left to what is found."""
+    images = is_user_data(arguments.recipe) and not holds_features(arguments.recipe)
+    return images and all(getattr(arguments, name) is None for name in SAYS_WHAT_LEARNS)
+
+
+def _automatic_recipe(arguments: argparse.Namespace, choice: "AutomaticChoice") -> Recipe:
+    """The recipe of an automatic choice, with what the flags change of it."""
+    start = updated(preset(choice.preset), {"data_root": arguments.recipe, "network": choice.network})
+    return chosen_recipe(arguments, start)
 
 
 def _wants_baseline(recipe: Recipe) -> bool:

@@ -1,12 +1,13 @@
 """Training with one seed or several, with cross-entropy to compare with, and what is printed about it."""
 
 import functools
-import hashlib
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 
+from balpoe.cli.train_choice import RecipeOf, Trainings, choose
+from balpoe.data.user.load import UserData
 from balpoe.errors import UserError
 from balpoe.evaluation.catalogue import METRICS
 from balpoe.evaluation.evaluate import evaluate
@@ -19,12 +20,13 @@ from balpoe.experiments.calibrate import Choice, calibration_notes
 from balpoe.experiments.recipe import FOR_FEATURES, Recipe, updated
 from balpoe.experiments.run_folder import Run, train_run, train_run_by_step
 from balpoe.experiments.run_names import differences_text, named_recipe, run_folder
+from balpoe.experiments.weights_version import with_weights_version
 from balpoe.report.console import command_line, console, mean_and_deviation, print_scores
 from balpoe.training.concurrent import TRAININGS_AT_ONCE, can_share_a_gpu, side_by_side
 from balpoe.training.distributed import led_by_first
 from balpoe.training.interrupts import Interrupt
 
-__all__ = ["look_through", "slow_here", "train", "with_weights_version"]
+__all__ = ["look_through", "slow_here", "train"]
 
 CROSS_ENTROPY: dict[str, Any] = {
     "method": "balpoe", "method_settings": {}, "lambdas": (1.0,), "num_experts": 0, "mixup_alpha": 0.0,
@@ -55,6 +57,7 @@ def _train(
     fixed: bool,
     fresh: bool,
     baseline: bool = False,
+    automatic: RecipeOf | None = None,
 ) -> list[Run]:
     """Train a recipe with each seed; print the table and the next command.
 
@@ -67,10 +70,16 @@ def _train(
         fixed: Whether the name was asked for.
         fresh: Whether to train anew.
         baseline: Whether to train plain cross-entropy first, to compare with.
+        automatic: For own images of which nobody says what is to be trained: what makes a recipe of a choice.
     """
     out = console()
     if recipe.dataset == "own":
-        recipe, start = look_through(out, recipe, start)
+        found = look_through(out, recipe)
+        version = {"data_version": found.version}
+        if automatic is not None:
+            trainings = Trainings(root, base, seeds, baseline, fresh)
+            recipe = start = choose(out, lambda choice: updated(automatic(choice), version), found, trainings)
+        recipe, start = (updated(each, version) for each in (recipe, start))
     recipe, start = (with_weights_version(each) for each in (recipe, start))
     if slow_here(recipe):
         out.print("No GPU is used: this recipe is made for one, and takes hours to days on a CPU.")
@@ -95,8 +104,8 @@ def slow_here(recipe: Recipe) -> bool:
     return recipe.devices == 1 and not can_share_a_gpu(recipe.device, recipe.devices)
 
 
-def look_through(out: Console, recipe: Recipe, start: Recipe) -> tuple[Recipe, Recipe]:
-    """Say what own data hold; return the recipes with the data's version. Images in series want a decision first."""
+def look_through(out: Console, recipe: Recipe) -> UserData:
+    """Say what own data hold, and return them. Images in series want a decision first."""
     found = own_data(recipe, progress=True, look_for_series=True)
     if found.series and found.series.strong:
         raise UserError(found.series.sentence())
@@ -107,17 +116,7 @@ def look_through(out: Console, recipe: Recipe, start: Recipe) -> tuple[Recipe, R
     )
     for note in (*found.notes, *([found.series.sentence()] if found.series else [])):
         out.print(f"Note: {note}")
-    return updated(recipe, {"data_version": found.version}), updated(start, {"data_version": found.version})
-
-
-def with_weights_version(recipe: Recipe) -> Recipe:
-    """Return a recipe that tells one file of weights from another, whatever they are called."""
-    file = Path(recipe.weights)
-    if not recipe.weights or not file.is_file():
-        return recipe
-    with open(file, "rb") as stream:
-        digest = hashlib.file_digest(stream, "sha256").hexdigest()
-    return updated(recipe, {"weights_version": digest[:8]})
+    return found
 
 
 def _whole(runs: list[Run]) -> Path:

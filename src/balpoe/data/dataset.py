@@ -8,11 +8,14 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 from balpoe.errors import UserError
 from balpoe.method.priors import class_counts
 
 __all__ = ["Dataset", "Preprocessing"]
+
+RESIZED_AT_ONCE = 4096  # images: bounds the memory of what is between
 
 
 @dataclass(frozen=True)
@@ -105,6 +108,25 @@ class Dataset:
         """Return the given samples, with the same names and preprocessing."""
         groups = None if self.groups is None else self.groups[indices]
         return Dataset(self.images[indices], self.targets[indices], self.class_names, self.preprocessing, groups)
+
+    def resized(self, preprocessing: Preprocessing) -> "Dataset":
+        """Return the same images at the size of another preprocessing, which comes with it.
+
+        Args:
+            preprocessing: Size, statistics, and the way to resize: "bilinear" or "bicubic".
+
+        >>> data = Dataset(torch.zeros(2, 3, 4, 4, dtype=torch.uint8), [0, 1])
+        >>> data.resized(Preprocessing((3, 8, 8), (0.5,), (0.5,))).images.shape
+        torch.Size([2, 3, 8, 8])
+        """
+        if len(self.preprocessing.size) != 3:
+            raise UserError(f"samples of shape {self.preprocessing.size} are no images; leave --image-size out")
+        side = preprocessing.size[-2:]
+        parts = [
+            F.interpolate(part, side, mode=preprocessing.interpolation, antialias=True)
+            for part in self.images.split(RESIZED_AT_ONCE)
+        ]
+        return Dataset(torch.cat(parts), self.targets, self.class_names, preprocessing, self.groups)
 
 
 def _check_samples(images: Tensor, targets: Tensor) -> None:

@@ -19,6 +19,7 @@ from balpoe.evaluation.predictions import Predictions
 from balpoe.files import read_json, write_json
 from balpoe.method.expert_calibration import ExpertCalibration, read_calibration
 from balpoe.method.intervals import wilson_interval
+from balpoe.settings import checked
 
 __all__ = ["Abstention", "GroupAbstained", "abstained", "risk_coverage_by_group"]
 
@@ -253,9 +254,9 @@ class _Samples:
 
 
 def _check_wanted(error: float, confidence: float | None, balance: str) -> None:
-    if not 0 < error < 1:
+    if not 0 < checked("error", float, {}, error) < 1:
         raise UserError(f"the wanted error must lie in (0, 1), but is {error}")
-    if confidence is not None and not 0 < confidence < 1:
+    if confidence is not None and not 0 < checked("confidence", float, {}, confidence) < 1:
         raise UserError(f"confidence must lie in (0, 1), or be None for no promise, but is {confidence}")
     if balance not in BALANCES:
         raise unknown_name("balance", balance, BALANCES)

@@ -12,6 +12,7 @@ from balpoe.deployment.posteriors import Posteriors
 from balpoe.errors import UserError
 from balpoe.files import read_json, write_json
 from balpoe.method.priors import checked_prior
+from balpoe.settings import checked
 
 __all__ = ["DecisionRule"]
 
@@ -56,8 +57,8 @@ class DecisionRule:
         costs = checked_costs(self.costs, self.class_names, given)
         put(self, "costs", costs)
         put(self, "answers", answer_names(self.class_names, costs, given, self.abstain_cost is not None))
-        if self.abstain_cost is not None and not -torch.inf < self.abstain_cost < torch.inf:
-            raise UserError(f"abstain_cost must be a finite number, but is {self.abstain_cost}")
+        if self.abstain_cost is not None:
+            put(self, "abstain_cost", checked("abstain_cost", float, {}, self.abstain_cost))
         if self.charges is not None:
             put(self, "charges", torch.as_tensor(self.charges, dtype=torch.float64))
             if costs.ndim != 1 or self.charges.shape != costs.shape or not bool(self.charges.isfinite().all()):

@@ -1,102 +1,40 @@
-"""A trained model with decisions: what `balpoe.load` returns."""
+"""A trained model of a run or of a file: `balpoe.load`."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-from torch import Tensor
-
-from balpoe.deployment.deciders import UNFITTED, unlabelled
-from balpoe.deployment.decision_rule import DecisionRule
-from balpoe.deployment.decisions import decide
-from balpoe.deployment.metric_rules import metric_name
-from balpoe.evaluation.predictions import Predictions
+from balpoe.deployment.model import Model
+from balpoe.deployment.onnx_model import load_onnx
+from balpoe.errors import UserError
 from balpoe.experiments import model_file
-from balpoe.experiments.calibrate import Choice
 
 __all__ = ["Model", "load"]
 
 
-@dataclass(frozen=True, eq=False)
-class Model(model_file.Model):
-    """A trained network with its classes, its preprocessing and the priors behind its logits.
-
-    >>> import torch
-    >>> from balpoe import Preprocessing, expert_network
-    >>> from balpoe.experiments.recipe import Recipe
-    >>> network = expert_network("mlp", num_classes=2, num_experts=3, num_features=4)
-    >>> counts, prior, lambdas = torch.tensor([90, 10]), torch.tensor([0.9, 0.1]), torch.tensor([1.0, 0.0, -1.0])
-    >>> model = Model(network, ("common", "rare"), counts, Preprocessing((4,)), prior, lambdas, Recipe())
-    >>> model.decide(torch.zeros(3, 4), costs=[1, 1e9])  # a rare one must not be missed
-    tensor([1, 1, 1])
-    """
-
-    run: Path | None = None
-    """Folder of the run that it was loaded from; None for a file by itself."""
-
-    def decide(
-        self,
-        images: Any,
-        *,
-        costs: Any = None,
-        metric: str | None = None,
-        rule: DecisionRule | None = None,
-        target_prior: Any = None,
-        abstain_cost: float | None = None,
-        answers: Sequence[str] | None = None,
-        held_out: Predictions | None = None,
-    ) -> Tensor:
-        """Return the answer of least expected cost to each raw sample, int64 (samples,), as `balpoe.decide` does.
-
-        Args:
-            images: Images or features, as `predict` takes them.
-            costs: Cost of each answer to a sample of each class, or of missing each class.
-            metric: Metric that the answers are to be best for, instead of costs.
-            rule: A rule of `balpoe.fit_rule`, instead of either.
-            target_prior: Deployment prior, in any form of `balpoe.target_prior`; None: uniform.
-            abstain_cost: Cost of not answering: one more answer, the last.
-            answers: Names of the columns of `costs`, where they are not the classes and then others.
-            held_out: Labelled predictions to fit a metric on; by default those of the model's run, if it has any.
-        """
-        if metric is not None and held_out is None and metric_name(metric) not in UNFITTED:
-            held_out = self.held_out
-        return decide(
-            self.unlabelled(images), costs=costs, metric=metric, rule=rule, target_prior=target_prior,
-            abstain_cost=abstain_cost, answers=answers, held_out=held_out,
-        )  # fmt: skip
-
-    def unlabelled(self, images: Any) -> Predictions:
-        """Return what the experts say of raw samples, for all that decides on predictions; their labels say nothing.
-
-        Args:
-            images: Images or features, as `predict` takes them.
-        """
-        return unlabelled(self, self.expert_logits(images))
-
-    @property
-    def held_out(self) -> Predictions | None:
-        """Labelled predictions of samples outside of training, for all that is fitted; None if the run kept none."""
-        choice = None if self.run is None else Choice.load(self.run)
-        return None if choice is None else choice.held_out
-
-
-def load(path: str | Path, *, weights: str | Path = "") -> Model:
+def load(path: str | Path, *, weights: str | Path = "", threads: int = 0) -> Model:
     """Return the model of a run, or of one file; the network is in float32, on the CPU, in evaluation mode.
 
-    Nothing in the file is executed.
+    The model of an .onnx file that `balpoe.export` wrote runs in ONNX Runtime, and is used in the same way. Nothing in
+    the file is executed; so .pt2 files are not read, which `torch.export.load` unpickles.
 
     Args:
         path: A model's file; the folder of a run, or its name below `runs`, of which the only seed is taken; or
             "latest" for the run that was finished last.
         weights: File of the backbone's weights, for a model that holds adapters alone; by default where they were in
             training, or beside the model.
+        threads: Number of threads of ONNX Runtime, for an .onnx file; 0: as many as there are cores.
 
     >>> load("nowhere.safetensors")
     Traceback (most recent call last):
         ...
-    balpoe.errors.UserError: there is no model nowhere.safetensors; give the folder of a run or a .safetensors file
+    balpoe.errors.UserError: there is no model nowhere.safetensors; give a run, or a .safetensors or .onnx file
     """
     file = model_file.model_path(path)
+    if file.suffix == ".onnx":
+        return load_onnx(file, threads)
+    if file.suffix == ".pt2":
+        raise UserError(
+            f"{file} would be read by unpickling, which may run anything, and is not read here; take an .onnx file, "
+            "or, if you trust it, torch.export.load"
+        )
     run = file.parent if (file.parent / "recipe.toml").is_file() else None
     return Model(**vars(model_file.load(file, weights)), run=run)

@@ -23,6 +23,7 @@ from balpoe.deployment.posteriors import BLOCK_VALUES, Posteriors, label_weights
 from balpoe.errors import UserError, unknown_name
 from balpoe.evaluation.predictions import Predictions
 from balpoe.method.intervals import LEAST_EVIDENCE, effective_counts, exact_interval
+from balpoe.settings import checked
 
 __all__ = ["METRICS", "macro_f1_rule", "metric_name", "recall_rule", "wanted_recall"]
 
@@ -231,7 +232,7 @@ def _label(name: str, held_out: Predictions) -> int:
 
 
 def _checked_recall(name: str, recall: float) -> float:
-    if not 0 < recall <= 1:
+    if not 0 < checked(f"the recall of class {name!r}", float, {}, recall) <= 1:
         raise UserError(f"the recall of class {name!r} must lie above 0 and up to 1, but is {recall}")
     return recall
 

@@ -2,6 +2,7 @@
 
 import functools
 import math
+import reprlib
 import warnings
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -18,10 +19,12 @@ from balpoe.deployment.prior_rows import PriorRow, frame_columns, key_text, prio
 from balpoe.deployment.shrinkage import CountTree, fit_strengths, shrunk_shares
 from balpoe.errors import UserError, unknown_name
 from balpoe.method.ensemble import at_least_float32, checked_source
+from balpoe.settings import checked
 
 __all__ = ["KeyMatches", "PriorTable", "unknown_keys_sentence"]
 
 KINDS = ("auto", "counts", "shares")
+BLOCK_VALUES = 2**19  # logits moved together: a few megabytes, which stay in the processor's cache
 NAMED = 5  # unknown keys that a sentence names
 
 
@@ -166,7 +169,7 @@ class PriorTable:
         return self.priors[matches.rows]
 
     def adjust(self, logits: Tensor, rows: Tensor, source_prior: Any = None) -> Tensor:
-        """Return logits, each row moved to its own prior.
+        """Return logits, each row moved to its own prior; little more memory is needed than for these.
 
         Args:
             logits: Logits (samples, classes), posteriors under `source_prior`.
@@ -178,11 +181,20 @@ class PriorTable:
         tensor([[0.7499, 0.2501],
                 [0.2501, 0.7499]])
         """
-        shift = self.priors[rows].log()
-        if source_prior is not None:
-            shift = shift - checked_source(source_prior, len(self.class_names)).log()
-        logits = at_least_float32(logits)
-        return logits + shift.to(logits)
+        classes = len(self.class_names)
+        _check_logits(logits, classes)
+        row_of = _checked_rows(rows, len(logits), len(self.priors))
+        source = None if source_prior is None else checked_source(source_prior, classes).log()
+        found = torch.empty_like(logits, dtype=at_least_float32(logits[:0]).dtype)
+        size = max(1, BLOCK_VALUES // classes)
+        for start in range(0, len(logits), size):
+            block = slice(start, start + size)
+            used, place = row_of[block].unique(return_inverse=True)  # samples of one place are many
+            shift = self.priors[used].log()
+            if source is not None:
+                shift = shift - source
+            found[block] = at_least_float32(logits[block]) + shift.to(found)[place.to(found.device)]
+        return found
 
 
 def unknown_keys_sentence(unknown: Counter[tuple[str, ...]], samples: int) -> str:
@@ -197,6 +209,31 @@ def unknown_keys_sentence(unknown: Counter[tuple[str, ...]], samples: int) -> st
         f"{unknown.total():,} of {samples:,} samples have keys that the table lacks ({named}{more}) and get the prior "
         "of their wider area"
     )
+
+
+def _check_logits(logits: Any, classes: int) -> None:
+    shape = tuple(logits.shape) if isinstance(logits, Tensor) else type(logits).__name__
+    if not isinstance(shape, tuple) or len(shape) != 2 or shape[1] != classes:
+        raise UserError(
+            f"logits must be a tensor of shape (samples, {classes}), a column for each class of the table, "
+            f"but are {shape}"
+        )
+
+
+def _checked_rows(rows: Any, samples: int, known: int) -> Tensor:
+    """The row of each sample, (samples,), or what is wrong with it."""
+    try:
+        found = torch.as_tensor(rows, device="cpu")
+    except (TypeError, ValueError, RuntimeError):
+        found = torch.zeros(0, 0)  # neither the shape nor the type that is wanted
+    whole = not (found.is_floating_point() or found.is_complex() or found.dtype == torch.bool)
+    if found.shape != (samples,) or not whole or (samples and not 0 <= int(found.min()) <= int(found.max()) < known):
+        shown = f"{found.dtype} of shape {tuple(found.shape)}" if found.ndim == 1 else reprlib.repr(rows)
+        raise UserError(
+            f"rows must be a number from 0 to {known - 1} for each of the {samples} samples, but are {shown}; "
+            "give those that match returns for the samples"
+        )
+    return found.long()
 
 
 def _key_rows(samples: Any, names: Sequence[str]) -> Iterator[tuple[str, ...]]:
@@ -236,10 +273,12 @@ def _check_shares(rows: Sequence[PriorRow], class_names: Sequence[str]) -> None:
         )
 
 
-def _checked_strengths(strength: float | Sequence[float] | None, tree: CountTree) -> tuple[float, ...]:
+def _checked_strengths(strength: Any, tree: CountTree) -> tuple[float, ...]:
     if strength is None:
         return fit_strengths(tree)
-    given = (float(strength),) * tree.depth if isinstance(strength, int | float) else tuple(map(float, strength))
+    values = strength.tolist() if isinstance(strength, Tensor | np.ndarray) else strength
+    given: tuple[float, ...] = checked("strength", tuple[float, ...], {}, values)
+    given = given if isinstance(values, list | tuple) else given * tree.depth
     if len(given) != tree.depth or not all(0 < each < math.inf for each in given):
         raise UserError(
             f"strength must be a number above 0, or one for each of the {tree.depth} levels from that of all places, "

@@ -18,13 +18,14 @@ from torch import Tensor
 from balpoe.data.npz import read_archive
 from balpoe.deployment.tracker_state import ARRAYS, PriorStep, TrackerSettings, restored_fields, state_arrays
 from balpoe.errors import UserError
-from balpoe.evaluation.prior_estimate import CHANGE_LEVEL, MOST_UNSEEN, fit_p_value, looks
+from balpoe.evaluation.prior_estimate import MOST_UNSEEN, best_fit_p_value
 from balpoe.files import write_file
 from balpoe.method.calibration import LabelledLogits
 from balpoe.method.ensemble import checked_source, shift_prior
 from balpoe.method.prior_families import PriorFit, prior_family
 from balpoe.method.priors import checked_prior, tempered_prior
 from balpoe.method.shift_evidence import ShiftEvidence, checked_logits, checked_weights
+from balpoe.settings import checked
 
 __all__ = ["PriorStep", "PriorTracker", "track_prior"]
 
@@ -75,8 +76,7 @@ def track_prior(
     >>> [round(float(tracker.update(stream(share, 2000))[1]), 1) for share in (0.5, 0.9, 0.2)]
     [0.5, 0.9, 0.2]
     """
-    if not 0 < half_life < math.inf:
-        raise UserError(f"half_life must be a number above 0, but is {half_life}")
+    half_life = checked("half_life", float, {"above": 0}, half_life)
     every = every if every is not None else (100 if in_time else max(1, round(half_life / 10)))
     most = most_samples or (MOST_SAMPLES if in_time else math.ceil(HALF_LIVES * half_life))
     if every < 1 or most < 2:
@@ -266,12 +266,8 @@ class PriorTracker:
         counts = torch.bincount(known.targets, minlength=len(estimate))
         if float(estimate[counts == 0].sum()) > MOST_UNSEEN:
             return None
-        ours, theirs, best = looks(self.logits), looks(known.logits), 0.0
-        for prior in (self.prior, usable, estimate):
-            best = max(best, fit_p_value(ours, theirs, known.targets, prior, generator, weights))
-            if best >= CHANGE_LEVEL:
-                break
-        return best
+        priors = self.prior, usable, estimate
+        return best_fit_p_value(self.logits, known.logits, known.targets, priors, generator, weights)
 
     def _generator(self, number: int) -> torch.Generator:
         """A source of randomness for one purpose, so that nothing of it need be saved."""

@@ -1,6 +1,5 @@
 """What prediction sets are fitted on and made of: predictions of this library, or bare logits."""
 
-import math
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -16,6 +15,7 @@ from balpoe.method.ensemble import checked_source, shift_prior
 from balpoe.method.expert_calibration import ExpertCalibration
 from balpoe.method.label_shift import PriorEstimate
 from balpoe.method.priors import checked_prior, class_counts
+from balpoe.settings import checked
 
 __all__ = ["METHODS", "Validation", "check_settings", "checked_folds", "logit_blocks", "resolved_prior", "set_score"]
 
@@ -80,14 +80,13 @@ class Validation(NamedTuple):
 
 def check_settings(alpha: float, method: str, score: str, power: float) -> None:
     """Refuse settings of a fit that mean nothing."""
-    if not 0 < alpha < 1:
+    if not 0 < checked("alpha", float, {}, alpha) < 1:
         raise UserError(f"alpha must lie between 0 and 1, such as 0.1 for sets that hold 90 %, but is {alpha}")
     if method not in METHODS:
         raise unknown_name("method of sets", method, METHODS)
     if method == "prevalence" and score == "aps":
         raise UserError("method 'prevalence' has a score of its own; leave score out, or choose another method")
-    if not math.isfinite(power):
-        raise UserError(f"power must be a number, such as 1, but is {power}")
+    checked("power", float, {}, power)
 
 
 def resolved_prior(target: Any, samples: Any, num_classes: int) -> tuple[Tensor | None, bool]:

@@ -12,6 +12,7 @@ from balpoe.deployment.label_tree import ROOT, read_tree, tree_of_parents, tree_
 from balpoe.deployment.posteriors import Posteriors
 from balpoe.errors import UserError
 from balpoe.method.priors import class_counts
+from balpoe.settings import checked
 
 __all__ = ["Deepest", "LevelScore", "Taxonomy", "cifar100_taxonomy", "tree_costs"]
 
@@ -165,7 +166,7 @@ class Taxonomy:
             probabilities: Probabilities of the classes, (samples, classes), under the deployment prior.
             confidence: Wanted probability, above 0 and up to 1.
         """
-        if not 0 < confidence <= 1:
+        if not 0 < checked("confidence", float, {}, confidence) <= 1:
             raise UserError(f"confidence must lie above 0 and up to 1, but is {confidence}")
         labels = torch.full((len(probabilities),), len(self.labels) - 1)
         reached = torch.ones(len(probabilities), dtype=torch.float64)
@@ -267,7 +268,7 @@ def tree_costs(taxonomy: Taxonomy, vagueness: float | None = None) -> Tensor:
     """
     classes = len(taxonomy.class_names)
     answers = classes if vagueness is None else len(taxonomy.labels)
-    if vagueness is not None and not 0 <= vagueness <= 1:
+    if vagueness is not None and not 0 <= checked("vagueness", float, {}, vagueness) <= 1:
         raise UserError(f"vagueness must lie from 0 to 1, but is {vagueness}")
     above = taxonomy.ancestors
     costs = torch.ones(classes, answers, dtype=torch.float64)

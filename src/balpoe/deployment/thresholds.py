@@ -19,6 +19,7 @@ from balpoe.errors import UserError
 from balpoe.evaluation.predictions import Predictions
 from balpoe.files import read_json, write_json
 from balpoe.method.intervals import bootstrap, effective_counts, exact_interval
+from balpoe.settings import checked
 
 __all__ = ["ClassThreshold", "Thresholds"]
 
@@ -101,7 +102,7 @@ class Thresholds:
             seed: Seed of the bootstrap.
         """
         aim, choose = _aim(precision, recall, costs)
-        if not 0 < level < 1 or num_resamples < 1:
+        if not 0 < checked("level", float, {}, level) < 1 or checked("num_resamples", int, {}, num_resamples) < 1:
             raise UserError(
                 f"level must lie in (0, 1) and num_resamples be at least 1, but are {level}, {num_resamples}"
             )
@@ -260,7 +261,7 @@ def _aim(precision: float | None, recall: float | None, costs: tuple[float, floa
     if sum(each is not None for each in (precision, recall, costs)) > 1:
         raise UserError("give one of precision, recall and costs, not several")
     for name, value in (("precision", precision), ("recall", recall)):
-        if value is not None and not 0 < value <= 1:
+        if value is not None and not 0 < checked(f"the wanted {name}", float, {}, value) <= 1:
             raise UserError(f"the wanted {name} must lie above 0 and up to 1, but is {value}")
     if precision is not None:
         wanted = precision

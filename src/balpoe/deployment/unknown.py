@@ -17,6 +17,7 @@ from balpoe.evaluation.predictions import Predictions
 from balpoe.files import read_json, write_json
 from balpoe.method.expert_calibration import ExpertCalibration, read_calibration
 from balpoe.method.priors import class_counts
+from balpoe.settings import checked
 
 __all__ = ["OTHER_NETWORKS", "SCORES", "UnknownDetector", "unknown_scores"]
 
@@ -236,7 +237,7 @@ class _Samples(NamedTuple):
 
 
 def _checked_settings(score: str | Sequence[str], keep: float) -> tuple[str, ...]:
-    if not 0 < keep < 1:
+    if not 0 < checked("keep", float, {}, keep) < 1:
         raise UserError(f"keep must lie between 0 and 1, such as 0.95, but is {keep}")
     names = (score,) if isinstance(score, str) else tuple(score)
     if not names:

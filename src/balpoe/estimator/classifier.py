@@ -4,7 +4,7 @@ import copy
 import functools
 import math
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any, Literal, NamedTuple, Self, overload
 
@@ -13,13 +13,24 @@ import torch
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils import check_random_state
 from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_consistent_length, check_is_fitted, validate_data
 from torch import Tensor
 
 from balpoe.data.dataset import Dataset
 from balpoe.deployment.conformal import ConformalSets
+from balpoe.deployment.export import Export, export
+from balpoe.deployment.model import Model
 from balpoe.errors import UserError, unknown_name
+from balpoe.estimator.backbones import (
+    BackboneFeatures,
+    BackboneImages,
+    backbone_name,
+    image_rows,
+    tuned_network,
+    usual_recipe,
+)
 from balpoe.estimator.decisions import Deployed, answers, check_decision, fitted_sets, predictions_of, sets_guarantee
+from balpoe.estimator.deployed import deployed_model
 from balpoe.estimator.inputs import FeatureInputs, ImageInputs, group_numbers, numbers_alone, sample_weights
 from balpoe.estimator.parameters import (
     checked_number,
@@ -32,6 +43,8 @@ from balpoe.estimator.parameters import (
     operations_of,
 )
 from balpoe.evaluation.predictions import Predictions
+from balpoe.experiments.class_mean_start import start_from_class_means
+from balpoe.experiments.recipe import updated
 from balpoe.method.ensemble import shift_prior, source_prior
 from balpoe.method.label_shift import PriorEstimate, estimate_prior
 from balpoe.method.losses import BalPoELoss
@@ -48,6 +61,7 @@ from balpoe.training.cross_fit import (
     split_folds,
     weighted_prior,
 )
+from balpoe.training.distributed import chosen_device
 from balpoe.training.schedules import Cosine
 from balpoe.training.settings import FitSettings
 
@@ -59,6 +73,8 @@ HIDDEN = {"mlp": (64, 64), "head": (256,)}
 ALPHAS = 0.0, 0.2  # what "auto" chooses from
 OVERCONFIDENT = 1.05  # at a lower temperature the training without mixup left it nothing to cure
 LEAST_EPOCHS = 20
+LR = 0.3
+IMAGES_AT_ONCE = 256  # decoded together, to be predicted
 UNSEEN_KEPT = 2_000  # labelled predictions that are kept, to estimate a deployment prior
 
 
@@ -78,20 +94,28 @@ class BalPoEClassifier(ClassifierMixin, BaseEstimator):
         lambdas: One number per expert; the label distribution that it is trained for is the training prior to this
             power. The default averages to zero, which makes the ensemble unbiased.
         mixup_alpha: Alpha of mixup, which mixes pairs of samples; 0 for none; "auto" trains without, and, where that is
-            overconfident about unseen samples, also with 0.2, and keeps what predicts them better.
+            overconfident about unseen samples, also with 0.2, and keeps what predicts them better; with adapters or
+            full it is the preset's.
         hidden: Units of each expert's hidden layers; None for (64, 64), and (256,) of "head".
-        network: "mlp"; "head", whose classifier sees the features themselves beside the hidden layer, for embeddings;
-            "auto" is the latter from 256 features on. To both, arrays of images are flattened. Or, for images
-            (samples, channels, height, width), another name of `balpoe.expert_network`, such as "resnet32", or any
-            function of `num_classes` and `num_experts` that returns a network.
+        tune: For images and a pretrained backbone, how much of it learns: "head", the experts alone, on features that
+            are computed once; "adapters", a few weights in every block, too; "full". X is then an array uint8 (samples,
+            height, width, 3), or a list of paths, Pillow's images or such arrays, of any size. None for all else.
+        weights: First weights of that backbone: "pretrained" for timm's, a file of them, or "random".
+        image_size: Pixels a side that its images are brought to; None for its own.
+        network: With `tune`, any model of timm, or "auto" for that of the preset `own` ("head"), `own-adapters` or
+            `own-full`. Without: "mlp"; "head", whose classifier sees the features themselves beside the hidden layer,
+            for embeddings; "auto" is the latter from 256 features on. To both, arrays of images are flattened. Or, for
+            images (samples, channels, height, width), another name of `balpoe.expert_network`, such as "resnet32", or
+            any function of `num_classes` and `num_experts` that returns a network.
         augmentation: Augmentation of images: "none", "crop-flip", "standard", ...
-        cosine_scale: Scale of the classifier of "mlp" and "head".
+        cosine_scale: Scale of the classifier of "mlp", "head" and backbones; None for 16, and 25 with adapters or full.
         epochs: Passes over the data (of each training, if mixup_alpha is "auto"); None for at least 20, and as many as
             make 600 steps (300 up to 200 samples).
         batch_size: None for an eighth of the samples, at least 16 and at most 128; of "mlp", from 22,400 samples on, a
             175th of them, at most 512.
-        lr: Learning rate, at the beginning of a cosine.
-        weight_decay: On all parameters; None for 0.0005, and with batches of more than 128 up to 0.001.
+        lr: Learning rate, at the beginning of a cosine; None for 0.3, and with adapters or full for the preset's.
+        weight_decay: On all parameters; None for 0.0005, and with batches of more than 128 up to 0.001; with adapters
+            or full for the preset's.
         target_prior: "uniform", "train", "forward-R" or "backward-R" (of ratio R, see `balpoe.target_prior`), an array
             of weights in the order of `classes_`, a mapping or a Series of pandas from class to weight, or "estimate":
             found from the samples to predict themselves, many at once, and used if the evidence carries it.
@@ -111,8 +135,8 @@ class BalPoEClassifier(ClassifierMixin, BaseEstimator):
         mixup_alpha_: The one that was used.
         temperature_: The logits were divided by it.
         history_: Epoch, learning rate and loss of each epoch, those of a warm start behind those before.
-        network_: The trained `balpoe.ExpertNetwork`.
-        n_features_in_: The number of features.
+        network_: The trained `balpoe.ExpertNetwork`; with `tune="head"`, of features.
+        n_features_in_: The number of features; not with `tune`.
         feature_names_in_: Their names, if X had any.
 
     >>> from sklearn.datasets import load_iris
@@ -140,11 +164,14 @@ class BalPoEClassifier(ClassifierMixin, BaseEstimator):
         mixup_alpha: float | str = "auto",
         hidden: int | Sequence[int] | None = None,
         network: str | Callable[..., ExpertNetwork] = "auto",
+        tune: str | None = None,
+        weights: str = "pretrained",
+        image_size: int | None = None,
         augmentation: str = "none",
-        cosine_scale: float = 16.0,
+        cosine_scale: float | None = None,
         epochs: int | None = None,
         batch_size: int | None = None,
-        lr: float = 0.3,
+        lr: float | None = None,
         weight_decay: float | None = None,
         target_prior: Any = "uniform",
         decision: Any = None,
@@ -157,6 +184,9 @@ class BalPoEClassifier(ClassifierMixin, BaseEstimator):
         self.mixup_alpha = mixup_alpha
         self.hidden = hidden
         self.network = network
+        self.tune = tune
+        self.weights = weights
+        self.image_size = image_size
         self.augmentation = augmentation
         self.cosine_scale = cosine_scale
         self.epochs = epochs
@@ -176,7 +206,7 @@ class BalPoEClassifier(ClassifierMixin, BaseEstimator):
         A fit that fails leaves the one before as it was.
 
         Args:
-            X: An array or a frame.
+            X: An array or a frame; with `tune`, images.
             y: One label a sample.
             sample_weight: One weight a sample; by default all count alike. What has the weight 0 is left out.
             groups: One label a sample, such as a patient or a track; samples of one group are held out together, so
@@ -191,14 +221,14 @@ class BalPoEClassifier(ClassifierMixin, BaseEstimator):
 
     def _fit(self, X: Any, y: Any, sample_weight: Any, groups: Any) -> Self:
         going_on = self.warm_start and hasattr(self, "network_")
-        X, y = validate_data(self, X, y, allow_nd=True, dtype="numeric", reset=not going_on, ensure_min_samples=2)
+        X, y = self._checked(X, y, reset=not going_on)
         check_classification_targets(y)
         weights = sample_weights(sample_weight, len(X))
         if not weights.any():
             raise ValueError("Sample weights must contain at least one that is not zero")
         numbers = group_numbers(groups, len(X))
         numbers = None if numbers is None else numbers[torch.from_numpy(weights > 0)]
-        X, y, weights = numbers_alone(X)[weights > 0], y[weights > 0], weights[weights > 0]
+        X, y, weights = X[weights > 0], y[weights > 0], weights[weights > 0]
         classes, targets = np.unique(y, return_inverse=True)
         if len(classes) < 2:
             raise ValueError(
@@ -207,6 +237,8 @@ class BalPoEClassifier(ClassifierMixin, BaseEstimator):
             )
         if going_on and not np.array_equal(classes, self.classes_):
             raise ValueError("warm_start goes on with the classes of the last fit, but y has others; set it to False")
+        if going_on and (self.tune or "") != self._plan.tune:
+            raise UserError("warm_start goes on with what learnt in the last fit, but tune is another; set it to False")
         weights = weights / weights.max()  # the sum of the largest floats would be infinite
         if not self._estimates_prior():
             prior = torch.from_numpy(np.bincount(targets, weights=weights))
@@ -218,16 +250,27 @@ class BalPoEClassifier(ClassifierMixin, BaseEstimator):
         self.classes_ = classes
         return self
 
+    def _checked(self, X: Any, y: Any, reset: bool) -> tuple[np.ndarray, np.ndarray]:
+        """Samples and labels, of one length."""
+        if self.tune is None:
+            X, y = validate_data(self, X, y, allow_nd=True, dtype="numeric", reset=reset, ensure_min_samples=2)
+            return numbers_alone(X), y
+        usual_recipe(self.tune)  # is known
+        labels: np.ndarray = validate_data(self, y=y, reset=reset)
+        check_consistent_length(rows := image_rows(X), labels)
+        return rows, labels
+
     def _train(self, plan: "_FirstFit", data: Dataset, weights: Tensor, going_on: bool) -> None:
         trained = {}
-        for alpha in (self.mixup_alpha_,) if going_on else _alphas(self.mixup_alpha):
+        for alpha in (self.mixup_alpha_,) if going_on else _alphas(self.mixup_alpha, plan.tune):
             network = copy.deepcopy(self.network_) if going_on else self._new_network(plan, data)
-            trained[alpha] = self._cross_fit(plan, network, data, weights, alpha)
+            trained[alpha] = self._cross_fit(plan, network, data, weights, alpha, going_on)
             if 1 / trained[alpha].scale < OVERCONFIDENT:
                 break
         self.mixup_alpha_ = min(trained, key=lambda alpha: trained[alpha].nll)
         best = trained[self.mixup_alpha_]
         self.network_, self.class_prior_ = best.network.cpu().eval(), best.train_prior.numpy()
+        self._class_counts = data.class_counts
         earlier = self.history_ if going_on else []
         self.history_ = earlier + [{**entry, "epoch": len(earlier) + entry["epoch"]} for entry in best.history]
         checksum: int | None = data.checksum()
@@ -238,13 +281,41 @@ class BalPoEClassifier(ClassifierMixin, BaseEstimator):
         self._plan = plan._replace(checksum=checksum)
 
     def _new_plan(self, X: np.ndarray, weights: np.ndarray) -> "_FirstFit":
+        lambdas = torch.atleast_1d(checked_lambdas(self.lambdas))
+        seed = int(check_random_state(self.random_state).randint(2**31))
+        if self.tune is not None:
+            return self._new_image_plan(X, weights, lambdas, seed)
         kind = _kind(self.network, X)
         if kind and self.augmentation != "none":
             raise UserError("augmentation is for networks for images, and this one flattens them; set it to 'none'")
         inputs = FeatureInputs(X, weights) if kind else ImageInputs(X)
-        lambdas = torch.atleast_1d(checked_lambdas(self.lambdas))
         networks = 5 if len(X) <= SMALL.get(kind, 0) else 1
-        return _FirstFit(kind, inputs, lambdas, networks, int(check_random_state(self.random_state).randint(2**31)))
+        return _FirstFit(kind, inputs, lambdas, networks, seed)
+
+    def _new_image_plan(self, rows: np.ndarray, weights: np.ndarray, lambdas: Tensor, seed: int) -> "_FirstFit":
+        """Features, which are a table from there on, or images of the backbone's size."""
+        assert self.tune is not None
+        inputs: Any = BackboneImages(backbone_name(self.tune, self.network), self._pixels())
+        if self.tune != "head":
+            return _FirstFit("", inputs, lambdas, 1, seed, tune=self.tune)
+        if self.augmentation != "none":
+            raise UserError("features that are computed once cannot be varied; set augmentation to 'none', or tune")
+        backbone = self._backbone(num_classes=2, num_experts=1, seed=seed)
+        features = BackboneFeatures(inputs, backbone, rows, weights, self.device)
+        return _FirstFit("head", features, lambdas, 5 if len(rows) <= SMALL["head"] else 1, seed, tune="head")
+
+    def _pixels(self) -> int:
+        return 0 if self.image_size is None else checked_whole("image_size", self.image_size)
+
+    def _backbone(self, *, num_classes: int, num_experts: int, seed: int) -> ExpertNetwork:
+        assert self.tune is not None
+        scale = usual_recipe(self.tune).cosine_scale if self.cosine_scale is None else self.cosine_scale
+        with torch.random.fork_rng(devices=[]):
+            torch.default_generator.manual_seed(seed)
+            return tuned_network(
+                self.tune, backbone_name(self.tune, self.network), weights=self.weights, image_size=self._pixels(),
+                cosine_scale=checked_number("cosine_scale", scale), num_classes=num_classes, num_experts=num_experts,
+            )  # fmt: skip
 
     def _new_network(self, plan: "_FirstFit", data: Dataset) -> ExpertNetwork:
         sizes = {"num_classes": len(data.class_counts), "num_experts": len(plan.lambdas)}
@@ -252,9 +323,11 @@ class BalPoEClassifier(ClassifierMixin, BaseEstimator):
             return feature_experts(
                 data.images.shape[1], **sizes, num_networks=plan.networks, beside=plan.kind == "head",
                 hidden=HIDDEN[plan.kind] if self.hidden is None else hidden_units(self.hidden),
-                cosine_scale=checked_number("cosine_scale", self.cosine_scale),
+                cosine_scale=checked_number("cosine_scale", 16.0 if self.cosine_scale is None else self.cosine_scale),
                 generator=torch.Generator().manual_seed(plan.seed),
             )  # fmt: skip
+        if plan.tune:
+            return self._backbone(**sizes, seed=plan.seed)
         make: Any = self.network
         if isinstance(self.network, str):
             channels = {"in_channels": data.images.shape[1]} if self.network == "resnet32" else {}
@@ -265,30 +338,45 @@ class BalPoEClassifier(ClassifierMixin, BaseEstimator):
         return network
 
     def _cross_fit(
-        self, plan: "_FirstFit", network: ExpertNetwork, data: Dataset, weights: Tensor, alpha: float
+        self, plan: "_FirstFit", network: ExpertNetwork, data: Dataset, weights: Tensor, alpha: float, going_on: bool
     ) -> CrossFitted:
         generator = torch.Generator().manual_seed(plan.seed)
         folds = split_folds(data.targets, plan.networks, 5 if plan.networks == 5 else 10, generator, data.groups)
-        largest = 512 if plan.kind == "mlp" else 128
-        batch_size = min(largest, default_batch_size(len(data)))
-        if self.batch_size is not None:
-            batch_size = checked_whole("batch_size", self.batch_size)
-        decay = default_weight_decay(batch_size) if self.weight_decay is None else self.weight_decay
-        epochs = max(LEAST_EPOCHS, math.ceil(least_steps(len(data)) / math.ceil(len(folds.rows) / max(batch_size, 1))))
-        if self.epochs is not None:
-            epochs = checked_whole("epochs", self.epochs)
-        settings = FitSettings(
-            epochs=epochs, batch_size=batch_size, schedule=Cosine(), lr=checked_number("lr", self.lr),
-            weight_decay=checked_number("weight_decay", decay), mixup_alpha=alpha,
-            augmentation=operations_of(self.augmentation), seed=plan.seed, device=self.device,
-            precision="32-true" if plan.kind else "auto",  # numbers of a table may differ in the third digit
-            progress=bool(self.verbose),
-        )  # fmt: skip
+        if plan.tune and not plan.kind and not going_on:  # not of what is held out
+            start_from_class_means(network, data.subset(folds.rows[:, 0]), device=chosen_device(self.device))
+        settings = self._settings(plan, len(data), len(folds.rows), alpha)
         prior = weighted_prior(data.targets, weights)
         loss = BalPoELoss(prior, plan.lambdas).float()
         found = cross_fit(network, data, weights, folds, loss, source_prior(prior, plan.lambdas), settings)
         kept = torch.randperm(len(found.unseen.targets), generator=generator)[:UNSEEN_KEPT]
         return replace(found, unseen=found.unseen.subset(kept))
+
+    def _settings(self, plan: "_FirstFit", samples: int, rows: int, alpha: float) -> FitSettings:
+        """Settings of one training, of which an epoch has so many rows."""
+        largest = 512 if plan.kind == "mlp" else 128
+        batch_size = min(largest, default_batch_size(samples))
+        if self.batch_size is not None:
+            batch_size = checked_whole("batch_size", self.batch_size)
+        epochs = max(LEAST_EPOCHS, math.ceil(least_steps(samples) / math.ceil(rows / max(batch_size, 1))))
+        if self.epochs is not None:
+            epochs = checked_whole("epochs", self.epochs)
+        usual = usual_recipe(plan.tune) if plan.tune and not plan.kind else None
+        decay = self.weight_decay
+        if decay is None:
+            decay = usual.weight_decay if usual else default_weight_decay(batch_size)
+        rate = self.lr if self.lr is not None else usual.lr if usual else LR
+        same: dict[str, Any] = {
+            "epochs": epochs, "batch_size": batch_size, "lr": checked_number("lr", rate),
+            "weight_decay": checked_number("weight_decay", decay), "mixup_alpha": alpha, "seed": plan.seed,
+            "device": self.device,
+            "precision": "32-true" if plan.kind else "auto",  # numbers of a table may differ in the third digit
+        }  # fmt: skip
+        objects: dict[str, Any] = {
+            "augmentation": operations_of(self.augmentation),
+            "schedule": Cosine(usual.warmup_epochs if usual else 0),
+            "progress": bool(self.verbose),
+        }
+        return updated(usual, same).fit_settings(**objects) if usual else FitSettings(**same, **objects)
 
     def predict_proba(self, X: Any) -> np.ndarray:
         """Return the probability of each class, (samples, classes), under `target_prior`."""
@@ -335,10 +423,11 @@ class BalPoEClassifier(ClassifierMixin, BaseEstimator):
                 `balpoe.ConformalSets`.
             return_guarantee: Whether to return what is promised, too, in words: (sets, guarantee).
         """
-        data = self._dataset(X)
+        check_is_fitted(self)
         sets = self._sets(X, alpha, method)
-        blocks = network_means(self.network_, data, self._plan.networks)
-        found = torch.cat([sets.predict(logits[: sets.networks]) for logits in blocks]).numpy()
+        blocks = (network_means(self.network_, data, self._plan.networks) for data in self._datasets(X))
+        rows = [sets.predict(logits[: sets.networks]) for block in blocks for logits in block]
+        found = torch.cat(rows).numpy()
         return (found, sets_guarantee(sets)) if return_guarantee else found
 
     def _sets(self, X: Any, alpha: float, method: str) -> ConformalSets:
@@ -379,6 +468,26 @@ class BalPoEClassifier(ClassifierMixin, BaseEstimator):
         were as frequent as the common ones, and the other way round. `target_prior` has no part in it.
         """
         return self._expert_logits(X).softmax(dim=2).numpy()
+
+    def deployed_model(self) -> Model:
+        """Return the classifier as a model of raw features, (samples, features), as `balpoe.load` gives one.
+
+        Its priors are numbers of `predict`: `target_prior` of this classifier has no part in it.
+        """
+        check_is_fitted(self)
+        return deployed_model(
+            self.network_, self._plan.inputs, self.classes_, self._class_counts,
+            torch.from_numpy(self.class_prior_), self._plan.lambdas, self.temperature_,
+        )  # fmt: skip
+
+    def export(self, path: Any, **settings: Any) -> Export:
+        """Write the classifier as a file for other runtimes, as `balpoe.export` does, its scaling of features included.
+
+        Args:
+            path: File to write, such as model.onnx.
+            **settings: Settings of `balpoe.export`.
+        """
+        return export(self, path, **settings)
 
     def estimate_target_prior(self, X: Any) -> PriorEstimate:
         """Return the label prior behind unlabelled samples, with intervals, and whether it is significant.
@@ -423,16 +532,21 @@ class BalPoEClassifier(ClassifierMixin, BaseEstimator):
 
     def _expert_logits(self, X: Any) -> Tensor:
         """Each expert's logits, calibrated, (samples, experts, classes), in float64."""
-        data = self._dataset(X)
-        expert_logits: Tensor = expert_means(self.network_, data, len(self._plan.lambdas)).double() / self.temperature_
-        return expert_logits
+        found = [expert_means(self.network_, data, len(self._plan.lambdas)) for data in self._datasets(X)]
+        return torch.cat(found).double() / self.temperature_
 
-    def _dataset(self, X: Any) -> Dataset:
-        """Samples as the network takes them; their labels say nothing."""
+    def _datasets(self, X: Any) -> Iterator[Dataset]:
+        """Samples as the network takes them, images block by block; their labels say nothing."""
         check_is_fitted(self)
-        X = numbers_alone(validate_data(self, X, allow_nd=True, dtype="numeric", reset=False))
         inputs = self._plan.inputs
-        return Dataset(inputs(X), torch.zeros(len(X), dtype=torch.long), preprocessing=inputs.preprocessing)
+        if self._plan.tune:
+            rows, size = image_rows(X), IMAGES_AT_ONCE
+        else:
+            rows = numbers_alone(validate_data(self, X, allow_nd=True, dtype="numeric", reset=False))
+            size = len(rows)
+        for start in range(0, len(rows), size):
+            samples = inputs(rows[start : start + size])
+            yield Dataset(samples, torch.zeros(len(samples), dtype=torch.long), preprocessing=inputs.preprocessing)
 
     def _estimates_prior(self) -> bool:
         return isinstance(self.target_prior, str) and self.target_prior == "estimate"
@@ -460,6 +574,8 @@ class _FirstFit(NamedTuple):
     seed: int
     checksum: int | None = None
     """Checksum of the samples, as long as they are those of the first fit."""
+    tune: str = ""
+    """How much of a pretrained backbone learns; empty without one."""
 
 
 def _kind(network: Any, X: np.ndarray) -> str:
@@ -477,7 +593,7 @@ def _kind(network: Any, X: np.ndarray) -> str:
     return ""
 
 
-def _alphas(mixup_alpha: Any) -> tuple[float, ...]:
+def _alphas(mixup_alpha: Any, tune: str) -> tuple[float, ...]:
     if isinstance(mixup_alpha, str) and mixup_alpha == "auto":
-        return ALPHAS
+        return ALPHAS if tune in ("", "head") else (usual_recipe(tune).mixup_alpha,)
     return (checked_number("mixup_alpha", mixup_alpha, "a number from 0 or 'auto'"),)

@@ -17,7 +17,7 @@ from torch import Tensor
 from balpoe.errors import UserError, unknown_name
 from balpoe.files import csv_delimiter, read_text
 
-__all__ = ["Labelled", "parse_prior", "prior_template", "read_prior", "target_prior"]
+__all__ = ["Labelled", "parse_prior", "prior_of_word", "prior_template", "read_prior", "target_prior"]
 
 WORDS = ("uniform", "train", "forward-R", "backward-R", "estimate")
 
@@ -84,7 +84,7 @@ def parse_prior(text: str | Path, predictions: Labelled) -> Tensor:
         return read_prior(path, predictions.class_names)
     if path.is_file():
         raise UserError(f"the prior {text} is neither a .csv nor a .json file; write one of them")
-    return _from_word(str(text), predictions)
+    return prior_of_word(str(text), predictions)
 
 
 def prior_template(predictions: Labelled, kind: str = "csv") -> str:
@@ -137,7 +137,13 @@ def read_prior(path: str | Path, class_names: Sequence[str]) -> Tensor:
     return _normalised(entries, class_names, str(path))
 
 
-def _from_word(word: str, predictions: Labelled) -> Tensor:
+def prior_of_word(word: str, predictions: Labelled) -> Tensor:
+    """Return the prior that a word names, and never that of a file: what strangers may say.
+
+    Args:
+        word: "uniform", "train", "forward-R" or "backward-R", as `target_prior` takes it.
+        predictions: Predictions that the prior is for, or a model.
+    """
     classes = predictions.num_classes
     if word == "uniform":
         return torch.full((classes,), 1 / classes, dtype=torch.float64)

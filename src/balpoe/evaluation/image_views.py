@@ -12,11 +12,11 @@ from balpoe.data.dataset import Preprocessing
 from balpoe.data.loading.image_files import PictureFiles, Samples
 from balpoe.errors import UserError, unknown_name
 from balpoe.evaluation.predictions import logits_of
+from balpoe.networks import ExpertNetwork
 
 __all__ = ["VIEWS", "ViewMean", "logits_of_views", "with_views"]
 
 LARGER = 248 / 224  # the image of which crops are taken, a side: LIFT's
-IMAGES_AT_ONCE = 500  # views counted
 
 
 class _Views(NamedTuple):
@@ -52,8 +52,9 @@ class ViewMean(nn.Module):
         """Return log-probabilities (batch, experts, classes); images of a view's size are padded for crops."""
         views = self._crops(images) if self.views.crops else [images]
         views += [view.flip(-1) for view in views] if self.views.flips else []
-        logits: Tensor = self.network(torch.cat(views))
-        return logits.log_softmax(dim=-1).view(len(views), len(images), *logits.shape[1:]).mean(dim=0)
+        answers = (self.network(view).log_softmax(dim=-1) for view in views)  # one by one: memory is that of one
+        mean: Tensor = sum(answers, torch.zeros((), device=images.device)) / len(views)
+        return mean
 
     def _crops(self, images: Tensor) -> list[Tensor]:
         if images.shape[-1] == self.size:
@@ -78,9 +79,14 @@ def with_views(network: nn.Module, preprocessing: Preprocessing, views: str) -> 
     """
     if len(preprocessing.size) != 3:
         raise UserError(f"{views} are views of images, but samples have shape {preprocessing.size}; leave them out")
+    if isinstance(network, ExpertNetwork) and network.router is not None:
+        raise UserError(f"{views} cannot be averaged where a router decides how many experts are asked; leave them out")
     viewed = ViewMean(network, preprocessing.size[-1], views)
     if not viewed.views.crops:
         return viewed, preprocessing
+    if preprocessing.size[1] != preprocessing.size[2]:
+        shape = f"{preprocessing.size[1]} x {preprocessing.size[2]}"
+        raise UserError(f"{views} are crops of square images, but these have {shape} pixels; take flips")
     side = _larger(viewed.size)
     size = (preprocessing.size[0], side, side)
     return viewed, replace(preprocessing, size=size, resize=max(side, preprocessing.resize))
@@ -107,8 +113,7 @@ def logits_of_views(network: nn.Module, test: Samples, views: str, *, workers: i
     if isinstance(test, PictureFiles):
         test = copy.copy(test)
         test.preprocessing = larger
-    at_once = IMAGES_AT_ONCE // ((5 if viewed.views.crops else 1) * (2 if viewed.views.flips else 1))
-    return logits_of(viewed, test, batch_size=at_once, workers=workers)
+    return logits_of(viewed, test, workers=workers)
 
 
 def _larger(size: int) -> int:

@@ -20,6 +20,7 @@ from balpoe.method.expert_calibration import ExpertCalibration, read_calibration
 from balpoe.method.intervals import LEAST_EVIDENCE, evidence_counts
 from balpoe.method.priors import Lambdas, checked_lambdas, checked_prior, class_prior, tempered_prior
 from balpoe.networks.experts import ExpertNetwork, costs_by_asked, multiply_adds, num_parameters
+from balpoe.networks.memory import forward_that_fits
 from balpoe.networks.router import experts_asked
 
 __all__ = ["Predictions", "forward_in_blocks", "load_predictions", "logits_of", "network_costs", "predict"]
@@ -470,11 +471,15 @@ def forward_in_blocks(network: nn.Module, preprocessing: Preprocessing, blocks: 
         blocks: Blocks of raw samples, (samples, ...) each.
     """
     device, training = _device(network), network.training
+
+    def forward(block: Tensor) -> Tensor:
+        logits: Tensor = network(preprocessing.normalise(block.to(device))).float().cpu()
+        return logits
+
     network.eval()
     try:
         with torch.inference_mode():
-            logits = [network(preprocessing.normalise(block.to(device))).float().cpu() for block in blocks]
-            return torch.cat(logits)
+            return torch.cat([forward_that_fits(forward, block) for block in blocks])
     finally:
         network.train(training)
 

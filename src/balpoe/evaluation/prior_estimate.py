@@ -6,7 +6,7 @@ distribution functions (Kolmogorov and Smirnov) is compared with what random sam
 those of the network as it is: a calibration fitted on the validation samples would make these look better than others.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
 import torch
@@ -22,6 +22,7 @@ __all__ = [
     "CHANGE_LEVEL",
     "MOST_UNSEEN",
     "TargetEstimate",
+    "best_fit_p_value",
     "estimate_target",
     "fit_p_value",
     "looks",
@@ -100,13 +101,9 @@ def estimate_target(
     unseen = float(found.estimate[counts == 0].sum())
     if unseen > MOST_UNSEEN or cross_fitted:
         return TargetEstimate(found, None, unseen, cross_fitted)
-    ours, theirs = looks(logits), looks(validation.logits)
     generator = torch.Generator().manual_seed(seed)
-    best = 0.0
-    for prior in _candidates(found, logits, predictions.train_prior.double()):
-        best = max(best, fit_p_value(ours, theirs, validation.targets, prior, generator))
-        if best >= CHANGE_LEVEL:
-            break
+    candidates = _candidates(found, logits, predictions.train_prior.double())
+    best = best_fit_p_value(logits, validation.logits, validation.targets, candidates, generator)
     return TargetEstimate(found, best, unseen)
 
 
@@ -178,6 +175,32 @@ def fit_p_value(
     distance = both.distance(torch.cat([plain / plain.sum(), -weights]))
     null = _Steps(theirs).distance(_null_differences(weights, targets, samples, generator))
     return (1 + int((null >= distance).sum())) / (1 + NULL_DRAWS)
+
+
+def best_fit_p_value(
+    logits: Tensor,
+    known: Tensor,
+    targets: Tensor,
+    priors: Iterable[Tensor],
+    generator: torch.Generator,
+    weights: Tensor | None = None,
+) -> float:
+    """Return the p-value of the first prior that explains logits, or the best of those that do not.
+
+    Args:
+        logits: Logits of the samples in question, (samples, classes).
+        known: Those of the validation samples.
+        targets: Labels of the validation samples.
+        priors: Priors that may explain them, the likeliest first.
+        generator: Source of the resamples.
+        weights: Weight of each sample in question, as `fit_p_value` takes it.
+    """
+    ours, theirs, best = looks(logits), looks(known), 0.0
+    for prior in priors:
+        best = max(best, fit_p_value(ours, theirs, targets, prior, generator, weights))
+        if best >= CHANGE_LEVEL:
+            break
+    return best
 
 
 class _Steps:

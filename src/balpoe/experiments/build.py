@@ -30,7 +30,7 @@ from balpoe.files import holds_features
 from balpoe.method.ensemble import source_prior
 from balpoe.method.priors import class_prior
 from balpoe.networks import ExpertNetwork, expert_network
-from balpoe.networks.adapters import add_adapters
+from balpoe.networks.adapters import EXAMPLES, add_adapters
 from balpoe.progress import CountProgress
 from balpoe.training import schedules
 from balpoe.training.distributed import chosen_device
@@ -48,6 +48,7 @@ __all__ = [
     "default_epochs",
     "own_data",
     "recipe_data",
+    "with_size_of",
 ]
 
 
@@ -242,15 +243,24 @@ def _benchmark_parts(recipe: Recipe) -> tuple[Dataset, Dataset, Dataset]:
     """The same, and images of the pool that its long-tailed subset leaves out: further labelled data."""
     settings = ("imbalance_ratio", "profile", "download", "validation")
     place = os.getcwd(), os.environ.get("BALPOE_DATA")  # what it depends on where the same root is
+    resized = recipe.image_size > 0 and recipe.network not in FOR_FEATURES
+    wanted = _image_preprocessing(recipe) if resized else None
     with READING:
         return _last_read(
-            place, recipe.dataset, recipe.data_root or None, **{name: getattr(recipe, name) for name in settings}
-        )
+            place, recipe.dataset, recipe.data_root or None, wanted,
+            **{name: getattr(recipe, name) for name in settings},
+        )  # fmt: skip
 
 
 @functools.lru_cache(maxsize=1)
-def _last_read(place: object, name: str, root: str | None, **settings: Any) -> tuple[Dataset, Dataset, Dataset]:
-    return load_data_and_rest(name, root, **settings, rest=OUTSIDE)
+def _last_read(
+    place: object, name: str, root: str | None, wanted: Preprocessing | None, **settings: Any
+) -> tuple[Dataset, Dataset, Dataset]:
+    parts = load_data_and_rest(name, root, **settings, rest=OUTSIDE)
+    if wanted is None:
+        return parts
+    train, test, rest = (part.resized(wanted) for part in parts)
+    return train, test, rest
 
 
 def own_data(recipe: Recipe, progress: bool = False, look_for_series: bool = False) -> UserData:
@@ -284,6 +294,10 @@ def build_network(recipe: Recipe, num_classes: int, size: tuple[int, ...], train
         trained: Whether its weights will be those of a file, so that first ones need not be fetched.
     """
     settings: dict[str, Any] = {"width": recipe.width, "split": recipe.split}
+    if recipe.tune == "adapters" and recipe.network in (*FOR_FEATURES, "resnet32"):
+        raise UserError(
+            f"network {recipe.network} has no blocks to adapt; choose one that has, such as {EXAMPLES}, or --tune full"
+        )
     for name in ("drop_path", "gradient_checkpointing"):
         if getattr(recipe, name) and recipe.network in (*FOR_FEATURES, "resnet32"):
             raise UserError(f"{name} is for models of timm, but the network is {recipe.network}; leave it out")
@@ -325,17 +339,27 @@ def _image_preprocessing(recipe: Recipe, entry: DatasetEntry | None = None) -> P
     return Preprocessing(wanted.size, mean, std, round(wanted.size[-1] / share), interpolation)
 
 
+def with_size_of(recipe: Recipe, images: PictureFiles) -> PictureFiles:
+    """Return own images as another recipe wants them: of its network's size, normalised by its numbers.
+
+    Args:
+        recipe: Recipe of own images.
+        images: The images, as any recipe wants them.
+    """
+    same = images.subset(torch.arange(len(images)))
+    same.preprocessing = _image_preprocessing(recipe)
+    return same
+
+
 def _on_features(
     recipe: Recipe, network: ExpertNetwork, parts: "Sequence[Samples | None]", progress: bool
 ) -> "tuple[ExpertNetwork, list[Any]]":
     """The head of a frozen network, and its data: features that are computed once."""
-    if not all(part is None or isinstance(part, PictureFiles) for part in parts):
-        raise UserError("heads on features want images in files; add --tune full")
     if recipe.augmentation != "none":
         raise UserError("features that are computed once cannot be varied; use --augmentation none, or --tune full")
     network.freeze_trunk()
     settings: dict[str, Any] = {"device": chosen_device(recipe.device), "workers": recipe.workers}
-    images = [part for part in parts if isinstance(part, PictureFiles)]
+    images = [part for part in parts if part is not None]
     with CountProgress("features", sum(map(len, images)), progress) as count:
         found = iter([feature_data(network, part, **settings, progress=count) for part in images])
         return network.head(), [None if part is None else next(found) for part in parts]

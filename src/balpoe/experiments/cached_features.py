@@ -11,11 +11,12 @@ import torch
 from torch import Tensor
 
 from balpoe.data.dataset import Dataset, Preprocessing
-from balpoe.data.loading.image_files import PictureFiles, raw_blocks
+from balpoe.data.loading.image_files import Samples, raw_blocks
 from balpoe.data.npz import read_archive
 from balpoe.errors import UserError
 from balpoe.files import cache_folder, write_file
 from balpoe.networks import ExpertNetwork
+from balpoe.networks.memory import forward_that_fits
 from balpoe.training.interrupts import Interrupt
 
 __all__ = ["feature_data"]
@@ -26,7 +27,7 @@ SECONDS_BETWEEN_FILES = 5.0  # what a crash can lose; an interrupt loses nothing
 
 def feature_data(
     network: ExpertNetwork,
-    data: PictureFiles,
+    data: Samples,
     *,
     device: str = "cpu",
     workers: int = -1,
@@ -38,11 +39,13 @@ def feature_data(
 
     Args:
         network: Network with a frozen trunk.
-        data: Images whose digests are known.
+        data: Image files whose digests are known, or images in memory, whose features are not kept.
         device: Device to compute on.
         workers: Processes that decode.
         progress: Called with the number of images whose features are there.
     """
+    if isinstance(data, Dataset):
+        return _features_in_memory(network, data, device, progress)
     folder = cache_folder() / "features" / _key(network, data.preprocessing)
     kept = _kept(folder)
     first_of = {digest: row for row, digest in reversed([*enumerate(data.digests)])}
@@ -59,18 +62,37 @@ def feature_data(
                 done += len(features)
                 progress(len(features))
         network.to("cpu")
-    features = torch.stack([kept[digest] for digest in data.digests])
-    preprocessing = Preprocessing((features.shape[1],))
-    return Dataset(features, data.targets, data.class_names, preprocessing, data.groups)
+    return _of_features(torch.stack([kept[digest] for digest in data.digests]), data)
 
 
-def _feature_blocks(network: ExpertNetwork, data: PictureFiles, workers: int, interrupt: Interrupt) -> Iterator[Tensor]:
+def _of_features(features: Tensor, data: Samples) -> Dataset:
+    return Dataset(features, data.targets, data.class_names, Preprocessing((features.shape[1],)), data.groups)
+
+
+def _features_in_memory(
+    network: ExpertNetwork, data: Dataset, device: str, progress: Callable[[int], object]
+) -> Dataset:
+    network.to(device).eval()
+    found = []
+    with Interrupt() as interrupt:
+        for features in _feature_blocks(network, data, 0, interrupt):
+            found.append(features)
+            progress(len(features))
+    network.to("cpu")
+    return _of_features(torch.cat(found), data)
+
+
+def _feature_blocks(network: ExpertNetwork, data: Samples, workers: int, interrupt: Interrupt) -> Iterator[Tensor]:
     """Yield the trunk's features, float32 on the CPU; an interrupt ends it between two blocks."""
     device = next(network.parameters()).device
+
+    def forward(block: Tensor) -> Tensor:
+        return network.features(data.preprocessing.normalise(block.to(device))).float().cpu()
+
     try:
         for block in raw_blocks(data, FEATURES_AT_ONCE, workers):
             with torch.inference_mode():
-                features = network.features(data.preprocessing.normalise(block.to(device))).float().cpu()
+                features = forward_that_fits(forward, block)
             yield features
             if interrupt.requested:
                 raise KeyboardInterrupt

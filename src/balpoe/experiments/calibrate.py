@@ -42,6 +42,7 @@ __all__ = [
     "calibrated_by",
     "calibration_notes",
     "choice_by_held_out",
+    "cross_fitted_networks",
     "held_out_predictions",
     "is_cross_fitted",
 ]
@@ -307,11 +308,20 @@ def _losses(predictions: Predictions) -> Tensor:
 def _folds(parts: Assembly) -> Folds:
     """Several networks for few samples; one, without a fifth of them, for many."""
     samples = len(parts.train)
-    networks = next((networks for most, networks in NETWORKS if samples <= most), 1)
+    networks = cross_fitted_networks(samples)
     if not can_be_repeated(parts.trained) or parts.settings.mixing is not None or parts.stages:
         networks = 1  # a method that looks at labels, or draws by them, trains one network at a time
     generator = torch.Generator().manual_seed(parts.settings.seed)
     return split_folds(parts.train.targets, networks, FOLDS, generator, parts.groups)
+
+
+def cross_fitted_networks(samples: int) -> int:
+    """Return how many networks are trained side by side, each without a part of so many samples.
+
+    >>> cross_fitted_networks(300), cross_fitted_networks(100_000)
+    (5, 1)
+    """
+    return next((networks for most, networks in NETWORKS if samples <= most), 1)
 
 
 def _cross_fitted(parts: Assembly, fit: Fit, settings: FitSettings, folds: Folds) -> Generator[Any, None, Predictions]:

@@ -4,10 +4,12 @@ import warnings
 from collections.abc import Callable
 
 import torch
+from torch import Tensor
 from torch.nn import functional as F
 
 from balpoe.data.loading.image_files import Samples, raw_blocks
 from balpoe.networks import ExpertNetwork
+from balpoe.networks.memory import forward_that_fits
 
 __all__ = ["start_from_class_means"]
 
@@ -43,11 +45,15 @@ def start_from_class_means(
     weight, training, done = network.classifier.weight, network.training, 0
     network.to(device).eval()
     sums = torch.zeros(network.num_classes, network.num_experts, weight.shape[-1], dtype=torch.float64)
+
+    def forward(block: Tensor) -> Tensor:
+        return network.expert_features(data.preprocessing.normalise(block.to(device))).double().cpu()
+
     with torch.inference_mode():
         for block in raw_blocks(data, IMAGES_AT_ONCE, workers):
-            features = network.expert_features(data.preprocessing.normalise(block.to(device)))
+            features = forward_that_fits(forward, block)
             targets = data.targets[done : done + len(block)]
-            sums.index_add_(0, targets, features.double().cpu().expand(-1, network.num_experts, -1))
+            sums.index_add_(0, targets, features.expand(-1, network.num_experts, -1))
             done += len(block)
             progress(len(block))
     network.to("cpu").train(training)

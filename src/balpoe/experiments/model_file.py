@@ -1,7 +1,7 @@
 """Trained models in one file: weights with all that it takes to use them."""
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -22,13 +22,17 @@ from balpoe.experiments.run_paths import run_path
 from balpoe.files import read_text, write_file
 from balpoe.method.ensemble import product_of_experts, shift_prior, source_prior
 from balpoe.method.expert_calibration import ExpertCalibration, read_calibration, training_offsets
-from balpoe.networks import ExpertNetwork
+from balpoe.networks import ExpertNetwork, merged
+from balpoe.networks.adapters import has_adapters
 from balpoe.networks.frozen_weights import check_frozen, frozen_digest
 
-__all__ = ["Model", "load", "model_path", "save_model"]
+__all__ = ["Model", "about_of", "described", "description", "load", "model_path", "save_model"]
 
 FORMAT = 1
 PREDICTED_AT_ONCE = 256  # in one forward pass
+PLACE_OF_WEIGHTS = (
+    "put the weights that it was trained with beside it, or name them (--weights, or balpoe.load(..., weights=FILE))"
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -97,11 +101,15 @@ class Model:
         They are as the network gives them; `calibrated` makes of them what `predict` uses.
         """
         if not views:
-            return forward_in_blocks(self.network, self.preprocessing, self._blocks(images))
+            return self.logits_of_blocks(self.sample_blocks(images))
         viewed, larger = with_views(self.network, self.preprocessing, views)
         if self._are_samples(images):
-            return forward_in_blocks(viewed, self.preprocessing, self._blocks(images))
-        return forward_in_blocks(viewed, larger, replace(self, preprocessing=larger)._blocks(images))
+            return forward_in_blocks(viewed, self.preprocessing, self.sample_blocks(images))
+        return forward_in_blocks(viewed, larger, replace(self, preprocessing=larger).sample_blocks(images))
+
+    def logits_of_blocks(self, blocks: Iterable[Tensor]) -> Tensor:
+        """Return expert logits, as the network gives them, of blocks of raw samples of the model's size."""
+        return forward_in_blocks(self.network, self.preprocessing, blocks)
 
     def calibrated(self, expert_logits: Tensor) -> Tensor:
         """Return expert logits as the calibration makes them; as they are without one."""
@@ -115,8 +123,8 @@ class Model:
         size = tuple(self.preprocessing.size)
         return isinstance(images, np.ndarray | Tensor) and size in (tuple(images.shape), tuple(images.shape[1:]))
 
-    def _blocks(self, images: Any) -> Iterator[Tensor]:
-        """Samples of the model's size; what has another shape is one image, or a list of them."""
+    def sample_blocks(self, images: Any) -> Iterator[Tensor]:
+        """Yield raw samples of the model's size, of images or features as `predict` takes them, block by block."""
         size = tuple(self.preprocessing.size)
         if self._are_samples(images):
             samples = torch.as_tensor(images)
@@ -146,13 +154,24 @@ class Model:
         if expert_logits is None and views:
             expert_logits = logits_of_views(self.network, data, views, workers=self.recipe.workers)
         elif expert_logits is None:
-            expert_logits = logits_of(self.network, data, workers=self.recipe.workers)
-        example = torch.zeros(1, *self.preprocessing.size, device=next(self.network.parameters()).device)
+            expert_logits = self._logits_of(data)
         return Predictions(
             expert_logits, data.targets, self.class_counts, self.lambdas, self.class_names, self.train_prior,
             source_prior=self.source_prior, calibration=self.calibration, groups=data.groups,
-            **network_costs(self.network, expert_logits, example),
+            **self.costs(expert_logits),
         )  # fmt: skip
+
+    def _logits_of(self, data: Samples) -> Tensor:
+        return logits_of(self.network, data, workers=self.recipe.workers)
+
+    def costs(self, expert_logits: Tensor) -> dict[str, Any]:
+        """Return what predictions say of the network's size and work, by the names of their fields.
+
+        Args:
+            expert_logits: Its expert logits of some samples.
+        """
+        example = torch.zeros(1, *self.preprocessing.size, device=next(self.network.parameters()).device)
+        return network_costs(self.network, expert_logits, example)
 
 
 def save_model(path: Path, model: Model, *, half: bool = False, whole: bool = False) -> None:
@@ -162,19 +181,35 @@ def save_model(path: Path, model: Model, *, half: bool = False, whole: bool = Fa
         path: Path of the file.
         model: Model to write.
         half: Whether its parameters are kept in float16; its statistics are in float32.
-        whole: Whether a backbone with adapters is written, too, so that the file can be used without it.
+        whole: Whether a backbone with adapters is written, too, so that the file can be used without it; changes of
+            low rank are then part of its weights (`balpoe.networks.merged`).
     """
     from safetensors.torch import save
 
-    parameters = {name for name, _ in model.network.named_parameters()}
-    backbone = _backbone(model.network) if model.recipe.tune == "adapters" and not whole else {}
+    adapted = model.recipe.tune == "adapters"
+    merges = adapted and (whole or not has_adapters(model.network))
+    network = merged(model.network) if merges else model.network
+    parameters = {name for name, _ in network.named_parameters()}
+    backbone = _backbone(network) if adapted and not merges else {}
     weights = {
         name: (tensor.half() if half and name in parameters else tensor).contiguous().cpu()
-        for name, tensor in model.network.state_dict().items()
+        for name, tensor in network.state_dict().items()
         if name not in backbone
     }
     about = {
         "format": FORMAT,
+        **description(model),
+        **({"backbone": frozen_digest(network.trunk)} if backbone else {}),
+        **({"merged": True} if merges else {}),
+    }
+    # One entry: with two, safetensors would write them in any order, and the same model as different bytes.
+    data = save(weights, {"balpoe": json.dumps(about, ensure_ascii=False)})
+    write_file(path, lambda stream: stream.write(data))
+
+
+def description(model: Model) -> dict[str, Any]:
+    """Return what a file says of a model beside its weights, as JSON takes it; `described` reads it."""
+    return {
         "class_names": model.class_names,
         "class_counts": model.class_counts.tolist(),
         "preprocessing": asdict(model.preprocessing),
@@ -183,11 +218,30 @@ def save_model(path: Path, model: Model, *, half: bool = False, whole: bool = Fa
         "source_prior": _numbers(model.source_prior),
         "calibration": model.calibration and asdict(model.calibration),
         "recipe": recipe_toml(model.recipe.without_places()),
-        **({"backbone": frozen_digest(model.network.trunk)} if backbone else {}),
     }
-    # One entry: with two, safetensors would write them in any order, and the same model as different bytes.
-    data = save(weights, {"balpoe": json.dumps(about, ensure_ascii=False)})
-    write_file(path, lambda stream: stream.write(data))
+
+
+def described(about: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the fields of `Model`, but for the network, of what `description` made; garbled ones raise errors.
+
+    Args:
+        about: Description, as JSON gave it.
+    """
+    statistics: dict[str, Any] = {
+        name: tuple(value) if isinstance(value, list) else {"resize": int, "interpolation": str}[name](value)
+        for name, value in about["preprocessing"].items()
+    }
+    prior, lambdas, source = (_tensor(about[name]) for name in ("train_prior", "lambdas", "source_prior"))
+    return {
+        "class_names": tuple(about["class_names"]),
+        "class_counts": torch.tensor(about["class_counts"]),
+        "preprocessing": Preprocessing(**statistics),
+        "train_prior": prior,
+        "lambdas": lambdas,
+        "recipe": updated(Recipe(), toml_values(about["recipe"])),
+        "source_prior": source,
+        "calibration": read_calibration(about.get("calibration")),
+    }
 
 
 def model_path(path: str | Path) -> Path:
@@ -203,7 +257,7 @@ def model_path(path: str | Path) -> Path:
         raise UserError(f"{path} holds {len(seeds)} runs; give one of them, such as {seeds[0].parent}")
     file = seeds[0] if seeds else file
     if not file.is_file():
-        raise UserError(f"there is no model {file}; give the folder of a run or a .safetensors file")
+        raise UserError(f"there is no model {file}; give a run, or a .safetensors or .onnx file")
     return file
 
 
@@ -220,28 +274,21 @@ def load(path: str | Path, weights: str | Path = "") -> Model:
     file = model_path(path)
     try:
         with safe_open(file, framework="pt") as opened:
-            about = _about(file, opened.metadata() or {})
+            about = about_of(file, opened.metadata() or {}, FORMAT, kind="a model", verb="train")
             tensors = {name: opened.get_tensor(name).float() for name in opened.keys()}  # noqa: SIM118 (not a dict)
     except SafetensorError as error:
         raise UserError(f"{file} is not a whole safetensors file ({error}); fetch or train it again") from error
     backbone = _with_backbone(file, about, str(weights)) if about.get("backbone") else None
     try:
-        recipe = updated(Recipe(), toml_values(about["recipe"]))
-        network = backbone or _built(recipe, about, trained=True)
+        fields = described(about)
+        network = backbone or _built(fields["recipe"], about, trained=True)
+        network = merged(network) if about.get("merged") else network
         state = network.state_dict()
         tensors = {**(_backbone(network) if backbone else {}), **tensors}
         network.load_state_dict({name: tensors[name].to(tensor.dtype) for name, tensor in state.items()})
-        statistics: dict[str, Any] = {
-            name: tuple(value) if isinstance(value, list) else {"resize": int, "interpolation": str}[name](value)
-            for name, value in about["preprocessing"].items()
-        }
-        prior, lambdas, source = (_tensor(about[name]) for name in ("train_prior", "lambdas", "source_prior"))
-        counts, names = torch.tensor(about["class_counts"]), tuple(about["class_names"])
-        preprocessing = Preprocessing(**statistics)
-        calibration = read_calibration(about.get("calibration"))
     except (KeyError, TypeError, ValueError, RuntimeError) as error:
         raise UserError(f"{file} does not describe a network of this version: {str(error).splitlines()[0]}") from error
-    return Model(network.eval(), names, counts, preprocessing, prior, lambdas, recipe, source, calibration)
+    return Model(network.eval(), **fields)
 
 
 def _built(recipe: Recipe, about: Mapping[str, Any], trained: bool) -> ExpertNetwork:
@@ -265,7 +312,7 @@ def _with_backbone(file: Path, about: Mapping[str, Any], weights: str) -> Expert
         raise UserError(f"{file} holds adapters without their backbone: {error}") from error
     except (KeyError, TypeError, ValueError, RuntimeError) as error:
         raise UserError(f"{file} does not describe a network of this version: {str(error).splitlines()[0]}") from error
-    check_frozen(frozen_digest(network.trunk), str(about["backbone"]), str(file))
+    check_frozen(frozen_digest(network.trunk), str(about["backbone"]), str(file), PLACE_OF_WEIGHTS)
     return network
 
 
@@ -277,7 +324,7 @@ def _place_of_weights(file: Path, name: str) -> str:
     there = updated(Recipe(), toml_values(read_text(run))).weights if run.is_file() else name
     found = next((path for path in (Path(there), file.with_name(name), Path(name)) if path.is_file()), None)
     if found is None:
-        raise UserError(f"there is no {name} beside it; put these weights there, or name them (weights=)")
+        raise UserError(f"there is no {name} beside it; {PLACE_OF_WEIGHTS}")
     return str(found)
 
 
@@ -289,12 +336,23 @@ def _tensor(values: Any) -> Any:
     return None if values is None else torch.tensor(values)
 
 
-def _about(file: Path, metadata: Mapping[str, str]) -> dict[str, Any]:
+def about_of(path: Path, metadata: Mapping[str, str], reads: int, *, kind: str, verb: str) -> dict[str, Any]:
+    """Return what a file's metadata say of the model in it, or refuse the file.
+
+    Args:
+        path: Path of the file, for messages.
+        metadata: Its metadata.
+        reads: Number of the format that is read.
+        kind: What it should be, such as "a model".
+        verb: Command that writes such files.
+    """
     try:
         about: dict[str, Any] = json.loads(metadata["balpoe"])
         found = about["format"]
     except (KeyError, TypeError, ValueError, RecursionError):
-        raise UserError(f"{file} is not a model of balpoe; give one that `balpoe train` wrote") from None
-    if found != FORMAT:
-        raise UserError(f"{file} is a model of format {found}, but this balpoe reads {FORMAT}; train or fetch it again")
+        raise UserError(f"{path} is not {kind} of balpoe; give one that `balpoe {verb}` wrote") from None
+    if found != reads:
+        raise UserError(
+            f"{path} is {kind} of format {found!r}, but this balpoe reads {reads}; {verb} or fetch it again"
+        )
     return about

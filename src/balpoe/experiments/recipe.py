@@ -61,7 +61,11 @@ class Recipe(TrainingOptions):
     )  # fmt: skip
     skip_unreadable: bool = setting(False, "own images: go on without those that cannot be read", group="data")
     image_size: int = setting(
-        0, "pixels a side of images from files; 0: the network's own", at_least=0, at_most=4096, group="data"
+        0,
+        "pixels a side of images; 0: of files the network's own, of others their own",
+        at_least=0,
+        at_most=4096,
+        group="data",
     )
     augmentation: str = setting(
         "standard",
@@ -183,6 +187,8 @@ class Recipe(TrainingOptions):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        if self.weights == "random":  # the help's word for none; a run has one name, whichever was typed
+            object.__setattr__(self, "weights", "")
         self._check_method()
         if self.lambdas and self.num_experts not in (0, len(self.lambdas)):
             raise UserError(

@@ -24,7 +24,16 @@ from balpoe.evaluation.saved import current_evaluation, is_evaluation
 from balpoe.experiments.recipe import Recipe, recipe_toml, toml_values, updated
 from balpoe.files import locked, read_json, read_text, write_json, write_text
 
-__all__ = ["Run", "evaluate_model", "fitting", "runs_of", "set_aside", "train_run", "train_run_by_step"]
+__all__ = [
+    "Run",
+    "evaluate_model",
+    "fitting",
+    "runs_of",
+    "samples_to_test",
+    "set_aside",
+    "train_run",
+    "train_run_by_step",
+]
 
 Value = TypeVar("Value")
 
@@ -180,7 +189,7 @@ def train_run_by_step(
         say(f"{folder} is finished already; --fresh trains it anew")
         return run
     # Before the folder is made: what is wrong leaves nothing behind.
-    check_devices(recipe.device, recipe.devices, recipe.num_nodes, recipe.sync_batchnorm)
+    check_devices(recipe.device, recipe.devices, recipe.num_nodes, recipe.sync_batchnorm, recipe.shard)
     check_tracking(recipe.track, folder)
     made: list[Any] = []
     yield lambda: made.append(assemble(recipe, progress))  # aside: to read the data takes seconds
@@ -222,7 +231,7 @@ def _finish(recipe: Recipe, parts: Any, folder: Path, logits: Any, choice: Any) 
     """Calibrate the trained network where that is still to be done, and measure it."""
     from balpoe.evaluation.predictions import logits_of
     from balpoe.experiments.calibrate import Choice, calibrated_by, held_out_predictions
-    from balpoe.experiments.model_file import Model
+    from balpoe.experiments.model_file import Model, save_model
 
     if recipe.calibrate and choice is None and parts.held_out is not None:
         theirs = logits_of(parts.trained, parts.held_out, workers=recipe.workers)
@@ -233,6 +242,7 @@ def _finish(recipe: Recipe, parts: Any, folder: Path, logits: Any, choice: Any) 
         parts.network, parts.train.class_names, parts.train.class_counts, parts.preprocessing, parts.train_prior,
         parts.lambdas, recipe, parts.source_prior, choice and choice.held_out.calibration,
     )  # fmt: skip
+    save_model(folder / "model.safetensors", model)
     _measure(model, parts.test, folder, logits, parts.trained)
 
 
@@ -243,24 +253,52 @@ def _write_start(folder: Path, recipe: Recipe, parts: Any) -> None:
     write_json(folder / "classes.json", _classes(parts.train, parts.preprocessing))
 
 
-def evaluate_model(file: str | Path, folder: Path, data_root: str = "") -> Run:
-    """Return a run, in a new folder, that holds the predictions and the evaluation of a model's file."""
+def samples_to_test(model: Any, recipe: Recipe) -> Any:
+    """Return the labelled test samples of a recipe as a model takes them; those of other classes are refused.
+
+    Args:
+        model: Loaded model.
+        recipe: Recipe that says which samples.
+    """
     from balpoe.data.loading.image_files import PictureFiles
     from balpoe.experiments.build import recipe_data
-    from balpoe.experiments.model_file import load
 
-    model = load(file)
-    recipe = updated(model.recipe, {"data_root": data_root})
     _, test = recipe_data(recipe)
+    if test.class_names != model.class_names:
+        missing = sorted({*test.class_names} ^ {*model.class_names}) or ["their order"]
+        raise UserError(f"the test samples have other classes than the model ({missing[0]!r}); give its own data")
     if isinstance(test, PictureFiles):
         test.preprocessing = model.preprocessing  # an older model's images were resized in another way
+    return test
+
+
+def evaluate_model(model: Any, folder: Path, data_root: str = "", *, views: str = "") -> Run:
+    """Return a run, in a new folder, that holds the predictions and the evaluation of a model.
+
+    Args:
+        model: Loaded model.
+        folder: Folder of the run.
+        data_root: Folder of the test set.
+        views: Views of each test image over which log-probabilities are averaged; one without.
+    """
+    from balpoe.evaluation.image_views import logits_of_views
+    from balpoe.training.distributed import chosen_device
+
+    recipe = updated(model.recipe, {"data_root": data_root})
+    test = samples_to_test(model, recipe)
+    if model.network.num_experts != recipe.experts:  # a file of some of them
+        recipe = updated(recipe, {"num_experts": model.network.num_experts, "lambdas": ()})
     write_text(folder / "recipe.toml", recipe_toml(recipe))
-    _measure(model, test, folder)
+    logits = None
+    if views:
+        model.network.to(chosen_device("auto"))  # it takes so many times as long
+        logits = logits_of_views(model.network, test, views, workers=recipe.workers)
+    _measure(model, test, folder, logits)
     return Run(folder)
 
 
 def _measure(model: Any, test: Any, folder: Path, logits: Any = None, trained: Any = None) -> None:
-    """Write what is known when training has ended: the model, its predictions, and last their evaluation.
+    """Write what is known when training has ended: a model's predictions, and last their evaluation.
 
     Args:
         model: The model.
@@ -273,10 +311,8 @@ def _measure(model: Any, test: Any, folder: Path, logits: Any = None, trained: A
     from balpoe.evaluation.learnt_weights import two_views, with_learnt_weights
     from balpoe.evaluation.predictions import logits_of
     from balpoe.evaluation.shifted_tests import full_evaluation
-    from balpoe.experiments.model_file import save_model
     from balpoe.training.cuda_graphs import outside_no_capture
 
-    save_model(folder / "model.safetensors", model)
     predictions, recipe = model.predictions(test, logits), model.recipe
     views = load_method(recipe.method).test_views
     if views is not None:

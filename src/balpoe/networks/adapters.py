@@ -1,4 +1,4 @@
-"""Adapters: a few weights in every block of a vision transformer that learn, while the rest of it stays as it is.
+"""Adapters: a few weights in every block of a transformer or ConvNeXt that learn, while the rest of it stays as it is.
 
 An AdaptFormer is a bottleneck beside a block's MLP, a LoRA a low-rank change of its attention's projections. Both begin
 at zero, so that the network first says what its backbone says, bit for bit. All experts share them; or, in the last
@@ -8,7 +8,8 @@ at once.
 
 import copy
 import math
-from typing import Any, cast
+from collections.abc import Iterator
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -18,9 +19,18 @@ from balpoe.errors import UserError, unknown_name
 from balpoe.networks.cutting import Features
 from balpoe.networks.experts import ExpertLayer, ExpertLinear, ExpertNetwork
 
-__all__ = ["ADAPTERS", "AdaptFormer", "LowRankLinear", "adapter_size", "add_adapters", "merged"]
+__all__ = [
+    "ADAPTERS",
+    "AdaptFormer",
+    "LowRankLinear",
+    "OwnLinear",
+    "adapter_size",
+    "add_adapters",
+    "has_adapters",
+    "merged",
+]
 
-EXAMPLES = "vit_small_patch16_224 or vit_small_patch14_reg4_dinov2"
+EXAMPLES = "vit_small_patch16_224, vit_small_patch14_reg4_dinov2 or convnext_tiny"
 
 
 class AdaptFormer(ExpertLayer):
@@ -85,19 +95,47 @@ class LowRankLinear(nn.Linear, ExpertLayer):
         change = torch.bmm(torch.bmm(rows, self.down), self.up)
         return F.linear(x, self.weight, self.bias) + change.view(*x.shape[:-1], -1)
 
-    def plain(self) -> nn.Linear:
-        """Return a linear layer that says the same: the change added to the weights, of one expert."""
+    def plain(self) -> "nn.Linear | OwnLinear":
+        """Return a layer that says the same, without adapters: the change is added to the weights."""
         with torch.no_grad():
-            linear = nn.Linear(self.in_features, self.out_features, self.bias is not None, device="meta")
-            linear.weight = nn.Parameter(self.weight + (self.down[0] @ self.up[0]).T)
-            linear.bias = self.bias
+            weights = self.weight.T + self.down @ self.up
+        if self.num_experts > 1:
+            return OwnLinear(weights, self.bias)
+        linear = nn.Linear(self.in_features, self.out_features, self.bias is not None, device="meta")
+        linear.weight, linear.bias = nn.Parameter(weights[0].T.contiguous()), self.bias
         return linear
+
+
+class OwnLinear(ExpertLayer):
+    """A linear layer for each expert, with one bias: what a low-rank change for each of them is merged into.
+
+    Args:
+        weights: Weights, (experts, inputs, outputs).
+        bias: Bias of all of them, or None.
+
+    >>> OwnLinear(torch.ones(2, 3, 1), None)(torch.ones(4, 3)).shape  # two rows of each expert
+    torch.Size([4, 1])
+    """
+
+    shared = ("bias",)
+
+    def __init__(self, weights: Tensor, bias: nn.Parameter | None) -> None:
+        super().__init__()
+        self.num_experts = len(weights)
+        self.weight = nn.Parameter(weights)
+        self.bias = bias
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Map (experts * batch, ..., features)."""
+        rows = torch.bmm(x.reshape(self.num_experts, -1, x.shape[-1]), self.weight)
+        out = rows.view(*x.shape[:-1], -1)
+        return out if self.bias is None else out + self.bias
 
 
 class ParallelMlp(nn.Module):
     """A block's way through its MLP, with an adapter beside all of it: the layer scale of DINOv2 is the MLP's alone."""
 
-    def __init__(self, norm: nn.Module, mlp: nn.Module, layer_scale: nn.Module, adapter: AdaptFormer) -> None:
+    def __init__(self, norm: nn.Module, mlp: nn.Module, layer_scale: nn.Module, adapter: nn.Module) -> None:
         super().__init__()
         self.norm, self.mlp, self.layer_scale, self.adapter = norm, mlp, layer_scale, adapter
 
@@ -117,6 +155,19 @@ class LayerScale(nn.Module):
     def forward(self, tokens: Tensor) -> Tensor:
         """Scale tokens (..., width)."""
         return self.gamma * tokens
+
+
+class ChannelsFirst(nn.Module):
+    """A layer for tokens (..., width), on images (batch, width, height, width of the image)."""
+
+    def __init__(self, layer: nn.Module) -> None:
+        super().__init__()
+        self.layer = layer
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Map the pixels."""
+        pixels: Tensor = self.layer(images.permute(0, 2, 3, 1))
+        return pixels.permute(0, 3, 1, 2)
 
 
 class RepeatedBlock(ExpertLayer):
@@ -142,7 +193,8 @@ class OwnFeatures(ExpertLayer):
     def forward(self, images: Tensor) -> Tensor:
         """Return each expert's features."""
         features: Tensor = self.features(images)
-        return features.view(self.num_experts, len(images), -1).transpose(0, 1)
+        own: Tensor = features.unflatten(0, (self.num_experts, -1))
+        return own.transpose(0, 1)
 
 
 def adapter_size(num_classes: int, num_blocks: int) -> int:
@@ -155,11 +207,12 @@ def adapter_size(num_classes: int, num_blocks: int) -> int:
 
 
 def add_adapters(network: ExpertNetwork, kind: str = "adaptformer", *, size: int = 0, split: int = 0) -> None:
-    """Put adapters into every block of a network's transformer, in place; of the trunk only they are trained then.
+    """Put adapters into every block of a network's backbone, in place; of the trunk only they are trained then.
 
     Args:
         network: Network of `timm_network`, its backbone shared as a whole (split -1).
-        kind: "adaptformer", a bottleneck beside each MLP, or "lora", a change of low rank of each attention.
+        kind: "adaptformer", a bottleneck beside each MLP, or "lora", a change of low rank of each attention, which a
+            ConvNeXt does not have.
         size: Units of a bottleneck, or rank; 0 for `adapter_size`.
         split: Number of blocks, at the end, with a set of adapters for each expert; the others share one.
 
@@ -179,19 +232,21 @@ def add_adapters(network: ExpertNetwork, kind: str = "adaptformer", *, size: int
         raise UserError(f"adapter_size must be at least 1, or 0 for a size by the classes, but is {size}")
     network.trunk.requires_grad_(False)
     first_own = len(blocks) - split if network.num_experts > 1 else len(blocks)
-    for index, block in enumerate(blocks):
+    for index, place in enumerate(blocks):
         experts = network.num_experts if index >= first_own else 1
-        ADAPTERS[kind](block, size or adapter_size(network.num_classes, len(blocks)), experts)
+        ADAPTERS[kind](place.block, size or adapter_size(network.num_classes, len(blocks)), experts)
     if first_own < len(blocks):
         assert isinstance(network.trunk, Features)
-        blocks[first_own] = RepeatedBlock(blocks[first_own], network.num_experts)
+        place = blocks[first_own]
+        place.owner[place.number] = RepeatedBlock(place.block, network.num_experts)
         network.trunk = OwnFeatures(network.trunk, network.num_experts)
 
 
 def merged(network: ExpertNetwork) -> ExpertNetwork:
     """Return a copy for export in which changes of low rank are part of the weights that they change.
 
-    AdaptFormers are layers of their own and stay so, and so do changes that each expert has for itself.
+    Where each expert has a change of its own, it has weights of its own then. AdaptFormers stay: what they add is not
+    linear in the tokens, so that no weights of the block can take it up.
 
     >>> import balpoe
     >>> network = balpoe.expert_network("test_vit", num_classes=5, image_size=32)
@@ -202,12 +257,24 @@ def merged(network: ExpertNetwork) -> ExpertNetwork:
     whole = copy.deepcopy(network)
     for module in list(whole.modules()):
         for name, child in list(module.named_children()):
-            if isinstance(child, LowRankLinear) and child.num_experts == 1:
+            if isinstance(child, LowRankLinear):
                 setattr(module, name, child.plain())
     return whole
 
 
+def has_adapters(network: nn.Module) -> bool:
+    """Return whether a network has adapters that are layers of their own.
+
+    >>> has_adapters(nn.Linear(8, 4)), has_adapters(LowRankLinear(nn.Linear(8, 4), size=2))
+    (False, True)
+    """
+    return any(isinstance(module, AdaptFormer | LowRankLinear) for module in network.modules())
+
+
 def _add_adaptformer(block: Any, size: int, num_experts: int) -> None:
+    if type(block).__name__ == "ConvNeXtBlock":
+        _add_to_convnext(block, AdaptFormer(block.conv_dw.out_channels, size, num_experts))
+        return
     if type(block).__name__ == "Block":
         layer_scale, block.ls2 = block.ls2, nn.Identity()
     else:
@@ -215,6 +282,14 @@ def _add_adaptformer(block: Any, size: int, num_experts: int) -> None:
         block.gamma_2 = None
     adapter = AdaptFormer(block.attn.proj.out_features, size, num_experts)
     block.mlp, block.norm2 = ParallelMlp(block.norm2, block.mlp, layer_scale, adapter), nn.Identity()
+
+
+def _add_to_convnext(block: Any, adapter: nn.Module) -> None:
+    layer_scale: nn.Module = nn.Identity() if block.gamma is None else LayerScale(block.gamma)
+    if block.use_conv_mlp:
+        layer_scale, adapter = ChannelsFirst(layer_scale), ChannelsFirst(adapter)
+    block.mlp = ParallelMlp(block.norm, block.mlp, layer_scale, adapter)
+    block.norm, block.gamma = nn.Identity(), None
 
 
 def _add_lora(block: Any, size: int, num_experts: int) -> None:
@@ -227,32 +302,61 @@ ADAPTERS = {"adaptformer": _add_adaptformer, "lora": _add_lora}
 """How each kind is put into a block of timm's transformers, by name."""
 
 
-KNOWN_BLOCKS = ({"Block"}, {"EvaBlock"})
+class _Place(NamedTuple):
+    """Where a block is."""
+
+    owner: nn.Sequential | nn.ModuleList
+    number: int
+
+    @property
+    def block(self) -> Any:
+        return self.owner[self.number]
+
+
+KNOWN_BLOCKS = ({"Block"}, {"EvaBlock"}, {"ConvNeXtBlock"})
 """Classes of timm's blocks, by name as in `cutting`: what others do with layers of the same names is not known."""
 
 
-def _blocks(network: ExpertNetwork, kind: str) -> nn.Sequential | nn.ModuleList:
-    """The blocks to adapt, of a transformer whose layers are where they are expected."""
+def _blocks(network: ExpertNetwork, kind: str) -> list[_Place]:
+    """The blocks to adapt, of a backbone whose layers are where they are expected."""
     trunk = network.trunk
     if not isinstance(trunk, Features) or not all(isinstance(layer, ExpertLinear) for layer in network.branches):
         raise UserError(
             "adapters go into a backbone of timm that the experts share as a whole; "
             "take one (--network), with --split -1"
         )
-    blocks: Any = getattr(trunk.model, "blocks", ())
-    if {type(block).__name__ for block in blocks} not in KNOWN_BLOCKS:
+    places = list(_places(trunk.model))
+    kinds = {type(place.block).__name__ for place in places}
+    if kinds not in KNOWN_BLOCKS:
         raise UserError(
             f"this network ({type(trunk.model).__name__}) has no transformer blocks to adapt; choose a vision "
-            f"transformer, such as {EXAMPLES}, or --tune head or full"
+            f"transformer or a ConvNeXt, such as {EXAMPLES}, or --tune head or full"
         )
-    attention = {type(block.attn).__name__ for block in blocks}
-    by_parts = any(getattr(block.attn, "q_bias", None) is not None for block in blocks)  # EVA's, beside the projection
+    if kinds != {"ConvNeXtBlock"}:
+        _check_attention([place.block.attn for place in places], kind)
+    elif kind == "lora":
+        raise UserError(
+            f"lora changes attention, which this network ({type(trunk.model).__name__}) does not have; "
+            "choose adaptformer (--adapter)"
+        )
+    return places
+
+
+def _places(model: Any) -> Iterator[_Place]:
+    """Where blocks are: in one sequence, as a transformer's, or in each stage."""
+    for owner in (model, *getattr(model, "stages", ())):
+        blocks: Any = getattr(owner, "blocks", ())
+        yield from (_Place(blocks, number) for number in range(len(blocks)))
+
+
+def _check_attention(layers: list[Any], kind: str) -> None:
+    attention = {type(layer).__name__ for layer in layers}
+    by_parts = any(getattr(layer, "q_bias", None) is not None for layer in layers)  # EVA's, beside the projection
     if not attention <= {"Attention", "AttentionRope", "EvaAttention"} or (kind == "lora" and by_parts):
         raise UserError(
             f"the attention of this network ({', '.join(sorted(attention))}) cannot be adapted so; "
             f"choose adaptformer (--adapter), or another network, such as {EXAMPLES}"
         )
-    return cast(nn.Sequential | nn.ModuleList, blocks)
 
 
 def _random(num_experts: int, inputs: int, outputs: int) -> Tensor:

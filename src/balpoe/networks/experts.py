@@ -141,17 +141,22 @@ class ExpertNetwork(nn.Module):
 
     def expert(self, index: int) -> "ExpertNetwork":
         """Return a copy that holds one expert alone: the same trunk, that expert's branch and classifier."""
-        if not 0 <= index < self.num_experts:
-            raise UserError(f"expert {index} is asked for, but the network has experts 0 to {self.num_experts - 1}")
-        alone = copy.deepcopy(self)
-        for layer in alone.trunk.modules():  # adapters that each expert has for itself
+        return self.some_experts([index])
+
+    def some_experts(self, indices: Sequence[int]) -> "ExpertNetwork":
+        """Return a copy that holds some experts alone, in this order, and no router."""
+        for index in indices:
+            if not 0 <= index < self.num_experts:
+                raise UserError(f"expert {index} is asked for, but the network has experts 0 to {self.num_experts - 1}")
+        some = copy.deepcopy(self)
+        for layer in some.trunk.modules():  # adapters that each expert has for itself
             if isinstance(layer, ExpertLayer) and layer.num_experts > 1:
-                _keep_tensors(layer, index, self.num_experts)
-                layer.num_experts = 1
-        _keep_expert(alone.branches, index, self.num_experts)
-        _keep_expert(alone.classifier, index, self.num_experts)
-        alone.router = None
-        return alone
+                _keep_tensors(layer, indices, self.num_experts)
+                layer.num_experts = len(indices)
+        _keep_experts(some.branches, indices, self.num_experts)
+        _keep_experts(some.classifier, indices, self.num_experts)
+        some.router = None
+        return some
 
     def features(self, images: Tensor) -> Tensor:
         """Return what the trunk makes of images, pooled: (batch, features), the input of `head()`."""
@@ -483,23 +488,24 @@ def costs_by_asked(network: ExpertNetwork, example: Tensor) -> tuple[int, ...]:
     )
 
 
-def _keep_expert(module: nn.Module, index: int, num_experts: int) -> None:
-    """Leave one expert's part of every tensor of a module that holds several."""
+def _keep_experts(module: nn.Module, indices: Sequence[int], num_experts: int) -> None:
+    """Leave some experts' parts of every tensor of a module that holds several."""
     if isinstance(module, ExpertCopies):
-        module.experts = nn.ModuleList([module.experts[index]])
+        module.experts = nn.ModuleList([module.experts[index] for index in indices])
     else:
-        _keep_tensors(module, index, num_experts)
+        _keep_tensors(module, indices, num_experts)
         for child in module.children():
-            _keep_expert(child, index, num_experts)
+            _keep_experts(child, indices, num_experts)
     if isinstance(module, ExpertLayer | CosineClassifier):
-        module.num_experts = 1
+        module.num_experts = len(indices)
 
 
-def _keep_tensors(module: nn.Module, index: int, num_experts: int) -> None:
+def _keep_tensors(module: nn.Module, indices: Sequence[int], num_experts: int) -> None:
     shared = module.shared if isinstance(module, ExpertLayer) else ()
     for name, tensor in (*module.named_parameters(recurse=False), *module.named_buffers(recurse=False)):
         if tensor.ndim and name not in shared:
-            part = tensor.detach().chunk(num_experts)[index].clone()
+            parts = tensor.detach().chunk(num_experts)
+            part = torch.cat([parts[index] for index in indices])
             setattr(module, name, nn.Parameter(part) if isinstance(tensor, nn.Parameter) else part)
 
 
@@ -507,4 +513,4 @@ def _pooled(x: Tensor, num_experts: int) -> Tensor:
     """Feature maps (batch, experts * features, height, width), or vectors, to (batch, experts, features)."""
     if x.ndim == 4:
         x = x.mean(dim=(2, 3))
-    return x if x.ndim == 3 else x.view(len(x), num_experts, -1)
+    return x if x.ndim == 3 else x.unflatten(1, (num_experts, -1))  # not by len: a traced batch would be frozen

@@ -44,13 +44,14 @@ def frozen_digest(network: nn.Module) -> str:
     return digest.hexdigest() if parameters else ""
 
 
-def check_frozen(found: str, digest: str, what: str) -> None:
+def check_frozen(found: str, digest: str, what: str, advice: str = "give it its weights (--weights)") -> None:
     """Refuse weights that were trained beside other frozen ones.
 
     Args:
         found: `frozen_digest` of the network that they are meant for.
         digest: That of the network that they were trained in.
         what: What holds them, for the message.
+        advice: What to do, for the message.
 
     >>> check_frozen("1a2b3c", "4d5e6f", "a")
     Traceback (most recent call last):
@@ -59,8 +60,7 @@ def check_frozen(found: str, digest: str, what: str) -> None:
     """
     if found != digest:
         raise UserError(
-            f"{what} was trained on a backbone of digest {digest[:12] or 'none'}, not {found[:12] or 'none'}; "
-            "give it its weights (--weights)"
+            f"{what} was trained on a backbone of digest {digest[:12] or 'none'}, not {found[:12] or 'none'}; {advice}"
         )
 
 

@@ -98,7 +98,8 @@ def number_asked(scores: Tensor) -> Tensor:
     >>> number_asked(torch.tensor([[-1.0, 2.0], [1.0, -2.0], [1.0, 2.0]]))
     tensor([1, 2, 3])
     """
-    return 1 + (scores > 0).long().cumprod(dim=1).sum(dim=1)
+    stops = (~(scores > 0)).long().cumsum(dim=1)  # not a product: other runtimes have sums alone
+    return 1 + (stops == 0).long().sum(dim=1)
 
 
 def unasked_filled(expert_logits: Tensor, asked: Tensor) -> Tensor:
@@ -112,7 +113,8 @@ def unasked_filled(expert_logits: Tensor, asked: Tensor) -> Tensor:
     tensor([4., 2., 3.])
     """
     experts = torch.arange(expert_logits.shape[1], device=asked.device)
-    answer = running_means(expert_logits).take_along_dim((asked - 1)[:, None, None], dim=1)
+    place = (asked - 1)[:, None, None].expand(-1, -1, expert_logits.shape[2])
+    answer = running_means(expert_logits).gather(1, place)
     return torch.where((experts < asked[:, None])[..., None], expert_logits, answer)
 
 

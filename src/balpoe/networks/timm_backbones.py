@@ -74,18 +74,19 @@ def timm_network(
     extra = {"drop_path_rate": drop_path} if drop_path else {}
     make = functools.partial(_backbone, name, weights, image_size, in_channels, gradient_checkpointing, **extra)
     model = make()
-    _check_patches(name, model, size)
     cut = cut_at(split, model, name)
     image = torch.randn(1, in_channels, *size, generator=torch.Generator().manual_seed(0))
     features = _evaluated(name, Features(model), image)
     if features.ndim != 2:
         raise UserError(f"network {name!r} does not end in a vector of features; choose another, such as {EXAMPLES}")
+    if weights or cut is not None:  # random weights of a whole model are compared with nothing, and are trained anyway
+        _check_finite(name, features, weights)
     if cut is None:
         head = ExpertHead(features.shape[1], num_classes, num_experts, hidden=hidden, cosine_scale=cosine_scale)
         return ExpertNetwork(Features(model), cast(Iterable[ExpertLayer], head.branches), head.classifier)
     trunk, branch = cut.trunk(model), cut.branch(model)
     twice = nn.Sequential(trunk, ExpertCopies([branch, branch]))  # the first must leave its input to the second
-    if not torch.allclose(_evaluated(name, twice, image), features[:, None], rtol=1e-4, atol=1e-5):
+    if not _are_close(_evaluated(name, twice, image), features[:, None]):
         raise uncuttable(name, model)
     others = (copy.deepcopy(branch) if weights else cut.branch(make()) for _ in range(num_experts - 1))
     classifier = CosineClassifier(features.shape[1], num_classes, num_experts, cosine_scale)
@@ -100,6 +101,9 @@ def backbone_names() -> list[str]:
     """
     import timm
 
+    import balpoe.networks.small_vit  # one more, registered there
+
+    assert balpoe.networks.small_vit
     return [*timm.list_models(), *timm.list_models(pretrained=True)]
 
 
@@ -155,12 +159,16 @@ def _plain_backbone(name: str, weights: str, image_size: int, in_channels: int, 
         settings["img_size"] = image_size
     if weights == "pretrained" and (kept := kept_weights(name)) is not None:
         weights = str(kept)
+    size = backbone_preprocessing(name, image_size).size[1:]
     if weights == "pretrained":
-        return pretrained_model(name, **settings)
+        fetched = pretrained_model(name, **settings)
+        _check_patches(name, fetched, size)
+        return fetched
     try:
         model: nn.Module = timm.create_model(name, **settings)
     except Exception as error:  # a model may refuse its settings in its own way
         raise _unfit(name, image_size, error) from error
+    _check_patches(name, model, size)  # before weights, which fit no other sizes
     if weights:
         load_weights(model, _fitted(read_weights(weights), model, in_channels, weights), weights)
     return model
@@ -180,6 +188,22 @@ def _check_patches(name: str, model: Any, size: tuple[int, ...]) -> None:
         f"images of {size[-1]} pixels cannot be cut into the patches of {patch[-1]} pixels of {name}; "
         f"give an image size of {others}"
     )
+
+
+def _check_finite(name: str, features: Tensor, weights: str) -> None:
+    """Refuse weights that make no features: nothing could be compared with them, nor be learnt from them."""
+    if bool(features.isfinite().all()):
+        return
+    given = {"": "random weights", "pretrained": "its pretrained weights"}.get(weights, f"the weights in {weights}")
+    raise UserError(
+        f"network {name!r} gives features that are not finite with {given}; "
+        f"give other weights, or choose another network, such as {EXAMPLES}"
+    )
+
+
+def _are_close(found: Tensor, features: Tensor) -> bool:
+    """Whether two are the same but for rounding, measured by their own size: random ones have any, 1e-6 or 1e5."""
+    return bool(((found - features).abs() <= 1e-4 * features.abs().max()).all())
 
 
 def _fitted(weights: Mapping[str, Tensor], model: Any, in_channels: int, path: str) -> Mapping[str, Tensor]:

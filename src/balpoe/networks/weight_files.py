@@ -10,7 +10,9 @@ from balpoe.files import cache_folder, write_file
 from balpoe.networks import efficientnet_lite0
 from balpoe.networks.pretrained import hub_client
 
-__all__ = ["full_name", "get_weights", "hub_names", "kept_files", "kept_weights", "pretrained_model"]
+__all__ = ["at_hand", "full_name", "get_weights", "hub_names", "kept_files", "kept_weights", "pretrained_model"]
+
+HUB_FILES = ("model.safetensors", "pytorch_model.bin")  # as timm looks for them
 
 
 def get_weights(name: str) -> Path:
@@ -33,6 +35,23 @@ def kept_weights(name: str) -> Path | None:
     """Return the file that `get_weights` has written for a network, if it has."""
     path = _path(full_name(name))
     return path if path.is_file() else None
+
+
+def at_hand(name: str) -> bool:
+    """Return whether a network's pretrained weights are on this machine: kept by `get_weights`, or in the hub's cache.
+
+    Args:
+        name: Name in timm.
+    """
+    import timm
+    from huggingface_hub import try_to_load_from_cache
+
+    if kept_weights(name) is not None:
+        return True
+    configuration = timm.get_pretrained_cfg(name)
+    place = configuration and configuration.hf_hub_id
+    files = (try_to_load_from_cache(place, file) for file in HUB_FILES) if place else ()
+    return any(isinstance(file, str) for file in files)
 
 
 def kept_files() -> list[Path]:

@@ -9,16 +9,16 @@ from typing import NamedTuple
 
 import torch
 
-from balpoe.data.registry import validation_data
+from balpoe.data.registry import DATASETS
 from balpoe.errors import UserError, unknown_name
 from balpoe.evaluation.evaluate import evaluate
 from balpoe.evaluation.predictions import Predictions
 from balpoe.evaluation.prior_estimate import posterior_source
 from balpoe.evaluation.shifted_tests import estimated_test_sets
 from balpoe.experiments.build import benchmark_data
-from balpoe.experiments.model_file import load
 from balpoe.experiments.recipe import updated
 from balpoe.experiments.run_folder import Run, train_run_by_step
+from balpoe.experiments.weights_version import with_weights_version
 from balpoe.files import InUseError, read_text, write_json, write_text
 from balpoe.method.calibration import fit_scale, to_labels
 from balpoe.paper.expected import (
@@ -30,6 +30,7 @@ from balpoe.paper.expected import (
     TABLES_AND_FIGURES,
 )
 from balpoe.paper.figures import write_figures
+from balpoe.paper.further_records import adjusted_scores, trained_parameters, validation_predictions
 from balpoe.paper.not_reproduced import NOT_REPRODUCED
 from balpoe.paper.paper_result import PaperResult
 from balpoe.paper.tables import (
@@ -43,6 +44,7 @@ from balpoe.paper.tables import (
     shifted_result_table,
     welch_table,
 )
+from balpoe.paper.transfer import FURTHER_TABLES
 from balpoe.report.console import console
 from balpoe.training.concurrent import TRAININGS_AT_ONCE, Work, can_share_a_gpu, side_by_side
 from balpoe.training.interrupts import Interrupt, time_limit
@@ -52,7 +54,11 @@ __all__ = ["MissingRun", "missing_runs", "reproduce", "write_tables"]
 # A step of three experts, of one of five trainings that share an H200, and of one alone (results/cifar_step.json).
 SECONDS_A_STEP, SECONDS_ALONE = 0.0068, 0.0017
 SAMPLES = {("cifar100-lt", 100): 10_847, ("cifar100-lt", 50): 12_608, ("cifar100-lt", 10): 19_573,
-           ("cifar10-lt", 100): 12_406, ("cifar10-lt", 50): 13_996, ("cifar10-lt", 10): 20_431}  # fmt: skip
+           ("cifar10-lt", 100): 12_406, ("cifar10-lt", 50): 13_996, ("cifar10-lt", 10): 20_431,
+           ("tiny-imagenet-lt", 100): 21_549}  # fmt: skip
+WORK = {("vit_tiny_patch8_64", "head"): 0.2, ("vit_tiny_patch8_64", "adapters"): 8.0,
+        ("vit_tiny_patch8_64", "full"): 10.0, ("resnet50", "full"): 5.0, ("resnext50_32x4d", "full"): 6.0}  # fmt: skip
+"""About how many steps of resnet32 a step of another network takes as long as, by what is tuned."""
 VALIDATED = {"cifar100-lt/balpoe", "cifar100-lt-best/balpoe", "cifar100-lt-best/last-weights"}
 """Folders of results of which the validation set is predicted as well."""
 
@@ -76,7 +82,10 @@ class MissingRun(NamedTuple):
         """
         recipe = self.result.recipe(self.seed)
         samples = SAMPLES.get((recipe.dataset, int(recipe.imbalance_ratio)), 1000)
-        return recipe.epochs * -(-samples // recipe.batch_size) * (2 + recipe.experts) // 5
+        steps = recipe.epochs * -(-samples // recipe.batch_size)
+        if (work := WORK.get((recipe.network, recipe.tune))) is not None:
+            return round(steps * work)
+        return steps * (2 + recipe.experts) // 5
 
     def folder(self, runs: Path) -> Path:
         """Return the folder of the run."""
@@ -91,9 +100,9 @@ class MissingRun(NamedTuple):
 
 
 def _table_names(names: Sequence[str]) -> list[str]:
-    """Names of tables here; a table or figure of the paper stands for those it needs, nothing for all."""
+    """Names of tables here; a table or figure of the paper stands for those it needs, nothing for all of the paper."""
     known = {
-        **{name: (name,) for name in (*PAPER_TABLES, *NOT_REPRODUCED)},
+        **{name: (name,) for name in (*PAPER_TABLES, *NOT_REPRODUCED, *FURTHER_TABLES)},
         **TABLES_AND_FIGURES,
         "all": (*PAPER_TABLES, *NOT_REPRODUCED),
     }
@@ -109,7 +118,7 @@ def missing_runs(names: Sequence[str], results: Path) -> list[MissingRun]:
     for name in _table_names(names):
         if name in NOT_REPRODUCED:
             continue
-        table = PAPER_TABLES[name]
+        table = PAPER_TABLES.get(name) or FURTHER_TABLES[name]
         for seed in range(1, max(result.seeds for result in table) + 1):
             found += [MissingRun(result, seed) for result in table if seed <= result.seeds]
     missing = {each.path: each for each in found if not (results / each.path).exists()}  # tables share some results
@@ -123,12 +132,13 @@ def reproduce(names: Sequence[str], *, minutes: float | None, results: Path, run
     out, started = console(), time.monotonic()
     waiting = missing_runs(names, results)
     _announce(names, waiting, results)
+    write = write_tables if any(name not in FURTHER_TABLES for name in _table_names(names)) else _no_tables
     if not waiting:
-        write_tables(results)
+        write(results)
         out.print(f"tables and figures are in {results}")
         return
     deadline = float("inf") if minutes is None else started + 60 * minutes
-    at_once = TRAININGS_AT_ONCE if _on_one_gpu(waiting) else 1
+    at_once = TRAININGS_AT_ONCE if _on_one_gpu(waiting) and all(map(_in_memory, waiting)) else 1
     with Interrupt() as interrupt, time_limit(deadline - started, interrupt):
         measure = functools.partial(_measure, results=results, runs=runs, data_root=data_root, interrupt=interrupt)
         works = _while_they_fit(waiting, measure, results, runs, deadline)
@@ -140,7 +150,7 @@ def reproduce(names: Sequence[str], *, minutes: float | None, results: Path, run
                 raise  # somebody's Ctrl-C
             out.print("time is up: what is unfinished goes on with the same command")
         finally:
-            write_tables(results)
+            write(results)
     left = len(missing_runs(names, results))
     out.print(f"{len(waiting) - left} records written to {results}, {left} are still missing")
 
@@ -224,10 +234,14 @@ def write_tables(results: Path) -> None:
     write_figures(results)
 
 
+def _no_tables(results: Path) -> None:
+    """What is beyond the paper has pages of its own, whose tables are made there."""
+
+
 def _measure(missing: MissingRun, results: Path, runs: Path, data_root: str, interrupt: Interrupt) -> "Work[str]":
     """Train one result with one seed; return a line about it."""
     recipe = missing.result.recipe(missing.seed)
-    recipe = updated(recipe, {"data_root": data_root, "checkpoint_seconds": 30.0})
+    recipe = with_weights_version(updated(recipe, {"data_root": data_root, "checkpoint_seconds": 30.0}))
     folder = missing.folder(runs)
     # What an earlier version of the result has left there is another recipe's.
     other = Run(folder).exists and Run(folder).recipe().identity() != recipe.identity()
@@ -243,20 +257,23 @@ def _measure(missing: MissingRun, results: Path, runs: Path, data_root: str, int
 
 
 def _record(run: Run, missing: MissingRun, results: Path, data_root: str) -> None:
-    record = {**run.record(), "duplicates": _without_duplicates(run, data_root)}
-    if missing.result.folder in VALIDATED:
-        validation = _predict_validation(run, data_root)
+    record = run.record()
+    if _in_memory(missing):
+        record["duplicates"] = _without_duplicates(run, data_root)
+    folder = missing.result.folder
+    if folder in VALIDATED:
+        validation = validation_predictions(run, data_root)
         record["estimated"] = [asdict(row) for row in estimated_test_sets(run.predictions(), validation)]
         record["calibrated"] = _calibrated(run.predictions(), validation)
+    if any(missing.result in table for table in FURTHER_TABLES.values()):
+        record["trained_parameters"] = trained_parameters(run)
+        record["adjusted"] = adjusted_scores(run.predictions())
+    if folder.startswith("transfer/"):
+        made = run.predictions()
+        record["calibrated"] = _calibrated(made, validation_predictions(run, data_root))
+        divided = replace(made, expert_logits=made.expert_logits / record["calibrated"]["temperature"])
+        record["adjusted_calibrated"] = adjusted_scores(divided)
     write_json(results / missing.path, record)
-
-
-def _predict_validation(run: Run, data_root: str) -> Predictions:
-    recipe = run.recipe()
-    data = validation_data(recipe.dataset, data_root or None, imbalance_ratio=recipe.imbalance_ratio)
-    predictions = load(run.folder).predictions(data)
-    predictions.save(run.folder / "validation")
-    return predictions
 
 
 def _calibrated(predictions: Predictions, validation: Predictions) -> dict[str, float | None]:
@@ -275,6 +292,11 @@ def _without_duplicates(run: Run, data_root: str) -> dict[str, float]:
     twice = torch.tensor([image.numpy().tobytes() in seen for image in test.images])
     right = predictions.logits.argmax(dim=1) == predictions.targets
     return {"duplicates": int(twice.sum()), "accuracy_without": float(right[~twice].double().mean())}
+
+
+def _in_memory(missing: MissingRun) -> bool:
+    """Whether its images are held in memory; others are decoded by processes, of which one training has enough."""
+    return DATASETS[missing.result.recipe(1).dataset].in_memory
 
 
 def _on_one_gpu(waiting: Sequence[MissingRun]) -> bool:

@@ -56,7 +56,7 @@ def side_by_side(works: "Iterable[Work[Result]]", at_once: int) -> Iterator[Resu
     active: list[_Turn[Result]] = []
     # Made once: torch has 32 streams in all, and gives them out again and again.
     streams = [torch.cuda.Stream() if torch.cuda.is_available() else None for _ in range(at_once)]
-    with _short_turns(), ThreadPoolExecutor(at_once) as pool:
+    with _closing(active), _short_turns(), ThreadPoolExecutor(at_once) as pool:
         while True:
             while error is None and len(active) < at_once and (work := next(waiting, None)) is not None:
                 active.append(_Turn(work, streams.pop()))
@@ -79,6 +79,16 @@ def side_by_side(works: "Iterable[Work[Result]]", at_once: int) -> Iterator[Resu
                 yield from results
     if error is not None:
         raise error
+
+
+@contextmanager
+def _closing(turns: "list[_Turn[Any]]") -> Iterator[None]:
+    """End the work that is under way when its caller wants no more of it, and when nothing of it is done aside."""
+    try:
+        yield
+    finally:
+        for turn in turns:
+            turn.work.close()
 
 
 @contextmanager

@@ -269,7 +269,7 @@ class _OneForEach(nn.Module):
         self.num_features, self.num_networks, self.num_experts = num_features, num_networks, num_experts
 
     def forward(self, x: Tensor) -> Tensor:
-        features = x.view(len(x), -1, 1, self.num_features)
+        features: Tensor = x.unflatten(1, (-1, 1, self.num_features))
         return features.expand(-1, self.num_networks, self.num_experts, -1).flatten(1, 2)
 
 

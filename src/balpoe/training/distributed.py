@@ -30,6 +30,7 @@ from balpoe.errors import UserError, show_warning, unknown_name
 from balpoe.training.checkpoints import load_checkpoint, save_checkpoint
 from balpoe.training.interrupts import Interrupt
 from balpoe.training.launchers import launcher, processes_and_machines
+from balpoe.training.sharding import ShardedStrategy, in_parts, whole
 
 __all__ = [
     "check_devices",
@@ -64,6 +65,7 @@ def launch(
     precision: str,
     devices: int = 1,
     num_nodes: int = 1,
+    shard: bool = False,
 ) -> Result:
     """Return work(fabric, network), done in this process or in several that train together.
 
@@ -77,9 +79,10 @@ def launch(
         precision: "auto", or a name of Lightning Fabric's.
         devices: Number of processes on each machine.
         num_nodes: Number of machines.
+        shard: Whether the work leaves each of several processes a part of the weights (`sharding`).
     """
-    engine = (device, precision, *processes_and_machines(devices, num_nodes))
-    if engine[2:] == (1, 1):
+    engine = (device, precision, *processes_and_machines(devices, num_nodes), shard)
+    if engine[2:4] == (1, 1):
         return work(_fabric(*engine), network)
     parcel = _Parcel(work, network, engine)
     result: Result = _in_new_processes(parcel) if launcher() is None else _with_fellows(parcel)
@@ -125,7 +128,8 @@ def share_weights(fabric: Fabric, network: nn.Module) -> None:
     """Give all processes the first one's weights and its statistics, which are each process's own."""
     if fabric.world_size > 1:
         for tensor in network.state_dict().values():
-            torch.distributed.broadcast(tensor, src=0)
+            if not in_parts([tensor]):  # each process has its own
+                torch.distributed.broadcast(tensor, src=0)
 
 
 def gathered_rows(fabric: Fabric, part: Tensor, rows: int) -> Tensor | None:
@@ -153,7 +157,7 @@ def gathered_rows(fabric: Fabric, part: Tensor, rows: int) -> Tensor | None:
 class _Parcel:
     """Not a tuple or a dataclass, whose contents Fabric would copy on the way."""
 
-    def __init__(self, work: ProcessWork[Any], network: nn.Module, engine: tuple[str, str, int, int]) -> None:
+    def __init__(self, work: ProcessWork[Any], network: nn.Module, engine: tuple[str, str, int, int, bool]) -> None:
         self.work, self.network, self.engine = work, network, engine
         self.result = Path()
         """File for the result of new processes: a pipe, which is Fabric's way, would block on more than it holds."""
@@ -177,8 +181,9 @@ def _in_new_process(fabric: Fabric, parcel: _Parcel) -> None:
     network = copy.deepcopy(parcel.network)  # the caller's lies in memory that all processes share
     try:
         result = _not_alone(parcel.work, fabric, network, HEAD_START)
+        state = whole(network.state_dict(), keep=fabric.is_global_zero)
         if fabric.is_global_zero:
-            parcel.network.load_state_dict(network.state_dict())
+            parcel.network.load_state_dict(state)
             save_checkpoint(parcel.result, {"result": result})
         fabric.barrier()
     finally:
@@ -188,7 +193,7 @@ def _in_new_process(fabric: Fabric, parcel: _Parcel) -> None:
 
 def _with_fellows(parcel: _Parcel) -> Any:
     """Do the first process's work in all those that a launcher started, each of which calls this with its own."""
-    _fabric(*parcel.engine).launch()
+    _fabric(*parcel.engine[:4]).launch()  # without parts: those that follow the first one do not know of them yet
     network, parcel = parcel.network, _first_says(parcel)
     result = _take_part(parcel)
     network.load_state_dict(parcel.network.state_dict())
@@ -199,7 +204,7 @@ def _take_part(parcel: _Parcel) -> Any:
     fabric, network = _fabric(*parcel.engine), copy.deepcopy(parcel.network)
     fabric.launch()
     result = _not_alone(parcel.work, fabric, network)
-    parcel.network.load_state_dict(network.state_dict())
+    parcel.network.load_state_dict(whole(network.state_dict()))
     return result
 
 
@@ -259,7 +264,9 @@ def _tell_processes() -> None:
             os.kill(process.pid, signal.SIGINT)
 
 
-def check_devices(device: str, devices: int, num_nodes: int = 1, sync_batchnorm: bool = False) -> None:
+def check_devices(
+    device: str, devices: int, num_nodes: int = 1, sync_batchnorm: bool = False, shard: bool = False
+) -> None:
     """Say in one sentence what cannot be had here.
 
     Args:
@@ -267,6 +274,7 @@ def check_devices(device: str, devices: int, num_nodes: int = 1, sync_batchnorm:
         devices: Number of processes on each machine.
         num_nodes: Number of machines.
         sync_batchnorm: Whether batch normalisation is to be over all GPUs together.
+        shard: Whether each process is to keep a part of the weights.
     """
     if device not in DEVICES:
         raise unknown_name("device", device, DEVICES)
@@ -283,6 +291,10 @@ def check_devices(device: str, devices: int, num_nodes: int = 1, sync_batchnorm:
     devices, num_nodes = processes_and_machines(devices, num_nodes)
     if _on_cuda(device) and devices > torch.cuda.device_count():
         raise UserError(f"devices is {devices}, but torch sees {torch.cuda.device_count()} GPUs here; use fewer")
+    if shard and devices * num_nodes == 1:
+        raise UserError(
+            "shard leaves each of several processes a part of the weights, but there is one; add --devices 2"
+        )
     if sync_batchnorm and not _on_cuda(device):
         raise UserError("sync_batchnorm works between GPUs alone, but there are none in this training; leave it out")
 
@@ -302,12 +314,14 @@ def _on_cuda(device: str) -> bool:
     return device == "cuda" or (device == "auto" and torch.cuda.is_available())
 
 
-def _fabric(device: str, precision: str, devices: int, num_nodes: int) -> Fabric:
-    precision = chosen_precision(device, precision)
-    found, strategy = launcher(), "auto" if devices * num_nodes == 1 else "ddp_spawn"
-    environment = LightningEnvironment()  # said, for in any job of SLURM Fabric takes srun for granted
-    if found is not None and strategy == "ddp_spawn":
+def _fabric(device: str, precision: str, devices: int, num_nodes: int, shard: bool = False) -> Fabric:
+    precision, several = chosen_precision(device, precision), devices * num_nodes > 1
+    found, environment = launcher(), LightningEnvironment()  # said: in any job of SLURM Fabric takes srun for granted
+    strategy: Any = "ddp_spawn" if several else "auto"
+    if found is not None and several:
         strategy, environment = "ddp", ENVIRONMENTS[found.name]()
+    if shard and several:
+        strategy = ShardedStrategy(devices * num_nodes)
     try:
         return Fabric(
             accelerator=device, devices=devices, num_nodes=num_nodes, strategy=strategy,

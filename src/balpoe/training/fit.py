@@ -34,6 +34,7 @@ from balpoe.training.loggers import Tracking, check_tracking
 from balpoe.training.loop import History, Trainer, own_random_state
 from balpoe.training.schedules import Schedule
 from balpoe.training.settings import PAPER_SCHEDULE, FitSettings
+from balpoe.training.sharding import in_parts
 
 __all__ = ["fit", "fit_and_predict", "fit_and_predict_by_step"]
 
@@ -54,8 +55,8 @@ def fit(
     augmentation: Sequence[Operation | ResizedCrop] = (), second_view: Sequence[Operation] | None = None,
     class_balanced: bool = False,
     sync_batchnorm: bool = False, seed: int = 0, run: str | Path | None = None, checkpoint_seconds: float = 5.0,
-    device: str = "auto", devices: int = 1, num_nodes: int = 1, workers: int = -1, precision: str = "auto",
-    step: str = "auto", track: Sequence[str] = (), progress: bool = True,
+    device: str = "auto", devices: int = 1, num_nodes: int = 1, shard: bool = False, workers: int = -1,
+    precision: str = "auto", step: str = "auto", track: Sequence[str] = (), progress: bool = True,
 ) -> History:  # fmt: skip
     """Train a network in place and return one dictionary (epoch, lr, loss) per epoch.
 
@@ -102,6 +103,7 @@ def fit(
         devices: Processes on each machine; more than one start by themselves (guard your script with `__main__`).
             Under torchrun or SLURM, 1 is as many as were started.
         num_nodes: Machines; more than one take torchrun or SLURM, under which 1 is as many as there are.
+        shard: Whether each of several processes keeps a part of the weights, for networks that do not fit one GPU.
         workers: Processes of each process that decode image files; 0: none; -1: as the machine allows.
         precision: "auto" is bfloat16 autocast on CUDA and float32 elsewhere; or a name of Lightning Fabric's.
         step: "eager", or captured once as a CUDA graph and replayed, "captured", which "auto" is on one GPU; or
@@ -127,7 +129,8 @@ def fit(
         second_view=None if second_view is None else tuple(second_view), class_balanced=class_balanced,
         sync_batchnorm=sync_batchnorm, seed=seed,
         run=None if run is None else Path(run), checkpoint_seconds=checkpoint_seconds, device=device, devices=devices,
-        num_nodes=num_nodes, workers=workers, precision=precision, step=step, track=tuple(track), progress=progress,
+        num_nodes=num_nodes, shard=shard, workers=workers, precision=precision, step=step, track=tuple(track),
+        progress=progress,
     )  # fmt: skip
     return fit_and_predict(network, loss, train, None, settings)[0]
 
@@ -156,7 +159,7 @@ def fit_and_predict(
     """
     settings = _resolved(settings, train)
     work = functools.partial(_work, loss=loss, train=train, test=test, settings=settings)
-    engine = {name: getattr(settings, name) for name in ("device", "devices", "num_nodes", "precision")}
+    engine = {name: getattr(settings, name) for name in ("device", "devices", "num_nodes", "shard", "precision")}
     return _finished(launch(work, network, **engine))
 
 
@@ -193,7 +196,7 @@ def _finished(outcome: Outcome) -> tuple[History, Tensor | None]:
 
 def _resolved(settings: FitSettings, train: Samples) -> FitSettings:
     """The settings, checked against machine and data before any process is started, with what "auto" stands for."""
-    check_devices(settings.device, settings.devices, settings.num_nodes, settings.sync_batchnorm)
+    check_devices(settings.device, settings.devices, settings.num_nodes, settings.sync_batchnorm, settings.shard)
     devices, num_nodes = processes_and_machines(settings.devices, settings.num_nodes)
     for name, value in (("batch_size", settings.batch_size), ("a training set of", len(train))):
         if value < devices * num_nodes:
@@ -253,5 +256,8 @@ def _predicted(fabric: Fabric, network: nn.Module, test: Samples, workers: int) 
     if fabric.world_size == 1:
         return logits_of(network, test, workers=workers)
     rows = torch.arange(fabric.global_rank, len(test), fabric.world_size)
-    part = logits_of(network, test.subset(rows), workers=workers) if len(rows) else torch.zeros(0)
-    return gathered_rows(fabric, part, len(test))
+    asked, most = rows, -(-len(test) // fabric.world_size)
+    if len(rows) < most and in_parts(network.parameters()):  # through which all processes pass equally often
+        asked = torch.cat([rows, rows.new_zeros(1)])
+    part = logits_of(network, test.subset(asked), workers=workers) if len(asked) else torch.zeros(0)
+    return gathered_rows(fabric, part[: len(rows)], len(test))

@@ -28,6 +28,7 @@ from balpoe.training.interrupts import Interrupt
 from balpoe.training.loggers import Tracking
 from balpoe.training.optimizers import make_optimizer
 from balpoe.training.settings import FitSettings, changed_identity
+from balpoe.training.sharding import own_part, parts_like, shard_network, whole
 from balpoe.training.step import Learner, training_step
 from balpoe.training.weight_averaging import averaged, first_mean, fresh_statistics, norms_in_training
 
@@ -44,6 +45,9 @@ class Trainer:
     ) -> None:
         if settings.sync_batchnorm and fabric.world_size > 1:  # of several processes each has a copy of the network
             synchronised(network)
+        self.frozen = frozen_digest(network) if settings.run else ""
+        if settings.shard:
+            shard_network(fabric, network)
         network.train()  # one that was loaded is ready for evaluation
         self.fabric, self.network, self.settings, self.folder = fabric, network, settings, settings.run
         self.data = batch_source(
@@ -54,7 +58,7 @@ class Trainer:
         self.mean: list[Tensor] = []  # of the weights, until the network has it
         if settings.weight_average_decay:
             self.mean = [each.to(fabric.device) for each in first_mean(self._trained())]
-        if fabric.device.type == "cuda" and len(train.preprocessing.size) == 3:
+        if fabric.device.type == "cuda" and len(train.preprocessing.size) == 3 and not settings.shard:
             network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         if isinstance(loss, nn.Module):
             loss.to(fabric.device)
@@ -70,7 +74,6 @@ class Trainer:
         }
         self.epoch, self.losses, self.seconds = 0, torch.zeros(0), 0.0
         self.begun: _Epoch | None = None
-        self.frozen = frozen_digest(network) if self.folder else ""
         averaging = settings.averaged_epochs or settings.weight_average_decay
         self.norms = norms_in_training(network) if averaging else []
         self.history: History = []
@@ -81,7 +84,8 @@ class Trainer:
         saved = time.monotonic()
         while self.epoch < self.settings.epochs and not self._agreed(interrupt):
             yield from self._run_epoch(interrupt, display, tracking)
-            if time.monotonic() - saved >= self.settings.checkpoint_seconds and self.epoch < self.settings.epochs:
+            due = self._any(time.monotonic() - saved >= self.settings.checkpoint_seconds)
+            if due and self.epoch < self.settings.epochs:
                 yield self.save
                 saved = time.monotonic()
         yield self.save
@@ -207,12 +211,13 @@ class Trainer:
 
     def _agreed(self, interrupt: Interrupt) -> bool:
         """Whether to stop: any process's interrupt stops all of them, at the end of an epoch."""
+        return self._any(interrupt.requested)
+
+    def _any(self, here: bool) -> bool:
+        """Whether something is so in any process; all of them ask at the same time."""
         if self.fabric.world_size == 1:
-            return interrupt.requested
-        requests = self.fabric.all_reduce(
-            torch.tensor(float(interrupt.requested), device=self.fabric.device), reduce_op="sum"
-        )
-        return bool(requests)
+            return here
+        return bool(self.fabric.all_reduce(torch.tensor(float(here), device=self.fabric.device), reduce_op="sum"))
 
     def samples_done(self) -> int:
         """Samples that earlier calls have already trained on."""
@@ -220,18 +225,24 @@ class Trainer:
 
     def save(self) -> None:
         """Write checkpoint, history and timing, of weights that are finite: the losses do not see the last update."""
-        finite = [torch.isfinite(parameter).all() for parameter in self.network.parameters()]
-        if finite and not bool(torch.stack(finite).all()):  # one read from the device
+        finite = [torch.isfinite(own_part(parameter)).all() for parameter in self.network.parameters()]
+        if finite and self._any(not bool(torch.stack(finite).all())):  # one read from the device
             raise self._diverged(f"the weights stopped being finite by epoch {self.epoch} of {self.settings.epochs}")
-        if self.folder is None or not self.fabric.is_global_zero:
+        if self.folder is None:
             return
-        state = {
-            "identity": self.identity,
-            "processes": self.fabric.world_size,
+        learned = {
             "network": trained_state(self.network),
-            "frozen": self.frozen,
             "optimizer": self.optimizer.state_dict()["state"],
             "mean": self.mean,
+        }
+        learned = whole(learned, keep=self.fabric.is_global_zero)
+        if not self.fabric.is_global_zero:
+            return
+        state = {
+            **learned,
+            "identity": self.identity,
+            "processes": self.fabric.world_size,
+            "frozen": self.frozen,
             "epoch": self.epoch,
             "losses": self.losses,
             "seconds": self.seconds,
@@ -254,21 +265,31 @@ class Trainer:
         if "frozen" in state:  # earlier versions saved all weights
             check_frozen(self.frozen, str(state["frozen"]), str(path))
         try:
-            load_trained(self.network, state["network"])
+            ours = self.network.state_dict()
+            found = {name: parts_like(each, ours.get(name)) for name, each in state["network"].items()}
+            load_trained(self.network, found)
             groups = self.optimizer.state_dict()["param_groups"]  # ours: a CPU's may differ from a GPU's
-            self.optimizer.load_state_dict({"state": state["optimizer"], "param_groups": groups})
+            self.optimizer.load_state_dict({"state": self._own_parts(state["optimizer"]), "param_groups": groups})
             self.epoch, self.losses, self.seconds = state["epoch"], state["losses"].cpu(), state["seconds"]
             self.history, self.timing = list(state["history"]), list(state["timing"])
             if not len(self.history) == len(self.timing) == self.epoch <= self.settings.epochs or self.losses.ndim != 1:
                 raise ValueError("its parts contradict each other")
             float(self.seconds)
             self._take_up_mean(state["mean"])
-        except (KeyError, RuntimeError, ValueError, AttributeError, TypeError) as error:
+        except (LookupError, RuntimeError, ValueError, AttributeError, TypeError) as error:
             reason = str(error).splitlines()[0]
             raise UserError(f"{path} does not fit this network: {reason}; choose another folder") from error
         if self.fabric.is_global_zero:
             self._write_lines()  # a crash may have come between the checkpoint and these
             self._say_processes(state.get("processes", 1))
+
+    def _own_parts(self, optimizer: dict[int, dict[str, Any]]) -> dict[int, dict[str, Any]]:
+        """The optimiser's state of a checkpoint, as this process has it."""
+        weights = [weight for group in self.optimizer.param_groups for weight in group["params"]]
+        return {
+            number: {name: parts_like(value, weights[number]) for name, value in state.items()}
+            for number, state in optimizer.items()
+        }
 
     def _take_up_mean(self, found: list[Tensor]) -> None:
         """Go on with a checkpoint's mean of the weights, in place: a captured step writes into an exponential one."""
@@ -279,6 +300,7 @@ class Trainer:
         begun = self.epoch > settings.epochs - settings.averaged_epochs or settings.weight_average_decay
         if [each.shape for each in found] != [each.shape for each in weights if begun]:
             raise ValueError("its mean of the weights is not of these")
+        found = [parts_like(each, weight) for each, weight in zip(found, weights, strict=False)]  # of none, none
         if self.mean:
             for place, each in zip(self.mean, found, strict=True):
                 place.copy_(each)

@@ -12,6 +12,7 @@ from torch import nn
 
 from balpoe.networks.experts import ExpertNetwork
 from balpoe.training.settings import FitSettings
+from balpoe.training.sharding import in_parts
 
 __all__ = ["BUILDERS", "make_optimizer", "parameter_groups"]
 
@@ -31,9 +32,9 @@ def make_optimizer(network: nn.Module, settings: FitSettings, device: torch.devi
 
 
 def _sgd(groups: Groups, settings: FitSettings, on_cuda: bool) -> torch.optim.Optimizer:
-    return torch.optim.SGD(
-        groups, lr=settings.lr, momentum=settings.momentum, nesterov=settings.nesterov, fused=_fused(on_cuda)
-    )
+    sharded = in_parts(weight for group in groups for weight in group["params"])
+    fused = None if sharded else _fused(on_cuda)  # torch has no fused SGD for parts of weights
+    return torch.optim.SGD(groups, lr=settings.lr, momentum=settings.momentum, nesterov=settings.nesterov, fused=fused)
 
 
 def _adamw(groups: Groups, settings: FitSettings, on_cuda: bool) -> torch.optim.Optimizer:

@@ -84,6 +84,10 @@ class TrainingOptions:
     num_nodes: int = setting(
         1, "machines that train together, under torchrun or SLURM", at_least=1, at_most=65536, group="machine"
     )
+    shard: bool = setting(
+        False, "leave each of several processes a part of the weights: for networks that do not fit one GPU",
+        group="machine",
+    )  # fmt: skip
     workers: int = setting(
         -1, "processes that decode images; -1: as the machine allows", at_least=-1, at_most=1024, group="machine"
     )
@@ -103,6 +107,10 @@ class TrainingOptions:
         self.all_optimizer_settings()
         if self.optimizer == "sgd" and self.nesterov and not self.momentum:
             raise UserError("nesterov needs a momentum above 0; set one, or nesterov to false")
+        if self.shard and self.precision == "16-mixed":
+            raise UserError(
+                "precision 16-mixed scales gradients, which parts of them cannot be; use bf16-mixed, or no shard"
+            )
         if self.weight_average_fraction and self.weight_average_decay:
             raise UserError(
                 "weight_average_fraction and weight_average_decay are two means of the weights; set one of them to 0"

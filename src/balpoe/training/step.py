@@ -28,6 +28,7 @@ from balpoe.errors import UserError, unknown_name
 from balpoe.method.mixing import blended_loss
 from balpoe.networks.fused.forward import FusedForward, can_be_fused
 from balpoe.networks.fused.self_check import kernel_error
+from balpoe.networks.memory import fitting_parts
 from balpoe.private_apis import compiling
 from balpoe.training.cuda_graphs import captured, outside_no_capture
 from balpoe.training.settings import STEPS
@@ -82,14 +83,36 @@ class Learner(NamedTuple):
         """The weights that training changes."""
         return [parameter for parameter in self.network.parameters() if parameter.requires_grad]
 
-    def too_large(self, batch: Batch) -> UserError:
-        """Return what to say of a batch for which there is too little memory."""
-        rows, parts = len(batch.targets), 2 * self.accumulate
-        smaller = f"add --accumulate {parts} for the same training in parts of {-(-rows // parts)}, or take a smaller"
-        return UserError(
-            f"a step of {rows} samples in {self.accumulate} part{'s' * (self.accumulate > 1)} does not fit into the "
-            f"memory of the GPU; {smaller} --batch-size"
-        )
+    def too_large(self, batch: Batch, fabric: Fabric, error: torch.OutOfMemoryError) -> UserError:
+        """Return what to say of a batch for which there is too little memory: in how many parts it fits, alone tried.
+
+        Several processes would have to try together, and one of them may be the only one that fails.
+        """
+        rows, parts = len(batch.targets), self.accumulate
+        what = f"a step of {rows} samples in {parts} part{'s' * (parts > 1)} does not fit into the memory of the GPU"
+        if len(batch.images) > rows:  # two views of each, which cannot be parted
+            return UserError(f"{what}; take a smaller --batch-size, such as {max(1, rows // 2)}")
+        if fabric.world_size == 1:
+            found = fitting_parts(rows, parts, functools.partial(self._try_part, batch, fabric), error)
+            fit = ", which fit"
+        else:
+            found, fit = (2 * parts if 2 * parts <= rows else None), ""
+        if found is None:
+            return UserError(
+                f"{what}, nor does one of a single sample; take smaller images (--image-size), a smaller --network, "
+                "--gradient-checkpointing, or --tune head"
+            )
+        smaller = f"add --accumulate {found} for the same training in parts of {-(-rows // found)}{fit}"
+        return UserError(f"{what}; {smaller}, or take a smaller --batch-size")
+
+    def _try_part(self, batch: Batch, fabric: Fabric, parts: int) -> None:
+        """Compute the gradients of one of so many parts of a batch, beside all that a step keeps in memory."""
+        self.optimizer.zero_grad()
+        room = [torch.empty_like(weight) for weight in self.weights * 2 if not self.optimizer.state]  # for AdamW's
+        with fabric.autocast():
+            _batch_loss(self.network, self.loss, _parts(batch, parts)[0], 0.0).backward()
+        self.optimizer.zero_grad()
+        del room
 
     def move_mean(self) -> None:
         """Take the weights after a step into their mean."""
@@ -140,13 +163,15 @@ class EagerStep:
         try:
             return self._changed(batch, lr, progress)
         except torch.OutOfMemoryError as error:
-            raise self.learner.too_large(batch) from error
+            raise self.learner.too_large(batch, self.fabric, error) from error
 
     def _changed(self, batch: Batch, lr: float, progress: float) -> Tensor:
         for group in self.optimizer.param_groups:
             group["lr"] = lr * group["rate"]
         self.optimizer.zero_grad()
-        values, parts = [], _parts(batch, self.learner.accumulate)
+        # As many in all processes, which pass through a network in parts together; rows differ by one between them.
+        fewest_rows = round(len(batch.targets) / batch.part) // self.fabric.world_size
+        values, parts = [], _parts(batch, min(self.learner.accumulate, fewest_rows))
         for number, part in enumerate(parts, start=1):
             with self.fabric.no_backward_sync(self.network, enabled=number < len(parts)):
                 value = _batch_loss(self.network, self.learner.loss, part, progress) * part.part
@@ -232,7 +257,7 @@ class CapturedStep:
                     self.captures.clear()  # those of other shapes: all steps are to be of one kind
                 self.captures[_shape(batch)] = self._captured(batch, before)
             except torch.OutOfMemoryError as error:
-                raise self.learner.too_large(batch) from error
+                raise self.learner.too_large(batch, self.fabric, error) from error
             except RuntimeError as error:
                 reason = str(error).strip().partition("\n")[0]
                 warnings.warn(f"the training step cannot be captured and runs eagerly: {reason}", stacklevel=2)
@@ -374,11 +399,11 @@ def _check_first_state(optimizer: torch.optim.Optimizer) -> None:
 
 
 def _parts(batch: Batch, number: int) -> list[Batch]:
-    """A batch in so many parts, each with its share of the batch; itself, if it is one."""
-    if number == 1:
-        return [batch]
+    """A batch in so many parts, or one for each row, each with its share of the batch; itself, if it is one."""
     rows, parts = len(batch.targets), list[Batch]()
-    for images in batch.images.chunk(number):
+    if min(number, rows) <= 1:
+        return [batch]
+    for images in batch.images.tensor_split(min(number, rows)):
         start = sum(len(part.targets) for part in parts)
         chosen = slice(start, start + len(images))
         partner = None if batch.partner_targets is None else batch.partner_targets[chosen]

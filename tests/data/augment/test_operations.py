@@ -16,7 +16,7 @@ from torchvision.transforms.autoaugment import _apply_op
 from balpoe.data.augment import operations as augment
 from balpoe.data.augment import randaugment
 from balpoe.data.augment.autoaugment import MAGNITUDES, OPERATIONS, SIGNED, group_rows
-from balpoe.data.augment.geometry import shear, translate
+from balpoe.data.augment.geometry import shear, stretch, translate
 from balpoe.data.augment.operations import (
     AUGMENTATIONS,
     CROPS_WHILE_DECODING,
@@ -27,6 +27,7 @@ from balpoe.data.augment.operations import (
     Flip,
     RandAugment,
     Rotate,
+    StretchedCrop,
     crop,
     cutout,
     flip,
@@ -34,7 +35,7 @@ from balpoe.data.augment.operations import (
 )
 
 GEOMETRY = ("ShearX", "ShearY", "TranslateX", "TranslateY", "Rotate")
-EVERY = (Crop(), Flip(), Rotate(), AutoAugment(), Cutout(), ColourJitter(), RandAugment())
+EVERY = (Crop(), Flip(), Rotate(), AutoAugment(), Cutout(), ColourJitter(), RandAugment(), StretchedCrop())
 
 
 @pytest.fixture
@@ -409,3 +410,26 @@ def test_augmentations_of_images_that_are_cropped_while_they_are_decoded():
     assert AUGMENTATIONS["randaugment"] == (Flip(), ColourJitter(0.4, 0.4, 0.4), RandAugment(2, 10, 0.5, 0.5, FILL))
     with_a_crop = {name for name, operations in AUGMENTATIONS.items() if any(isinstance(o, Crop) for o in operations)}
     assert set(AUGMENTATIONS) - with_a_crop - {"none"} == CROPS_WHILE_DECODING
+
+
+def test_a_stretched_part_is_a_resized_crop(images):
+    """Of whole pixels: torchvision's crop, resized without antialiasing, but for what the crop's edge repeats."""
+    for left, top, wide, tall in [(0, 0, 32, 32), (4, 8, 16, 16), (16, 0, 16, 32)]:
+        part = torch.tensor([[(left + wide / 2) / 32, (top + tall / 2) / 32, wide / 32, tall / 32]])
+        ours = stretch(images, part.expand(len(images), -1))
+        theirs = V.resized_crop(images, top, left, tall, wide, [32, 32], antialias=False)
+        inside = (..., slice(1, -1), slice(1, -1))
+        assert (ours[inside].int() - theirs[inside].int()).abs().max() <= 1
+
+
+def test_stretched_parts_lie_in_the_image_and_have_the_area_and_shape_that_is_asked():
+    (drawn,) = StretchedCrop(scale=(0.2, 0.6), ratio=(0.5, 2.0)).draw(2000, (32, 32), np.random.default_rng(0))
+    centres, sides = drawn[:2], drawn[2:]
+    assert (centres - sides / 2).min() >= -1e-6
+    assert (centres + sides / 2).max() <= 1 + 1e-6
+    area, shape = sides.prod(axis=0), sides[0] / sides[1]
+    assert 0.2 <= area.min() + 1e-6 < 0.21
+    assert 0.58 < area.max() <= 0.6 + 1e-6
+    assert 0.5 <= shape.min() + 1e-6 < 0.52
+    assert 1.95 < shape.max() <= 2 + 1e-6
+    assert abs(np.log(shape).mean()) < 0.03  # wide and tall ones alike

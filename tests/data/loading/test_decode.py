@@ -29,6 +29,7 @@ from balpoe.data.loading.decode import (
     MOST_PIXELS,
     ResizedCrop,
     read_crop,
+    read_header,
     read_image,
     read_thumbnail,
 )
@@ -625,3 +626,15 @@ def test_avif_is_read_where_pillow_does(tmp_path):
     red, green, _ = read_image(tmp_path / "a.avif", 8, 8).float().mean(dim=(1, 2)).tolist()
     assert red > 150
     assert green < 60
+
+
+def test_a_header_is_read_without_the_rest():
+    pixels = Image.fromarray(np.random.default_rng(0).integers(0, 256, (60, 90, 3), dtype=np.uint8))
+    for kind, settings in (("PNG", {}), ("JPEG", {}), ("JPEG", {"progressive": True}), ("WEBP", {}), ("GIF", {})):
+        stream = io.BytesIO()
+        pixels.save(stream, kind, **settings)
+        found = read_header(stream.getvalue()[: 2 * len(stream.getvalue()) // 3 if kind != "WEBP" else None])
+        assert found == (kind, 90, 60, bool(settings))
+    for content in (b"", b"no image", b"\x89PNG\r\n\x1a\n"):
+        with pytest.raises(UserError, match="the image"):
+            read_header(content)

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-__all__ = ["Fill", "rotate", "shear", "translate"]
+__all__ = ["Fill", "rotate", "shear", "stretch", "translate"]
 
 Fill = int | tuple[int, ...]
 """The colour of what comes from outside the image: one grey, or one value per channel."""
@@ -73,11 +73,29 @@ def translate(images: Tensor, pixels: Tensor, axis: int, fill: Fill = 0, mode: s
     return _resample(images, sources, fill, mode)
 
 
+def stretch(images: Tensor, parts: Tensor) -> Tensor:
+    """Return a part of each image, stretched to the size of the image, bilinear.
+
+    Args:
+        images: uint8 (samples, channels, height, width).
+        parts: Centre (x, y), width and height of each part, (samples, 4), all as shares of the image's sides.
+
+    >>> image = torch.tensor([[[[0, 0, 4, 4]] * 4]], dtype=torch.uint8)
+    >>> stretch(image, torch.tensor([[0.75, 0.5, 0.5, 1.0]]))[0, 0, 0].tolist()  # the right half
+    [3, 4, 4, 4]
+    """
+    height, width = images.shape[-2:]
+    sources = torch.zeros(len(parts), 3, 2, device=parts.device)
+    sources[:, 0, 0], sources[:, 1, 1] = parts[:, 2], parts[:, 3]
+    sources[:, 2, 0], sources[:, 2, 1] = (parts[:, 0] - 0.5) * width, (parts[:, 1] - 0.5) * height
+    return _resample(images, sources, 0, "bilinear", beyond="border")
+
+
 def _identity(amounts: Tensor) -> Tensor:
     return torch.eye(3, 2, device=amounts.device).repeat(len(amounts), 1, 1)
 
 
-def _resample(images: Tensor, sources: Tensor, fill: Fill, mode: str) -> Tensor:
+def _resample(images: Tensor, sources: Tensor, fill: Fill, mode: str, beyond: str = "zeros") -> Tensor:
     """Return images whose pixel p is taken from (x, y, 1) @ sources, both measured from the centre.
 
     Args:
@@ -85,6 +103,7 @@ def _resample(images: Tensor, sources: Tensor, fill: Fill, mode: str) -> Tensor:
         sources: One matrix per image (samples, 3, 2).
         fill: Colour of pixels that come from outside.
         mode: "nearest" or "bilinear".
+        beyond: "zeros" for the fill outside, "border" for the nearest pixel.
     """
     height, width = images.shape[-2:]
     y, x = torch.meshgrid(
@@ -100,7 +119,7 @@ def _resample(images: Tensor, sources: Tensor, fill: Fill, mode: str) -> Tensor:
     grid = (pixels.view(1, -1, 3) @ (sources.float() / sides)).view(-1, height, width, 2)
     # Outside is zero to grid_sample: with the fill subtracted, and added again, it is the fill.
     colour = _colour(fill, images)
-    moved = F.grid_sample(images.float() - colour, grid, mode=mode, padding_mode="zeros", align_corners=False)
+    moved = F.grid_sample(images.float() - colour, grid, mode=mode, padding_mode=beyond, align_corners=False)
     return (moved + colour).round().to(images.dtype)
 
 

@@ -18,7 +18,7 @@ from torch.nn import functional as F
 
 from balpoe.data.augment import autoaugment, randaugment
 from balpoe.data.augment.colour import brightness, contrast, saturation
-from balpoe.data.augment.geometry import rotate
+from balpoe.data.augment.geometry import rotate, stretch
 from balpoe.data.transfer import to_device
 
 __all__ = [
@@ -32,6 +32,7 @@ __all__ = [
     "Operation",
     "RandAugment",
     "Rotate",
+    "StretchedCrop",
     "crop",
     "cutout",
     "flip",
@@ -87,6 +88,33 @@ class Crop(Operation):
         """Return the windows."""
         top, left = _send(draws[0], images)
         return crop(images, top, left, self.padding)
+
+
+@dataclass(frozen=True)
+class StretchedCrop(Operation):
+    """A part of random area and shape, stretched to the size of the image: a resized crop of images in memory.
+
+    Args:
+        scale: Least and greatest share of the image's area.
+        ratio: Least and greatest width over height.
+    """
+
+    scale: tuple[float, float] = (0.3, 1.0)
+    ratio: tuple[float, float] = (3 / 4, 4 / 3)
+
+    def draw(self, count: int, size: Sequence[int], rng: np.random.Generator) -> tuple[np.ndarray, ...]:
+        """Return centre (x, y), width and height (4, samples), as shares of the sides; none beyond the image."""
+        least, greatest = np.log(self.ratio)
+        area, shape = rng.uniform(*self.scale, size=count), np.exp(rng.uniform(least, greatest, size=count))
+        sides = np.minimum(np.sqrt(np.stack([area * shape, area / shape])), 1)
+        centres = sides / 2 + rng.random((2, count)) * (1 - sides)
+        return (np.concatenate([centres, sides]).astype(np.float32),)
+
+    def apply(self, images: Tensor, *draws: np.ndarray) -> Tensor:
+        """Return the parts."""
+        block = _block(images)
+        parts = zip(images.split(block), _send(draws[0].T.copy(), images).split(block), strict=True)
+        return torch.cat([stretch(*part) for part in parts]) if len(images) else images
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, TypeAlias
+from typing import IO, TYPE_CHECKING, NamedTuple, TypeAlias
 
 import numpy as np
 import torch
@@ -28,7 +28,17 @@ from balpoe.errors import UserError, unknown_name
 if TYPE_CHECKING:
     from PIL import Image
 
-__all__ = ["IMAGE_SUFFIXES", "MOST_PIXELS", "ResizedCrop", "Source", "read_crop", "read_image", "read_thumbnail"]
+__all__ = [
+    "IMAGE_SUFFIXES",
+    "MOST_PIXELS",
+    "ImageHeader",
+    "ResizedCrop",
+    "Source",
+    "read_crop",
+    "read_header",
+    "read_image",
+    "read_thumbnail",
+]
 
 IMAGE_SUFFIXES = frozenset(
     {".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".ppm", ".pgm", ".pbm", ".pnm"}
@@ -158,6 +168,32 @@ def read_thumbnail(source: Source, size: tuple[int, int]) -> tuple[tuple[int, in
         return seen, np.asarray(_rgb(_upright(image)).convert("L").resize(size, Resampling.BILINEAR))
 
 
+class ImageHeader(NamedTuple):
+    """What the first bytes of an image say of it."""
+
+    format: str
+    """Pillow's name of the format, such as "JPEG"."""
+    width: int
+    height: int
+    progressive: bool = False
+    """Whether it is a JPEG in many scans, of which each may take as long as the whole of another file."""
+
+
+def read_header(source: Source) -> ImageHeader:
+    """Return what an image's header says, without decoding it; whether the rest is whole is not known then.
+
+    Args:
+        source: A path, the bytes of a file, or an open file.
+
+    >>> from balpoe.data.png import png
+    >>> read_header(png(torch.zeros(3, 20, 30, dtype=torch.uint8)))
+    ImageHeader(format='PNG', width=30, height=20, progressive=False)
+    """
+    with _opened(source, decode=False) as image:
+        progressive = bool(image.info.get("progressive") or image.info.get("progression"))
+        return ImageHeader(image.format or "", image.width, image.height, progressive)
+
+
 class _OwnTerms:
     """Pillow without its warnings, and with our limit of pixels in place of its own, while somebody is inside.
 
@@ -189,7 +225,7 @@ _OWN_TERMS = _OwnTerms()
 
 
 @contextlib.contextmanager
-def _opened(source: Source) -> Iterator["Image.Image"]:
+def _opened(source: Source, decode: bool = True) -> Iterator["Image.Image"]:
     """The image, of which only a JPEG is not decoded yet; whatever goes wrong with it becomes one sentence."""
     from PIL import Image
 
@@ -210,7 +246,7 @@ def _opened(source: Source) -> Iterator["Image.Image"]:
             ):
                 raise UserError("is no file")  # a pipe would be waited for
             with Image.open(io.BytesIO(source) if isinstance(source, bytes) else source, formats=_formats()) as image:
-                if image.format not in ("JPEG", "MPO"):
+                if decode and image.format not in ("JPEG", "MPO"):
                     image.load()  # some formats tell only then how the image is turned
                 yield image
     except Exception as error:  # a garbled file raises all kinds, KeyError and struct.error among them

@@ -1,15 +1,17 @@
 """The images that somebody names, one after the other: files, folders, patterns and tables, never all in memory."""
 
 import csv
+import fnmatch
 import glob
 import itertools
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from balpoe.data.loading.decode import IMAGE_SUFFIXES
 from balpoe.data.user.class_names import some_of
 from balpoe.data.user.folders import CLUTTER
+from balpoe.data.user.name_order import in_order
 from balpoe.data.user.tables import COLUMN_NAMES
 from balpoe.errors import UserError
 from balpoe.files import csv_delimiter
@@ -25,7 +27,7 @@ def image_paths(inputs: Sequence[str]) -> Iterator[str]:
             with a column of paths, which are relative to the table.
     """
     for each in inputs:
-        if not os.path.exists(each) and next(glob.iglob(each, recursive=True), None) is None:
+        if not os.path.exists(each) and next(_matches(each), None) is None:
             raise UserError(f"there is nothing at {each}; give images, a folder, a pattern, or a table of paths")
     return itertools.chain.from_iterable(map(_named, inputs))
 
@@ -54,22 +56,46 @@ def _named(each: str) -> Iterator[str]:
         return _in_folder(each)
     if not os.path.exists(each):
         # What ** finds in a folder it finds by itself, too.
-        found = (path for path in sorted(glob.iglob(each, recursive=True)) if "**" not in each or os.path.isfile(path))
+        found = (path for path in in_order(_matches(each)) if "**" not in each or os.path.isfile(path))
         return itertools.chain.from_iterable(map(_named, found))
     return (path for path, _ in _table_rows(Path(each))) if _is_table(each) else iter([each])
 
 
+def _matches(pattern: str) -> Iterator[str]:
+    """The paths that a pattern stands for, in any order: as of `glob`, which would hold all names of a folder."""
+    place, name = os.path.split(pattern)
+    if not glob.has_magic(name):
+        yield from glob.iglob(pattern, recursive=True)
+        return
+    place, name = (os.path.join(place, name), "*") if name == "**" else (place, name)
+    folders: Iterable[str] = [place] if os.path.isdir(place or os.curdir) else []
+    if glob.has_magic(place):
+        here = [""] if set(place.split(os.sep)) == {"**"} else []  # which glob leaves out
+        folders = itertools.chain(here, glob.iglob(os.path.join(place, ""), recursive=True))
+    for folder in folders:
+        with os.scandir(folder or os.curdir) as entries:
+            for entry in entries:
+                if fnmatch.fnmatch(entry.name, name) and (name.startswith(".") or not entry.name.startswith(".")):
+                    yield os.path.join(folder, entry.name)
+
+
 def _in_folder(folder: str) -> Iterator[str]:
     """In order of names; links to folders are not followed, so that the walk comes to an end."""
-    for place, folders, files in os.walk(folder, onerror=_unreadable):
-        folders[:] = sorted(name for name in folders if _is_seen(name))
-        for name in sorted(filter(_is_seen, files)):
-            if os.path.splitext(name)[1].lower() in IMAGE_SUFFIXES:
-                yield os.path.join(place, name)
+    folders: list[str] = []
+    for name in in_order(_image_names(folder, folders)):
+        yield os.path.join(folder, name)
+    for name in sorted(folders, key=os.fsencode):
+        yield from _in_folder(os.path.join(folder, name))
 
 
-def _unreadable(error: OSError) -> None:
-    raise error
+def _image_names(folder: str, folders: list[str]) -> Iterator[str]:
+    """The names of a folder's images, in any order; those of the folders in it are added to `folders`."""
+    with os.scandir(folder) as entries:
+        for entry in filter(lambda each: _is_seen(each.name), entries):
+            if entry.is_dir():
+                folders += [] if entry.is_symlink() else [entry.name]
+            elif os.path.splitext(entry.name)[1].lower() in IMAGE_SUFFIXES:
+                yield entry.name
 
 
 def _is_seen(name: str) -> bool:

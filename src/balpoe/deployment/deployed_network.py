@@ -1,0 +1,130 @@
+"""The whole way from raw samples to probabilities as one module: what an exported file holds.
+
+Experts stand beside each other with weights of their own, and the lengths of the classifiers' weights are divided out
+once: other runtimes then see plain convolutions and matrix products, and fold the normalisation into them.
+"""
+
+import copy
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from balpoe.experiments.model_file import Model
+from balpoe.method.ensemble import product_of_experts
+from balpoe.networks.adapters import merged
+from balpoe.networks.experts import ExpertNetwork
+from balpoe.networks.router import number_asked, running_means, unasked_filled
+
+__all__ = ["DeployedNetwork", "SeparateExperts"]
+
+
+class SeparateExperts(nn.Module):
+    """A copy of a network that says the same, each expert's weights in tensors of their own.
+
+    Args:
+        network: Network from normalised samples to expert logits.
+
+    >>> from balpoe import expert_network
+    >>> network = expert_network("mlp", num_classes=2, num_experts=3, num_features=4)
+    >>> rows = torch.randn(5, 4)
+    >>> torch.allclose(SeparateExperts(network)(rows), network(rows), atol=1e-5)
+    True
+    """
+
+    def __init__(self, network: ExpertNetwork) -> None:
+        super().__init__()
+        whole = merged(network).cpu().float().eval().requires_grad_(False)
+        behind = ExpertNetwork(nn.Identity(), whole.branches, whole.classifier)  # type: ignore[arg-type]
+        experts = range(whole.num_experts)
+        self.trunk, self.router = whole.trunk, whole.router
+        self.branches = nn.ModuleList(behind.expert(index).branches for index in experts)
+        weight = whole.classifier.weight.double()
+        scale = whole.classifier.scale / torch.linalg.vector_norm(weight, dim=-1).clamp_min(1e-12)
+        if whole.classifier.class_scale is not None:
+            scale = scale * whole.classifier.class_scale.double()
+        directions = (weight * scale[..., None]).transpose(1, 2).float()
+        for index in experts:
+            self.register_buffer(f"directions_{index}", directions[index].contiguous())
+
+    def forward(self, samples: Tensor) -> Tensor:
+        """Return expert logits (batch, experts, classes)."""
+        shared = self.trunk(samples)
+        features = [self._features(shared, index) for index in range(len(self.branches))]
+        logits = torch.stack(
+            [F.normalize(each, dim=-1) @ self.get_buffer(f"directions_{index}") for index, each in enumerate(features)],
+            dim=1,
+        )
+        if self.router is None:
+            return logits
+        scores = self.router(torch.stack(features, dim=1), running_means(logits))
+        return unasked_filled(logits, number_asked(scores))
+
+    def _features(self, shared: Tensor, index: int) -> Tensor:
+        """Features of one expert, (batch, features)."""
+        layers = self.branches[index]
+        assert isinstance(layers, nn.ModuleList)
+        own = shared.ndim == 3 and (not len(layers) or hasattr(layers[0], "beside_input"))
+        x = shared[:, min(index, shared.shape[1] - 1)] if own else shared
+        for layer in layers:
+            x = layer(x)
+        return x.mean(dim=(2, 3)) if x.ndim == 4 else x.flatten(1)
+
+
+def _separated(network: nn.Module) -> nn.Module:
+    """A copy of a network, or of one that has networks of experts inside."""
+    if isinstance(network, ExpertNetwork):
+        return SeparateExperts(network)
+    inside = {id(child): _separated(child) for child in network.children()}
+    return copy.deepcopy(network, inside)
+
+
+class DeployedNetwork(nn.Module):
+    """Raw samples and the log of a deployment prior to logits, probabilities and expert logits.
+
+    Args:
+        model: Model whose way it goes: normalisation, experts, calibration, product, prior.
+
+    >>> from balpoe import Model, Preprocessing, expert_network
+    >>> from balpoe.experiments.recipe import Recipe
+    >>> network = expert_network("mlp", num_classes=2, num_experts=3, num_features=4)
+    >>> counts, prior, lambdas = torch.tensor([90, 10]), torch.tensor([0.9, 0.1]), torch.tensor([1.0, 0.0, -1.0])
+    >>> model = Model(network, ("common", "rare"), counts, Preprocessing((4,)), prior, lambdas, Recipe())
+    >>> _, probabilities, _ = DeployedNetwork(model)(torch.zeros(3, 4), prior.log())
+    >>> torch.allclose(probabilities, model.predict(torch.zeros(3, 4), "train"), atol=1e-5)
+    True
+    """
+
+    mean: Tensor
+    std: Tensor
+    scales: Tensor
+    shift: Tensor
+
+    def __init__(self, model: Model) -> None:
+        super().__init__()
+        self.network = _separated(model.network)
+        size, experts = model.preprocessing.size, model.network.num_experts
+        self.takes_images = len(size) == 3
+        for name in ("mean", "std"):
+            values = torch.tensor(getattr(model.preprocessing, name)) * (255.0 if self.takes_images else 1.0)
+            self.register_buffer(name, values.view(-1, *[1] * (len(size) - 1)))
+        zeros = torch.zeros(1, experts, model.num_classes, dtype=torch.float64)
+        fixed, ones = model.calibrated(zeros)[0], model.calibrated(zeros + 1)[0]
+        shift = fixed.mean(dim=0)
+        if model.source_prior is not None:
+            shift = shift - model.source_prior.double().log()
+        self.register_buffer("scales", (ones - fixed)[:, :1].float())
+        self.register_buffer("shift", shift.float())
+
+    def forward(self, samples: Tensor, log_prior: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor]:
+        """Return logits and probabilities, (batch, classes), and expert logits as the network gives them.
+
+        Args:
+            samples: Images (batch, channels, height, width), uint8, or features (batch, features).
+            log_prior: Log of the deployment prior, (classes,), up to a constant; None for logits that are no posterior.
+        """
+        expert_logits = self.network((samples.float() - self.mean) / self.std)
+        logits = product_of_experts(expert_logits * self.scales) + self.shift
+        if log_prior is not None:
+            logits = logits + log_prior
+        return logits, logits.softmax(dim=1), expert_logits
