@@ -1,10 +1,10 @@
 # make demo: the method against cross-entropy, in a minute.   make test: all tests and the lint.   make quick: what fits
-# into 90 seconds on two cores.
+# into 90 seconds on two cores.   make docs: the site, in docs/_build/html.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test all-tests quick lint bench mutants results env clean
+.PHONY: demo test all-tests quick lint bench mutants results docs env clean
 
 demo: env
 	$(BIN)/balpoe demo
@@ -43,6 +43,12 @@ results: env
 	$(BIN)/python docs/decision_tables.py
 	$(BIN)/python docs/fine_tuning_tables.py
 
+# Warnings are errors. GALLERY=0 leaves the scripts of the gallery unexecuted: their figures are missing then.
+GALLERY ?= 1
+docs: env
+	$(BIN)/sphinx-build -W --keep-going -q -D plot_gallery=$(GALLERY) docs docs/_build/html
+	@echo docs/_build/html/index.html
+
 env: $(VENV)/ready
 
 $(VENV)/ready: pyproject.toml constraints.txt
@@ -50,8 +56,8 @@ $(VENV)/ready: pyproject.toml constraints.txt
 		{ echo "balpoe needs Python 3.11, 3.12 or 3.13: make PYTHON=python3.12 $(MAKECMDGOALS)" >&2; exit 2; }
 	@echo "installing into $(VENV): some minutes the first time"
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev,docs]'
 	touch $@
 
 clean:
-	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) docs/_build docs/gallery docs/reference/generated .mypy_cache .pytest_cache .ruff_cache .hypothesis

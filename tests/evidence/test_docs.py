@@ -17,9 +17,13 @@ from balpoe.evaluation.catalogue import METRICS
 from balpoe.training.optimizers import BUILDERS
 from balpoe.training.settings import OPTIMIZERS
 from images import picture_folder
+from scripts import in_few_epochs, script
 
 ROOT = Path(__file__).parents[2]
-PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+MADE = {"_build", "generated", "gallery"}  # by building the site
+WRITTEN = sorted(path for path in (ROOT / "docs").rglob("*.md") if not MADE & set(path.parts))
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *WRITTEN]
+TUTORIALS = [path for path in WRITTEN if path.parent.name == "tutorials"]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 BLOCKS = [
     (f"{name} {number}", block)
@@ -33,15 +37,6 @@ SCRIPTS = sorted((ROOT / "examples").glob("*.py"))
 ARGUMENTS = {"own_pictures": ["trees", "--backbone=test_resnet", "--weights="]}
 
 
-def in_few_epochs(source):
-    """The same program, for a quarter of its epochs: that it runs is shown, not how well it learns in the end.
-
-    >>> in_few_epochs("fit(network, epochs=20, lr=0.1)")
-    'fit(network, epochs=5, lr=0.1)'
-    """
-    return re.sub(r"\b(\w*epochs)=(\d+)", lambda found: f"{found[1]}={max(1, int(found[2]) // 4)}", source)
-
-
 @pytest.mark.parametrize(("name", "block"), BLOCKS, ids=[name for name, _ in BLOCKS])
 def test_the_examples_in_documents_run(name, block, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
@@ -53,6 +48,16 @@ def test_the_examples_in_documents_run(name, block, tmp_path, monkeypatch, capsy
             catalogue.clear()
             catalogue.update(entries)
     assert "balpoe: " not in capsys.readouterr().err  # nor a sentence about what went wrong
+
+
+@pytest.mark.parametrize("name", ["photos", "table", "own-loop"])
+def test_the_programs_of_tutorials_run(name, tmp_path, monkeypatch):
+    """A tutorial is one program, told in pieces."""
+    monkeypatch.chdir(tmp_path)
+    text = (ROOT / "docs" / "tutorials" / f"{name}.md").read_text(encoding="utf-8")
+    blocks = re.findall(r"```python\n(.*?)```", text, flags=re.DOTALL)
+    assert blocks
+    exec(compile(in_few_epochs("".join(blocks)), name, "exec"), {})
 
 
 @pytest.mark.parametrize("path", SCRIPTS, ids=lambda path: path.name)
@@ -142,6 +147,22 @@ def test_commands_of_the_pages_are_known():
         used = set(re.findall(r"^balpoe (\w+)", page, flags=re.MULTILINE))
         assert used <= set(COMMANDS)
     assert used == set(COMMANDS)  # the page on commands has them all
+
+
+@pytest.mark.parametrize("path", [*TUTORIALS, ROOT / "docs" / "which.md"], ids=lambda path: path.stem)
+def test_commands_of_tutorials_have_the_right_flags(path):
+    from balpoe.cli.main import command_parser
+
+    text = path.read_text(encoding="utf-8")
+    for line in re.findall(r"(?:^|`)balpoe ([a-z][^`\n>]*)", text, flags=re.MULTILINE):
+        words = shlex.split(line.partition("  ")[0])  # what it does may stand behind it
+        assert command_parser(words[0]).parse_args(words), line
+
+
+def test_the_figure_that_leads_to_a_command_is_the_one_that_is_drawn():
+    drawn = script("docs/which_figure.py")
+    for name, colours in drawn.THEMES.items():
+        assert (ROOT / "docs" / "images" / f"which-{name}.svg").read_text(encoding="utf-8") == drawn.drawing(colours)
 
 
 def test_the_commands_of_the_page_on_decisions_run(tmp_path, monkeypatch, capsys):

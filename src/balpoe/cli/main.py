@@ -16,6 +16,7 @@ from balpoe.cli import (
     compare,
     data,
     demo,
+    doctor,
     evaluate,
     export,
     predict,
@@ -33,14 +34,17 @@ from balpoe.training.interrupts import sigterm_as_interrupt
 
 __all__ = ["COMMANDS", "command_parser", "main"]
 
-VERBS = (demo, recipes, data, train, compare, runs, evaluate, report, predict, export, serve, card, weights, reproduce)
+VERBS = (
+    demo, recipes, data, train, compare, runs, evaluate, report, predict, export, serve, card, weights, reproduce,
+    doctor,
+)  # fmt: skip
 GO_ON = ("demo", "data", "train", "compare", "reproduce")
 """Verbs whose work is kept, so that the same command goes on."""
 COMMANDS = tuple(verb.__name__.rpartition(".")[2] for verb in VERBS)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run a command; return 0, 1 if some images could not be read, or 2 after one sentence about what went wrong."""
+    """Run a command; return 0, 1 if some images or parts of the machine do not work, or 2 after one sentence."""
     arguments = join_negative_values(list(sys.argv[1:] if argv is None else argv))
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):

@@ -37,7 +37,7 @@ class Preprocessing:
     interpolation: str = "bilinear"
 
     def normalise(self, batch: Tensor) -> Tensor:
-        """Return a batch of raw samples (batch, *size) as the floats that networks take, on its device.
+        """Return a batch of raw samples `(batch, *size)` as the floats that networks take, on its device.
 
         >>> Preprocessing((1, 1, 2), mean=(0.5,), std=(0.5,)).normalise(torch.tensor([[[[0, 255]]]], dtype=torch.uint8))
         tensor([[[[-1.,  1.]]]])

@@ -1,0 +1,124 @@
+"""The site: it builds without a warning, fits a phone, is dark where wanted, fetches nothing, and finds a word."""
+
+import dataclasses
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import balpoe
+from balpoe.cli.main import COMMANDS, main
+from balpoe.experiments.recipe import FIELDS, Recipe
+
+pytest.importorskip("sphinx")
+ROOT = Path(__file__).parents[2]
+MADE = ("_build", "generated", "gallery", "__pycache__")
+PAGES = ("index", "which", "how-to", "tutorials/photos", "results", "reference/generated/command-line")
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory):
+    """The built pages, of a copy of the sources; the gallery's scripts have their own tests and are not executed."""
+    folder = tmp_path_factory.mktemp("site")
+    shutil.copytree(ROOT / "docs", folder / "docs", ignore=shutil.ignore_patterns(*MADE))
+    shutil.copytree(ROOT / "examples", folder / "examples", ignore=shutil.ignore_patterns(*MADE[-1:]))
+    for name in ("results", "src", "models", "benchmarks", "README.md", "CONTRIBUTING.md", "CHANGELOG.md"):
+        os.symlink(ROOT / name, folder / name)
+    command = [sys.executable, "-m", "sphinx", "-W", "--keep-going", "-q", "-D", "plot_gallery=0", "docs", "html"]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return folder / "html"
+
+
+def text_of(page):
+    return page.read_text(encoding="utf-8")
+
+
+def test_every_page_is_in_the_contents(site):
+    """Sphinx warns of a page that no table of contents has; here: nothing was left out before it could warn."""
+    for path in (ROOT / "docs").rglob("*.md"):
+        name = path.relative_to(ROOT / "docs").with_suffix(".html")
+        if not set(name.parts) & set(MADE):
+            assert (site / name).is_file(), name
+
+
+def test_public_names_are_in_the_reference(site):
+    found = "".join(text_of(page) for page in (site / "reference" / "generated").glob("api-*.html"))
+    for name in balpoe.__all__:
+        assert name.startswith("_") or f'id="balpoe.{name}"' in found, name
+
+
+def test_every_verb_and_flag_is_in_the_reference(site, capsys):
+    page = text_of(site / "reference" / "generated" / "command-line.html")
+    for verb in COMMANDS:
+        assert re.search(rf"<h2>balpoe {verb}<", page), verb
+        assert main([verb, "--help"]) == 0
+        for flag in re.findall(r"(?<![\w-])--[a-z][a-z-]+", capsys.readouterr().out):
+            assert flag == "--help" or flag in page, flag
+
+
+def test_every_field_is_in_the_reference_with_its_default(site):
+    page = text_of(site / "reference" / "generated" / "recipe-fields.html")
+    rows = {cells[0]: cells[1:] for cells in table_cells(page)}
+    for name, item in FIELDS.items():
+        default, meaning = rows[name]
+        value = getattr(Recipe(), name)
+        assert item.metadata["doc"][1:].split(";")[0] in meaning.replace("\u2019", "'"), name
+        if value not in ("", (), {}):
+            words = value if isinstance(value, tuple) else (value,)
+            assert [str(word).lower() for word in words] == default.lower().split(","), name
+    assert set(rows) >= {item.name for item in dataclasses.fields(Recipe)}
+
+
+def table_cells(page):
+    """Rows of all tables of a page, as plain text."""
+    for row in re.findall(r"<tr.*?</tr>", page, flags=re.DOTALL):
+        cells = re.findall(r"<td.*?</td>", row, flags=re.DOTALL)
+        plain = [re.sub(r"<[^>]+>", "", cell).strip() for cell in cells]
+        if plain:
+            yield plain
+
+
+def pages_of(site):
+    return [page for page in site.rglob("*.html") if "_static" not in page.parts]
+
+
+def test_links_of_pages_lead_to_pages_and_files_of_the_site(site):
+    for page in pages_of(site):
+        for target in re.findall(r'(?:href|src)="([^"#?]+)', text_of(page)):
+            if "://" not in target and not target.startswith(("data:", "mailto:")):
+                assert (page.parent / target).exists(), (page.name, target)
+
+
+def test_nothing_is_fetched_from_elsewhere(site):
+    for page in pages_of(site):
+        assert not re.findall(r'<(?:script|link|img)[^>]+(?:src|href)="(?:https?:)?//[^"]+', text_of(page)), page.name
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [390, 1280])
+def test_in_a_browser(site, browser, scheme, width):
+    context = browser.new_context(viewport={"width": width, "height": 800}, color_scheme=scheme)
+    page, complaints = context.new_page(), []
+    page.on("pageerror", lambda error: complaints.append(str(error)))
+    page.on("request", lambda request: complaints.append(request.url) if request.url.startswith("http") else None)
+    for name in PAGES:
+        page.goto((site / f"{name}.html").as_uri())
+        assert page.evaluate("document.documentElement.scrollWidth") <= width, name  # a wide table moves, not the page
+        assert page.evaluate("document.documentElement.dataset.theme") == scheme, name
+        assert page.locator("h1").first.is_visible()
+    assert complaints == []
+    context.close()
+
+
+def test_search_finds_a_page(site, browser):
+    context = browser.new_context()
+    page = context.new_page()
+    page.goto((site / "search.html").as_uri() + "?q=temperature")
+    page.wait_for_selector("#search-results li a", timeout=20_000)
+    assert page.locator("#search-results li a").count() >= 3
+    context.close()
