@@ -119,7 +119,7 @@ def compared(settings: dict[str, Any], folder: Path, rounds: int) -> list[dict[s
         })  # fmt: skip
         print(
             {
-                name: value if isinstance(value, str | int | dict) else round(value, 4)
+                name: value if isinstance(value, str | int | dict) else f"{value:.3g}"  # a difference of 1e-7 is not 0
                 for name, value in rows[-1].items()
             }
         )
