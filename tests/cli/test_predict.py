@@ -231,11 +231,11 @@ def test_any_number_of_files_takes_no_more_memory(run, place):
     import itertools
 
     from balpoe.cli.predict_priors import Adjustment
-    from balpoe.cli.predict_rows import _Answers, _Look, _rows
+    from balpoe.cli.predict_rows import _Answers, _look, _rows
 
     file = str(next((place / "trees" / "ash").iterdir()))
     model = balpoe.load(run)
-    answers = _Answers(model, _Look(model.network, model.preprocessing), Adjustment(), 1, False)
+    answers = _Answers(model, _look(model, ""), Adjustment(), 1, False)
     endless = _rows(answers, None, itertools.repeat((file, ())))
     assert len(list(itertools.islice(endless, 70))) == 70
     endless.close()
