@@ -48,6 +48,8 @@ def _listening(host: str, port: int) -> socket.socket:
     try:
         family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
         listening = socket.create_server((host, port), family=family, backlog=2048)
+        # Connections have it from here: asyncio leaves it out, and the end of each answer would wait 40 ms for an ACK.
+        listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     except (OSError, OverflowError) as error:
         raise UserError(f"cannot listen at {host}, port {port} ({error}); give another --host or --port") from error
     listening.set_inheritable(True)
