@@ -1,4 +1,4 @@
-"""What loss, metrics and report make grows no faster than classes and experts; counted in made, not timed."""
+"""What loss, metrics and report make grows no faster than classes and experts; counted in elements, not timed."""
 
 import json
 from pathlib import Path
