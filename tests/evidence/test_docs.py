@@ -23,11 +23,20 @@ ROOT = Path(__file__).parents[2]
 MADE = {"_build", "generated", "gallery"}  # by building the site
 WRITTEN = sorted(path for path in (ROOT / "docs").rglob("*.md") if not MADE & set(path.parts))
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *WRITTEN]
+HOW_TO = [ROOT / "docs" / f"{name}.md" for name in ("which", "tune", "many-gpus", "priors", "extending")]
 TUTORIALS = [path for path in WRITTEN if path.parent.name == "tutorials"]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 BLOCKS = [
     (f"{name} {number}", block)
-    for name in ("README.md", "docs/library.md", "docs/extending.md", "docs/own-backbone.md", "docs/scikit-learn.md")
+    for name in (
+        "README.md",
+        "docs/library.md",
+        "docs/extending.md",
+        "docs/own-backbone.md",
+        "docs/scikit-learn.md",
+        "docs/explanation/calibration.md",
+        "docs/explanation/label-shift.md",
+    )
     for number, block in enumerate(
         re.findall(r"```python\n(.*?)```", (ROOT / name).read_text(encoding="utf-8"), flags=re.DOTALL)
     )
@@ -129,6 +138,14 @@ def test_numbers_of_a_summary_stand_in_what_it_sums_up(name):
         assert not folded or numbers(lead) <= numbers(folded), lead
 
 
+def test_numbers_of_the_explanation_of_speed_stand_among_the_measured_ones():
+    explained, measured = (
+        set(re.findall(r"\d+\.\d+|\d+ (?:m?s|hours)\b", (ROOT / "docs" / name).read_text(encoding="utf-8")))
+        for name in ("explanation/speed.md", "performance.md")
+    )
+    assert explained <= measured
+
+
 def test_architecture_names_every_room_and_the_files_that_it_names_are_there():
     text, source = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8"), ROOT / "src" / "balpoe"
     for room in source.iterdir():
@@ -149,8 +166,8 @@ def test_commands_of_the_pages_are_known():
     assert used == set(COMMANDS)  # the page on commands has them all
 
 
-@pytest.mark.parametrize("path", [*TUTORIALS, ROOT / "docs" / "which.md"], ids=lambda path: path.stem)
-def test_commands_of_tutorials_have_the_right_flags(path):
+@pytest.mark.parametrize("path", [*TUTORIALS, *HOW_TO], ids=lambda path: path.stem)
+def test_commands_of_tutorials_and_how_tos_have_the_right_flags(path):
     from balpoe.cli.main import command_parser
 
     text = path.read_text(encoding="utf-8")
