@@ -42,7 +42,7 @@ results: env
 	$(BIN)/python docs/rivals_figure.py
 	$(BIN)/python docs/decision_tables.py
 	$(BIN)/python docs/fine_tuning_tables.py
-	$(BIN)/python docs/page_figures.py
+	$(BIN)/python docs/explanation_figures.py
 
 # Warnings are errors. GALLERY=0 leaves the scripts of the gallery unexecuted: their figures are missing then.
 GALLERY ?= 1

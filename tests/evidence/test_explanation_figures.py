@@ -9,7 +9,7 @@ import pytest
 from scripts import script
 
 ROOT = Path(__file__).parents[2]
-DRAWN = script("docs/page_figures.py")
+DRAWN = script("docs/explanation_figures.py")
 NUMBER = re.compile(r"-?\d+(?:\.\d+)?(?:e-?\d+)?")
 MADE = {"_build", "gallery"}  # by building the site
 
