@@ -358,17 +358,23 @@ def test_fused_gradients_are_as_near_to_float32_as_those_of_autocast():
 @pytest.mark.gpu
 @cuda
 @pytest.mark.parametrize("num_experts", [1, 2])
-def test_fused_and_eager_give_the_same_losses(monkeypatch, recwarn, num_experts):
-    """A small network amplifies rounding with each step: at a low rate there is nothing to amplify."""
+def test_fused_losses_are_as_near_to_float32_as_eager_ones(monkeypatch, recwarn, num_experts):
+    """Both round to bf16, each in its own order: neither may be nearer to float32 than the other by much.
+
+    A small network amplifies rounding with each step: at a low rate there is nothing to amplify.
+    """
     data, losses = tiny_data(), []
-    for kind in ("eager", "fused"):
-        settings = {"batch_size": 16, "lr": 1e-5, "device": "cuda", "precision": "bf16-mixed", "step": kind}
+    for kind, precision in (("eager", "32-true"), ("eager", "bf16-mixed"), ("fused", "bf16-mixed")):
+        settings = {"batch_size": 16, "lr": 1e-5, "device": "cuda", "precision": precision, "step": kind}
         with monkeypatch.context() as patch:
             found = losses_of_steps(patch)
             train(data, resnet(num_experts, width=16), epochs=5, cutmix_probability=0.5, **settings)
-            losses.append([float(loss) for loss in found])
-    assert len(losses[0]) == len(losses[1]) == 20
-    assert losses[1] == pytest.approx(losses[0], rel=1e-2)
+            losses.append(torch.tensor([float(loss) for loss in found]))
+    exact, eager, fused = losses
+    assert len(exact) == len(eager) == len(fused) == 20
+    of_eager, of_fused = (((loss - exact) / exact).abs() for loss in (eager, fused))
+    assert of_fused.mean() < 1.5 * of_eager.mean() < 0.01
+    assert of_fused.max() < 2 * of_eager.max()
     assert not [warning for warning in recwarn if "captured" in str(warning.message)]
 
 
