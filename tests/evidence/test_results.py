@@ -698,6 +698,10 @@ def test_what_the_page_on_performance_says_of_large_networks_and_the_input_pipel
     for row in json.loads((ROOT / "results" / "large_step.json").read_text())["rows"]:
         name = {"resnet50": "ResNet-50", "resnext50_32x4d": "ResNeXt-50"}[row["network"]]
         assert f"| {name} | {row['way']} | {row['batch']} | {row['images_per_second']:,.0f} |" in text
+    for name, pixels in (("large_step_again", 224), ("large_step_64", 64)):
+        for row in json.loads((ROOT / "results" / f"{name}.json").read_text())["rows"]:
+            rates = f"{row['images_per_second']:,.0f} | {row['times_reference']:.2f}"
+            assert row["way"] == "reference" or f"| {pixels} | {row['way']} | {row['batch']} | {rates} |" in text
     for row in json.loads((ROOT / "results" / "streamed_training.json").read_text())["rows"]:
         rates = " | ".join(f"{row[name]:,.0f}" for name in ("loading", "steps", "both"))
         assert f"| {rates} | {row['both_over_slower']:.2f} |" in text
