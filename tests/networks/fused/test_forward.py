@@ -357,15 +357,20 @@ def test_fused_gradients_are_as_near_to_float32_as_those_of_autocast():
 
 @pytest.mark.gpu
 @cuda
-@pytest.mark.parametrize("num_experts", [1, 2])
-def test_fused_and_eager_give_the_same_losses(monkeypatch, recwarn, num_experts):
-    """A small network amplifies rounding with each step: at a low rate there is nothing to amplify."""
+@pytest.mark.parametrize(
+    ("step", "num_experts", "width"), [("fused", 1, 16), ("fused", 2, 16), ("auto", 1, 64), ("auto", 3, 64)]
+)
+def test_fused_and_eager_give_the_same_losses(monkeypatch, recwarn, step, num_experts, width):
+    """A small network amplifies rounding with each step: at a low rate there is nothing to amplify.
+
+    Width 64 is the "ResNet-32" of some papers, for which `auto` takes whatever serves its 256 channels.
+    """
     data, losses = tiny_data(), []
-    for kind in ("eager", "fused"):
+    for kind in ("eager", step):
         settings = {"batch_size": 16, "lr": 1e-5, "device": "cuda", "precision": "bf16-mixed", "step": kind}
         with monkeypatch.context() as patch:
             found = losses_of_steps(patch)
-            train(data, resnet(num_experts, width=16), epochs=5, cutmix_probability=0.5, **settings)
+            train(data, resnet(num_experts, width=width), epochs=5, cutmix_probability=0.5, **settings)
             losses.append([float(loss) for loss in found])
     assert len(losses[0]) == len(losses[1]) == 20
     assert losses[1] == pytest.approx(losses[0], rel=1e-2)
