@@ -10,6 +10,7 @@ from balpoe.experiments.recipe import updated
 from balpoe.paper.best_columns import BEST_RESULTS, BEST_TABLES, COLUMNS, TRIALS, WIDTH_64, candidates, chosen
 from balpoe.paper.expected import PAPER_RESULTS, PAPER_TABLES
 from balpoe.paper.reproduce import VALIDATED, missing_runs
+from balpoe.paper.training_cost import training_steps
 from balpoe.paper.transfer import FURTHER_TABLES
 
 ROOT = Path(__file__).parents[2]
@@ -68,7 +69,7 @@ def written(results, column, scores):
     [
         ([(1.5, 1.6), (1.7, 1.6), (1.8, 1.8)], {}),
         ([(1.5, 1.6), (1.7, 1.4), (1.8, 1.8)], {"mixup_alpha": 0.2, "unmixed_statistics": True}),
-        ([(1.5, 1.6), (1.7, 1.4), (1.3, 1.4)], {"num_experts": 7}),
+        ([(1.5, 1.6), (1.7, 1.4), (1.3, 1.4)], {"num_experts": 7, "epochs": 800}),
     ],
 )
 def test_the_lowest_nll_is_chosen(tmp_path, scores, changes):
@@ -77,6 +78,13 @@ def test_the_lowest_nll_is_chosen(tmp_path, scores, changes):
     assert chosen(column, tmp_path).changes == changes
     (tmp_path / column.search[2].folder / "seed-1.json").unlink()
     assert chosen(column, tmp_path) is None  # before all are measured
+
+
+@pytest.mark.parametrize("column", SEARCHED, ids=lambda column: column.preset)
+def test_no_choice_costs_more_than_the_start(column, tmp_path):
+    start = updated(preset("cifar100-lt-best"), column.start)
+    for each in candidates(column, tmp_path):
+        assert training_steps(updated(start, each.changes)) <= training_steps(start)
 
 
 def test_the_recipe_of_ratio_100_was_chosen_before():

@@ -122,7 +122,7 @@ class Candidate(NamedTuple):
 
     trial: PaperResult
     changes: dict[str, Any]
-    """What it changes of the start, its length aside."""
+    """What it changes of the start; seven experts stay as short as their trial, and cost no more than three do."""
     scores: Mapping[str, Any] | None
 
 
@@ -130,8 +130,10 @@ def candidates(column: BestColumn, results: Path) -> Iterator[Candidate]:
     """Yield the configurations of a column's search: each training with either kind of statistics."""
     for trial, changes in zip(column.search, TRIALS.values(), strict=False):  # a column without a search has none
         record = next(iter(measured_records(trial, results)), None)
-        yield Candidate(trial, dict(changes), record and record["evaluation"])
-        yield Candidate(trial, {**changes, "unmixed_statistics": True}, record and record["unmixed"])
+        length = {"epochs": trial.changes["epochs"]} if "num_experts" in changes else {}
+        whole = {**changes, **length}
+        yield Candidate(trial, whole, record and record["evaluation"])
+        yield Candidate(trial, {**whole, "unmixed_statistics": True}, record and record["unmixed"])
 
 
 def chosen(column: BestColumn, results: Path) -> Candidate | None:

@@ -42,8 +42,8 @@ def best_tables(results: Path) -> dict[str, str]:
 
 def columns_table(results: Path) -> str:
     """Return a row for each column: the paper's number, the highest published, ours, its calibration, its cost."""
-    heading = ["", "paper", "highest published", "ours", "seeds", "ECE", "ECE at a temperature", "GPU seconds"]
-    rows = [heading]
+    heading = ["", "paper", "highest published", "ours", "experts", "seeds"]
+    rows = [[*heading, "ECE", "ECE at a temperature", "GPU seconds"]]
     for column in COLUMNS:
         found, (published, whose) = measured_records(column.result, results), column.published
         row = [f"{column.title}: `{column.preset}`", printed_number(column.paper), f"{published} ({whose})"]
@@ -56,7 +56,8 @@ def _measured_cells(column: BestColumn, found: Sequence[Mapping[str, Any]], resu
     tempered = [record["calibrated"]["ece"] for record in found if "calibrated" in record]
     seconds, measured = seconds_alone(column.result, results)
     return [
-        mean_and_deviation(accuracy, per_cent=True), seeds_measured(column.result, len(found)),
+        mean_and_deviation(accuracy, per_cent=True), str(column.result.recipe(1).experts),
+        seeds_measured(column.result, len(found)),
         mean_and_deviation(ece, per_cent=True), mean_and_deviation(tempered, per_cent=True),
         f"{seconds:.0f}" if measured else f"about {seconds:.0f}",
     ]  # fmt: skip
