@@ -1,4 +1,4 @@
-"""make results: figures of the explanation and how-to pages, from records or computed: python docs/explanation_figures.py.
+"""make results: figures of explanations and how-tos, from records or computed: python docs/explanation_figures.py.
 
 Each is drawn on a transparent ground in colours that light and dark pages can both show.
 """
