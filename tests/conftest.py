@@ -3,6 +3,7 @@
 import functools
 import gc
 import hashlib
+import itertools
 import os
 import shutil
 from pathlib import Path
@@ -71,7 +72,7 @@ def _begin_with_long(items):
         elif file in WHOLE:
             groups.setdefault((places[file], file), []).append(item)
     long = [groups[key] for key in sorted(groups)]
-    first, second = sum(long[::2], []), sum(long[1::2], [])
+    first, second = (list(itertools.chain.from_iterable(long[start::2])) for start in (0, 1))
     taken = {id(item) for item in (*first, *second)}
     rest = [item for item in items if id(item) not in taken]
     half = max(0, len(items) // 2 - len(first))
