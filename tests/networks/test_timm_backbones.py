@@ -38,9 +38,13 @@ FAMILIES = {
     "vit_xsmall_patch16_clip_224": 32,
     "test_byobnet": 32,
 }
+CHANNELS = {"channels": (16, 32, 64, 128)}
 NARROW = {  # the wide ones: the same layers, which are cut in the same places
-    **dict.fromkeys(("resnet18", "resnetv2_18", "resnext50_32x4d"), {"channels": (16, 32, 64, 128)}),
-    **dict.fromkeys(("swin_tiny_patch4_window7_224", "swinv2_tiny_window8_256"), {"embed_dim": 24}),
+    "resnet18": CHANNELS,
+    "resnetv2_18": CHANNELS,
+    "resnext50_32x4d": CHANNELS,
+    "swin_tiny_patch4_window7_224": {"embed_dim": 24},
+    "swinv2_tiny_window8_256": {"embed_dim": 24},
     "swinv2_cr_tiny_224": {"embed_dim": 24},
     "vit_tiny_patch16_224": {"embed_dim": 48},
     "vit_small_patch14_reg4_dinov2": {"embed_dim": 48},
