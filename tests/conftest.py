@@ -62,15 +62,15 @@ def _begin_with_long(items):
     Otherwise the worker that happens to get one last is waited for. What a worker takes from the other is at the end of
     a half: at the beginning a file stays whole, and what its tests share is made once.
     """
-    places = {name: place for place, name in enumerate((*LONG, *WHOLE))}
+    whole = (Path(__file__).parent / name for name in WHOLE)
+    places = {each: place for place, each in enumerate((*LONG, *whole))}
     groups = {}
     for item in items:
         name = getattr(item, "originalname", None)
-        file = item.path.relative_to(item.config.rootpath).as_posix().removeprefix("tests/")
-        if name in LONG:
+        if name in places:
             groups.setdefault((places[name], item.nodeid), []).append(item)
-        elif file in WHOLE:
-            groups.setdefault((places[file], file), []).append(item)
+        elif item.path in places:
+            groups.setdefault((places[item.path], ""), []).append(item)
     long = [groups[key] for key in sorted(groups)]
     first, second = (list(itertools.chain.from_iterable(long[start::2])) for start in (0, 1))
     taken = {id(item) for item in (*first, *second)}
