@@ -13,6 +13,8 @@ import pytest
 import balpoe
 from balpoe.baselines.catalogue import METHODS
 from balpoe.data.registry import DATASETS
+from balpoe.estimator import classifier
+from balpoe.estimator.parameters import least_steps
 from balpoe.evaluation.catalogue import METRICS
 from balpoe.training.optimizers import BUILDERS
 from balpoe.training.settings import OPTIMIZERS
@@ -63,6 +65,8 @@ def test_the_examples_in_documents_run(name, block, tmp_path, monkeypatch, capsy
 def test_the_programs_of_tutorials_run(name, tmp_path, monkeypatch):
     """A tutorial is one program, told in pieces."""
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(classifier, "LEAST_EPOCHS", classifier.LEAST_EPOCHS // 4)  # also where it names no number
+    monkeypatch.setattr(classifier, "least_steps", lambda samples: least_steps(samples) // 4)
     text = (ROOT / "docs" / "tutorials" / f"{name}.md").read_text(encoding="utf-8")
     blocks = re.findall(r"```python\n(.*?)```", text, flags=re.DOTALL)
     assert blocks
