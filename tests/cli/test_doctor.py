@@ -76,6 +76,8 @@ def test_extras_and_pythons_are_those_of_the_package():
     project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     assert set(project["optional-dependencies"]) - {"dev", "docs", "all"} == set(doctor_checks.USES)
     assert set(re.findall(r"\w+", project["optional-dependencies"]["all"][0])) == {"balpoe", *doctor_checks.USES}
+    page = (Path(__file__).parents[2] / "docs" / "index.md").read_text(encoding="utf-8")
+    assert set(re.findall(r"^\| `pip install 'balpoe\[(\w+)\]'`", page, flags=re.MULTILINE)) == set(doctor_checks.USES)
     low, high = (".".join(map(str, each)) for each in doctor_checks.PYTHONS)
     assert project["requires-python"] == f">={low},<{high}"
 

@@ -33,6 +33,7 @@ BLOCKS = [
     )
 ]
 CATALOGUES = (METHODS, METRICS, DATASETS, OPTIMIZERS, BUILDERS)
+HOSTS = {"github.com", "image-net.org", "places2.csail.mit.edu", "cs231n.stanford.edu"}
 SCRIPTS = sorted((ROOT / "examples").glob("*.py"))
 ARGUMENTS = {"own_pictures": ["trees", "--backbone=test_resnet", "--weights="]}
 
@@ -92,6 +93,16 @@ def test_links_lead_somewhere(path):
             page = path.parent / name if name else path
             assert page.exists(), target
             assert not anchor or anchor in anchors(page), target
+
+
+def test_links_to_elsewhere_are_public_and_whole():
+    """They cannot be opened here: whoever adds a host has looked at it."""
+    links = {link for path in PAGES for link in re.findall(r"\]\(([a-z]+://[^)]+)\)", path.read_text(encoding="utf-8"))}
+    assert links
+    for link in links:
+        host, _, place = link.partition("://")[2].partition("/")
+        assert host in HOSTS, link
+        assert host != "github.com" or re.fullmatch(r"[\w.-]+/[\w.-]+(/(issues|pull)/\d+)?", place), link
 
 
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: path.name)
