@@ -13,6 +13,7 @@ import tempfile
 import textwrap
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from importlib import import_module
 from importlib.metadata import PackageNotFoundError, requires, version
 from importlib.util import find_spec
 from pathlib import Path
@@ -142,8 +143,8 @@ def torch_finding() -> Finding:
     again = "pip install --force-reinstall torch torchvision: the two must fit together"
     try:
         import torch
-        import torchvision
 
+        torchvision = import_module("torchvision")  # nothing of it is used here
         if float(torch.ones(64, 64).matmul(torch.ones(64, 64)).sum()) != 64**3:
             return Finding("torch", "broken", f"torch {torch.__version__} multiplies wrongly", again)
         threads = torch.get_num_threads()
