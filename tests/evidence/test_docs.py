@@ -44,6 +44,7 @@ BLOCKS = [
     )
 ]
 CATALOGUES = (METHODS, METRICS, DATASETS, OPTIMIZERS, BUILDERS)
+HOSTS = {"github.com", "image-net.org", "places2.csail.mit.edu", "cs231n.stanford.edu"}
 SCRIPTS = sorted((ROOT / "examples").glob("*.py"))
 ARGUMENTS = {"own_pictures": ["trees", "--backbone=test_resnet", "--weights="]}
 
@@ -105,6 +106,16 @@ def test_links_lead_somewhere(path):
             page = path.parent / name if name else path
             assert page.exists(), target
             assert not anchor or anchor in anchors(page), target
+
+
+def test_links_to_elsewhere_are_public_and_whole():
+    """They cannot be opened here: whoever adds a host has looked at it."""
+    links = {link for path in PAGES for link in re.findall(r"\]\(([a-z]+://[^)]+)\)", path.read_text(encoding="utf-8"))}
+    assert links
+    for link in links:
+        host, _, place = link.partition("://")[2].partition("/")
+        assert host in HOSTS, link
+        assert host != "github.com" or re.fullmatch(r"[\w.-]+/[\w.-]+(/(issues|pull)/\d+)?", place), link
 
 
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: path.name)
@@ -178,6 +189,36 @@ def test_commands_of_tutorials_and_how_tos_have_the_right_flags(path):
     for line in re.findall(r"(?:^|`)balpoe ([a-z][^`\n>]*)", text, flags=re.MULTILINE):
         words = shlex.split(line.partition("  ")[0])  # what it does may stand behind it
         assert command_parser(words[0]).parse_args(words), line
+
+
+def boxes_of_the_figure():
+    """The commands that the figure of which.md leads to, and the flags that it names."""
+    drawn = script("docs/which_figure.py")
+    leaves = [words for _, _, *answers in drawn.HAVE for _, words in answers]
+    whole = [words.replace("|", " ") for words in leaves]
+    lines = [line for _, words in drawn.USE for line in words.split("|")]
+    return [each.replace("...", "balpoe train photos/") for each in (*whole, *lines)]
+
+
+def test_what_the_page_that_leads_to_a_command_names_is_there():
+    """Flags without a verb are those of `predict`, whose page they lead to; names of Python are public."""
+    from balpoe.cli.main import command_parser
+
+    page = (ROOT / "docs" / "which.md").read_text(encoding="utf-8")
+    named = [*re.findall(r"`([^`]+)`", page), *boxes_of_the_figure()]
+    flags = [found[0] for each in named if (found := re.search(r"(?<!\S)--\S.*", each)) and "balpoe" not in each]
+    commands = [each for each in named if re.match(r"balpoe [a-z]", each)]
+    joined = "\n".join(each.replace(" ", "") for each in named)  # a name may take two lines of a box
+    public = set(re.findall(r"balpoe\.(\w+)", joined)) | set(re.findall(r"\b(?:[A-Z][a-z]+){2,}\w*\b", joined))
+    assert len(flags) >= 12
+    assert len(commands) >= 10
+    for each in flags:
+        assert command_parser("predict").parse_args(["predict", "RUN", "IMAGES", *shlex.split(each)]), each
+    for each in commands:
+        words = shlex.split(each)[1:]
+        assert command_parser(words[0]).parse_args(words), each
+    assert {"BalPoELoss", "LogitAdjustedLoss", "BalPoEClassifier", "estimate_prior", "load"} <= public
+    assert public <= set(balpoe.__all__)
 
 
 def test_the_figure_that_leads_to_a_command_is_the_one_that_is_drawn():
