@@ -163,15 +163,15 @@ def measured(name: str, folder: Path, runtime: str, seconds: float) -> dict[str,
     return {"network": name, "runtime": runtime, "offline_images_per_second": round(before, 2), "rows": rows}
 
 
-def own_mebibytes(supervisor: int) -> float:
-    """Memory of the worker, the youngest process below its supervisor, without mapped files."""
-    below, found = [supervisor], list[int]()
+def own_mebibytes(server: int) -> float:
+    """Memory of the server and all processes below it, without mapped files; what they share counts once."""
+    below, kibibytes = [server], 0
     while below:
         pid = below.pop()
-        children = [int(each) for each in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
-        below, found = below + children, found + children
-    lines = Path(f"/proc/{max(found)}/status").read_text().splitlines()
-    return int(next(line.split()[1] for line in lines if line.startswith("RssAnon"))) / 1024
+        below += [int(each) for each in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+        lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
+        kibibytes += next(int(line.split()[1]) for line in lines if line.startswith("Pss_Anon:"))
+    return kibibytes / 1024
 
 
 def long_run(folder: Path, runtime: str, requests: int) -> dict[str, Any]:

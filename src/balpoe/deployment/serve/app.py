@@ -96,7 +96,7 @@ def _add_states(app: FastAPI, service: Service, gate: Gate) -> None:
     @app.get("/readyz", response_model=State, responses=ERRORS["state"], summary="Whether it takes requests")
     async def readyz() -> dict[str, str]:
         if not service.ready or gate.leaving:
-            raise RequestError(503, "the server is about to start or to stop; ask again later", {"Retry-After": "5"})
+            raise RequestError(503, "the server or its network starts or stops; ask again later", {"Retry-After": "2"})
         return {"status": "ready"}
 
 

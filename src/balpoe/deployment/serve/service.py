@@ -1,14 +1,11 @@
 """A loaded model with all that answers requests: the app around it knows of HTTP alone."""
 
 import asyncio
-import functools
 import json
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
-
-from torch import Tensor
 
 from balpoe.deployment.deciders import HeldOut
 from balpoe.deployment.serve.answers import response_rows
@@ -17,11 +14,12 @@ from balpoe.deployment.serve.batching import Batcher
 from balpoe.deployment.serve.bodies import parsed_body
 from balpoe.deployment.serve.deciders import Deciders
 from balpoe.deployment.serve.drift import Drift, DriftReport
+from balpoe.deployment.serve.intake import Intake
 from balpoe.deployment.serve.metrics import Metrics
-from balpoe.deployment.serve.network import Network
 from balpoe.deployment.serve.priors import Priors
 from balpoe.deployment.serve.refusals import RequestError
 from balpoe.deployment.serve.settings import Limits
+from balpoe.deployment.serve.workers import Workers
 from balpoe.deployment.taxonomy import Taxonomy
 from balpoe.method.ensemble import product_of_experts
 
@@ -44,6 +42,7 @@ class Service:
         held_out: Held-out samples of its run, if there are any.
         taxonomy: Tree of labels, if there is one.
         window: Number of samples whose class mix is estimated.
+        workers: Who computes; None: this process, with the model's own network.
     """
 
     def __init__(
@@ -55,31 +54,40 @@ class Service:
         held_out: HeldOut | None = None,
         taxonomy: Taxonomy | None = None,
         window: int = 1000,
+        workers: Workers | None = None,
     ) -> None:
         self.model, self.limits, self.taxonomy = model, limits or Limits(), taxonomy
         self.metrics = Metrics()
         self.priors = priors or Priors(model)
-        self.network = Network(model, self.limits.pixels)
-        self.batcher = Batcher(self.network, self.limits.batch, self.limits.queue, self.metrics.batch)
-        self.deciders = Deciders(model, self.network.num_experts, held_out, taxonomy, self._fit)
+        self.intake, self.num_experts = Intake(model.preprocessing, self.limits.pixels), model.network.num_experts
+        self.workers = workers or Workers.here(model, self.limits.pixels)
+        self.batcher = Batcher(self.workers.networks, self.limits.batch, self.limits.queue, self.metrics.batch)
+        self.decoder = Batcher([self.workers.decoder], 1, self.limits.queue)
+        self.deciders = Deciders(model, self.num_experts, held_out, taxonomy, self._fit)
         self.drift = Drift(model, self.priors.assumed.target, held_out, window)
-        # One thread each: a large image need not wait for a fit, nor either take a second core from the network.
-        self._decoding, self._fitting = ThreadPoolExecutor(1, "decode-aside"), ThreadPoolExecutor(1, "fit")
+        self._fitting = ThreadPoolExecutor(1, "fit")  # one thread, which takes one core from the network
         self._looked, self._looking = -LOOK_AGAIN, asyncio.Lock()
         self._report: DriftReport | None = None
-        self.ready = False
+        self._started = False
 
     def start(self) -> None:
         """Begin to answer, in the running event loop."""
         self.batcher.start()
-        self.ready = True
+        self.decoder.start()
+        self._started = True
+
+    @property
+    def ready(self) -> bool:
+        """Whether requests are taken, and there is a network to answer them."""
+        return self._started and self.workers.alive
 
     def close(self) -> None:
-        """Finish what was accepted, and end all threads."""
-        self.ready = False
+        """Finish what was accepted, and end all threads and workers."""
+        self._started = False
+        self.workers.stop_replacing()
+        self.decoder.close()
         self.batcher.close()
-        self.network.close()
-        self._decoding.shutdown(cancel_futures=True)
+        self.workers.close()
         self._fitting.shutdown(cancel_futures=True)
 
     async def predict(self, content_type: str, body: bytes) -> bytes:
@@ -107,27 +115,20 @@ class Service:
 
     async def _samples(self, asked: Ask, images: list[bytes]) -> list[Any]:
         """What the network is given, of what it takes; large images are decoded already."""
-        if self.network.takes_images:
+        if self.intake.takes_images:
             if asked.features is not None or not images:
                 raise RequestError(422, "this model takes images; send one at least, as a file or in base64")
-            quick = [self.network.is_quick(image) for image in images]
+            quick = [self.intake.is_quick(image) for image in images]
             return [
-                image if is_quick else await self._aside(self._decoding, self._decode(image))
+                image if is_quick else (await self.decoder([image]))[0]
                 for image, is_quick in zip(images, quick, strict=True)
             ]
         if images or asked.images is not None or not asked.features:
             raise RequestError(422, "this model takes features; send a row of numbers at least, as JSON")
-        return list(self.network.rows(asked.features))
-
-    def _decode(self, image: bytes) -> Callable[[], Tensor]:
-        return functools.partial(self.network.decode_aside, image)
+        return list(self.intake.rows(asked.features))
 
     async def _fit(self, work: Callable[[], _Value]) -> _Value:
-        return await self._aside(self._fitting, work)
-
-    @staticmethod
-    async def _aside(pool: ThreadPoolExecutor, work: Callable[[], _Value]) -> _Value:
-        return await asyncio.get_running_loop().run_in_executor(pool, work)
+        return await asyncio.get_running_loop().run_in_executor(self._fitting, work)
 
     async def drift_report(self) -> DriftReport | None:
         """Return the latest look at the class mix, a new one if that is due; None while samples are too few."""
@@ -143,6 +144,7 @@ class Service:
         """Return the numbers for Prometheus."""
         await self.drift_report()
         self.metrics.waiting.set(self.batcher.waiting)
+        self.metrics.deaths.set(self.workers.deaths)
         return self.metrics.text()
 
     def about(self) -> dict[str, Any]:
@@ -155,9 +157,9 @@ class Service:
         return {
             "classes": list(model.class_names),
             "class_counts": model.class_counts.tolist(),
-            "takes": "images" if self.network.takes_images else "features",
-            "size": list(self.network.size),
-            "experts": self.network.num_experts,
+            "takes": "images" if self.intake.takes_images else "features",
+            "size": list(self.intake.size),
+            "experts": self.num_experts,
             "prior": {"assumed": assumed.name, "shares": None if shares is None else shares.tolist()},
             "adjusts_to_priors": adjusts,
             "table": None if table is None else {"keys": list(table.keys), "places": _places(table)},
