@@ -3,8 +3,11 @@ import socket
 from pathlib import Path
 
 import pytest
+import torch
 
+from balpoe import Predictions
 from balpoe.cli.main import main
+from balpoe.deployment.deciders import HeldOut
 from balpoe.deployment.serve.server import loaded_service
 from balpoe.deployment.serve.settings import ServeSettings
 from commands import sentence
@@ -101,3 +104,18 @@ def test_a_served_run_says_what_predict_says(forest, capsys):
         assert [each["label"] for each in row["experts"]] == theirs["experts"]
         assert row["probability"] == pytest.approx(theirs["probability"], abs=1e-5)
     assert len({row["probability"] for row in found}) == len(images)
+
+
+def test_drift_is_checked_by_what_the_runs_own_network_said(forest):
+    run = forest / "runs" / "trees" / "seed-0"
+    assert HeldOut.of_run(run).cross_fitted  # by other networks
+    service = loaded_service(ServeSettings(str(run), device="cpu"), here=True)
+    test = Predictions.load(run / "predictions")
+    assert service.drift.reference.targets.tolist() == test.targets.tolist()
+    assert torch.equal(service.drift.reference.logits, test.logits)
+    alone = forest / "alone" / "model.safetensors"
+    alone.parent.mkdir()
+    alone.write_bytes((run / "model.safetensors").read_bytes())
+    assert loaded_service(ServeSettings(str(alone), device="cpu"), here=True).drift.reference is None
+    lent = ServeSettings(str(alone), held_out=str(run), device="cpu")
+    assert loaded_service(lent, here=True).drift.reference is not None

@@ -152,12 +152,15 @@ def test_a_killed_worker_is_replaced_strangers_are_answered_and_a_stop_finishes_
     for thread in threads:
         thread.start()
     server.wait(lambda: len(results) > 20)
-    os.kill(server.process.pid, signal.SIGTERM)
+    below = children(server.process.pid)
+    for pid in (server.process.pid, *below, *(each for child in below for each in children(child))):
+        os.kill(pid, signal.SIGTERM)  # as systemd does; a container's stop or a shell's kill means the first alone
     for thread in threads:
         thread.join(PATIENCE)
     assert not any(thread.is_alive() for thread in threads)
     assert set(results) == {(None, 200)}
     assert server.process.wait(PATIENCE) == 0
+    assert server.text("err").count("died") == 2  # as before
     with pytest.raises(ConnectionError):
         socket.create_connection(("127.0.0.1", server.port), timeout=1)
 

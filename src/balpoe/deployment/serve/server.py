@@ -1,5 +1,6 @@
 """The process that answers: HTTP, priors, decisions and drift; its workers have the network."""
 
+import functools
 import gc
 import logging
 import signal
@@ -24,6 +25,8 @@ from balpoe.deployment.serve.settings import ServeSettings
 from balpoe.deployment.serve.workers import Workers
 from balpoe.deployment.taxonomy import Taxonomy
 from balpoe.errors import UserError
+from balpoe.evaluation.predictions import Predictions, load_predictions
+from balpoe.experiments.model_file import model_path
 
 __all__ = ["loaded_service", "run"]
 
@@ -65,10 +68,18 @@ def loaded_service(settings: ServeSettings, here: bool = False) -> Service:
     table = None if settings.table is None else settings.table.read(model.class_names, model.source_prior)
     tree = None if settings.taxonomy is None else Taxonomy.read(settings.taxonomy, model.class_names)
     priors, held_out = Priors(model, settings.prior, table), _held_out(settings)
-    workers = None if here else Workers.started(settings, model.preprocessing)  # when all else is right
-    return Service(
-        model, settings.limits, priors=priors, held_out=held_out, taxonomy=tree, window=settings.window, workers=workers
-    )
+    make = functools.partial(
+        Service, model, settings.limits, priors=priors, held_out=held_out, reference=_reference(settings, held_out),
+        taxonomy=tree, window=settings.window,
+    )  # fmt: skip
+    if here:
+        return make()
+    workers = Workers.started(settings, model.preprocessing)  # when all else is right
+    try:
+        return make(workers=workers)
+    except BaseException:
+        workers.close()
+        raise
 
 
 def _without_weights(model: Any) -> Any:
@@ -82,6 +93,22 @@ def _held_out(settings: ServeSettings) -> HeldOut | None:
         return HeldOut.of_run(settings.held_out)
     try:
         return HeldOut.of_run(settings.model)
+    except UserError:
+        return None
+
+
+def _reference(settings: ServeSettings, held_out: HeldOut | None) -> Predictions | None:
+    """What the network itself said of labelled samples outside of its training: held-out ones, or else the run's test.
+
+    Held-out samples of cross-fitting will not do: other networks, with another confidence, would move the estimate.
+    """
+    if held_out is not None and not held_out.cross_fitted:
+        return held_out.predictions
+    folder = model_path(settings.held_out or settings.model).parent
+    if not (folder / "recipe.toml").is_file():
+        return None
+    try:
+        return load_predictions(folder)
     except UserError:
         return None
 

@@ -11,7 +11,7 @@ from balpoe.deployment.deciders import HeldOut
 from balpoe.deployment.serve.answers import response_rows
 from balpoe.deployment.serve.asked import Ask
 from balpoe.deployment.serve.batching import Batcher
-from balpoe.deployment.serve.bodies import parsed_body
+from balpoe.deployment.serve.bodies import MOST_VALUES, parsed_body
 from balpoe.deployment.serve.deciders import Deciders
 from balpoe.deployment.serve.drift import Drift, DriftReport
 from balpoe.deployment.serve.intake import Intake
@@ -21,12 +21,14 @@ from balpoe.deployment.serve.refusals import RequestError
 from balpoe.deployment.serve.settings import Limits
 from balpoe.deployment.serve.workers import Workers
 from balpoe.deployment.taxonomy import Taxonomy
+from balpoe.evaluation.predictions import Predictions
 from balpoe.method.ensemble import product_of_experts
 
 __all__ = ["Service"]
 
 LOOK_AGAIN = 10.0
 """Seconds until the class mix is looked at anew, however often it is asked for."""
+MOST_COSTS = 100_000
 MOST_SHOWN = 1000
 """Places of a table that /model names."""
 _Value = TypeVar("_Value")
@@ -40,6 +42,7 @@ class Service:
         limits: How much requests may take.
         priors: What is known of priors; None: only what the model is made for is assumed.
         held_out: Held-out samples of its run, if there are any.
+        reference: Labelled predictions of the very network that answers, to check drift by, if there are any.
         taxonomy: Tree of labels, if there is one.
         window: Number of samples whose class mix is estimated.
         workers: Who computes; None: this process, with the model's own network.
@@ -52,6 +55,7 @@ class Service:
         *,
         priors: Priors | None = None,
         held_out: HeldOut | None = None,
+        reference: Predictions | None = None,
         taxonomy: Taxonomy | None = None,
         window: int = 1000,
         workers: Workers | None = None,
@@ -60,11 +64,15 @@ class Service:
         self.metrics = Metrics()
         self.priors = priors or Priors(model)
         self.intake, self.num_experts = Intake(model.preprocessing, self.limits.pixels), model.network.num_experts
+        width = 0 if self.intake.takes_images else self.intake.size[0]
+        costs = min(len(model.class_names) * (len(model.class_names) + 2), MOST_COSTS)
+        self.most_values = self.limits.images * width + max(costs, MOST_VALUES)
+        """Values that the JSON of a request may have: rows of features, or a cost for each answer to each class."""
         self.workers = workers or Workers.here(model, self.limits.pixels)
         self.batcher = Batcher(self.workers.networks, self.limits.batch, self.limits.queue, self.metrics.batch)
         self.decoder = Batcher([self.workers.decoder], 1, self.limits.queue)
         self.deciders = Deciders(model, self.num_experts, held_out, taxonomy, self._fit)
-        self.drift = Drift(model, self.priors.assumed.target, held_out, window)
+        self.drift = Drift(model, self.priors.assumed.target, reference, window)
         self._fitting = ThreadPoolExecutor(1, "fit")  # one thread, which takes one core from the network
         self._looked, self._looking = -LOOK_AGAIN, asyncio.Lock()
         self._report: DriftReport | None = None
@@ -97,7 +105,7 @@ class Service:
             content_type: Header of the request.
             body: Whole body.
         """
-        asked, images = parsed_body(content_type, body, self.limits.images)
+        asked, images = parsed_body(content_type, body, self.limits.images, self.most_values)
         names = self.model.class_names
         if asked.top_k > len(names):
             raise RequestError(422, f"top_k must be 1 to {len(names)}, the number of classes, but is {asked.top_k}")

@@ -10,7 +10,7 @@ import signal
 import sys
 import threading
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import BaseContext
 from multiprocessing.process import BaseProcess
@@ -147,9 +147,24 @@ def _say(sentence: str) -> None:
 def start_early() -> None:
     """Begin to import what workers need, in the process that they are forked from, while this one does other things."""
     if _context().get_start_method() == "forkserver":
-        from multiprocessing import forkserver
+        from multiprocessing import forkserver, resource_tracker
 
-        forkserver.ensure_running()
+        resource_tracker.ensure_running()  # it would lift the block
+        with _unheard():
+            forkserver.ensure_running()
+
+
+@contextlib.contextmanager
+def _unheard() -> Iterator[None]:
+    """Let signals wait, for ever in what is started here: who sends one to all processes means the server alone."""
+    if not hasattr(signal, "pthread_sigmask"):
+        yield
+        return
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT, signal.SIGTERM))
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _context() -> BaseContext:
@@ -167,7 +182,8 @@ def _started(make: Make, arguments: tuple[Any, ...]) -> _Life | None:
     ours, theirs = context.Pipe()
     process = context.Process(target=_work, args=(theirs, make, arguments), name="balpoe-worker")
     with contextlib.suppress(EOFError, OSError):
-        process.start()
+        with _unheard():
+            process.start()
         theirs.close()  # so that its death is heard
         mistake = ours.recv()
         if mistake is None:
