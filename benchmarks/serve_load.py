@@ -19,7 +19,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -130,7 +130,9 @@ def offline_rate(model: Model, side: int, seconds: float) -> float:
     return BATCH * batches / (time.perf_counter() - start)
 
 
-def measured(name: str, folder: Path, runtime: str, seconds: float) -> dict[str, Any]:
+def measured(
+    name: str, folder: Path, runtime: str, seconds: float, numbers: Sequence[int], rounds: int
+) -> dict[str, Any]:
     """Rates and waiting times at each number of connections, with the offline rate before and after each."""
     side, bodies = NETWORKS[name][2], folder / "requests"
     path = saved(model_of(name), folder, runtime)
@@ -138,11 +140,11 @@ def measured(name: str, folder: Path, runtime: str, seconds: float) -> dict[str,
     write_requests(bodies, side)
     rows = []
     with server(path, "--most-seconds", "600") as (_, port):  # waiting is measured, not refused
-        asked(port, bodies, connections=8, requests=2 * BATCH)
+        asked(port, bodies, connections=8, requests=rounds * BATCH)
         before = offline_rate(model, side, seconds)
-        for connections in CONNECTIONS:
+        for connections in numbers:
             most = before if connections > 1 else before / 2
-            requests = max(3 * connections, int(seconds * most))
+            requests = max(rounds * connections, int(seconds * most))
             found = asked(port, bodies, connections=connections, requests=requests)
             after = offline_rate(model, side, seconds)
             rate = found["statuses"].get("200", 0) / found["seconds"]
@@ -180,7 +182,7 @@ def long_run(folder: Path, runtime: str, requests: int) -> dict[str, Any]:
     write_requests(bodies, 32)
     looks = []
     with server(path) as (process, port):
-        asked(port, bodies, connections=64, requests=max(1000, requests // 100))
+        asked(port, bodies, connections=64, requests=min(1000, requests))
         for part in range(11):
             looks.append(round(own_mebibytes(process.pid), 1))
             if part < 10:
@@ -222,12 +224,13 @@ def main() -> None:
     parser.add_argument("--small", action="store_true", help="a quick look instead")
     parser.add_argument("--out", type=Path, default=Path("results/serve_load.json"))
     arguments = parser.parse_args()
-    seconds, requests = (2.0, 2000) if arguments.small else (arguments.seconds, arguments.requests)
+    seconds, requests = (1.0, 400) if arguments.small else (arguments.seconds, arguments.requests)
+    numbers, rounds = (CONNECTIONS[:3], 1) if arguments.small else (CONNECTIONS, 3)
     record: dict[str, Any] = {"machine": platform.machine(), "cores": len(os.sched_getaffinity(0)), "rates": []}
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         for network in filter(None, arguments.networks.split(",")):
-            record["rates"].append(measured(network, folder, arguments.runtime, seconds))
+            record["rates"].append(measured(network, folder, arguments.runtime, seconds, numbers, rounds))
         record["answered"] = answered(folder, arguments.runtime, min(requests, 5000))
         print(record["answered"], flush=True)
         record["memory"] = long_run(folder, arguments.runtime, requests)

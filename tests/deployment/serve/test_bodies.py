@@ -65,6 +65,7 @@ def test_any_bytes_are_carried_by_a_form(content):
         (FORM, b"--mark\r\nno end of head\r\n--mark--", 400),
         (FORM, form(file(b"x", "other")), 422),
         (FORM, form(field("top_k", b"\xff")), 422),
+        (FORM, form(file(b"x"), field("prior", b"[NaN, 1]")), 422),
         (FORM, form(field("top_k", b"1"), field("top_k", b"2")), 422),
         (FORM, form(*[field(f"f{number}", b"1") for number in range(5000)]), 413),
         (FORM, form(*[file(b"x")] * 9), 413),

@@ -96,8 +96,9 @@ def _form(body: bytes, boundary: bytes, most_images: int, most_values: int) -> t
     mark = b"--" + boundary
     if not boundary or not body.startswith(mark):
         raise RequestError(400, "the form does not begin with its boundary; send it as multipart/form-data says")
-    if body.count(b"\r\n" + mark) > MOST_FIELDS + most_images + 1:
-        raise _too_many(most_images)
+    most_parts = MOST_FIELDS + most_images
+    if body.count(b"\r\n" + mark) > most_parts + 1:
+        raise RequestError(413, f"the form has more than {most_parts} parts; send the others in further requests")
     *parts, end = (b"\r\n" + body).split(b"\r\n" + mark)[1:]
     if not end.startswith(b"--"):
         raise RequestError(400, "the form is cut short; send it again")
@@ -142,6 +143,10 @@ def _value(content: bytes, most_values: int) -> Any:
     try:
         return json.loads(text, parse_constant=_no_constant)
     except (ValueError, RecursionError):
+        if text.lstrip().startswith(("[", "{")):
+            raise RequestError(
+                422, "a field of the form is not valid JSON; write plain numbers, not NaN"
+            ) from None
         return text
 
 
