@@ -58,12 +58,14 @@ def model_of(name: str) -> Model:
     return Model(network, names, counts, preprocessing, counts / counts.sum(), lambdas, recipe)
 
 
-def saved(model: Model, folder: Path, runtime: str) -> Path:
-    path = folder / ("model.safetensors" if runtime == "torch" else "model.onnx")
+def saved(name: str, folder: Path, runtime: str) -> Path:
+    path = folder / f"{name}.{'safetensors' if runtime == 'torch' else 'onnx'}"
+    if path.exists():
+        return path
     if runtime == "torch":
-        save_model(path, model)
+        save_model(path, model_of(name))
     else:
-        balpoe.export(model, path)  # type: ignore[attr-defined,unused-ignore]
+        balpoe.export(model_of(name), path)  # type: ignore[attr-defined,unused-ignore]
     return path
 
 
@@ -135,7 +137,7 @@ def measured(
 ) -> dict[str, Any]:
     """Rates and waiting times at each number of connections, with the offline rate before and after each."""
     side, bodies = NETWORKS[name][2], folder / "requests"
-    path = saved(model_of(name), folder, runtime)
+    path = saved(name, folder, runtime)
     model = load(path)
     write_requests(bodies, side)
     rows = []
@@ -178,7 +180,7 @@ def own_mebibytes(server: int) -> float:
 
 def long_run(folder: Path, runtime: str, requests: int) -> dict[str, Any]:
     """Memory over many requests of the CIFAR network."""
-    bodies, path = folder / "requests", saved(model_of("cifar"), folder, runtime)
+    bodies, path = folder / "requests", saved("cifar", folder, runtime)
     write_requests(bodies, 32)
     looks = []
     with server(path) as (process, port):
@@ -194,7 +196,7 @@ def long_run(folder: Path, runtime: str, requests: int) -> dict[str, Any]:
 
 def answered(folder: Path, runtime: str, requests: int) -> dict[str, Any]:
     """Whether each accepted request is answered while clients leave, and while the server stops."""
-    bodies, path = folder / "requests", saved(model_of("cifar"), folder, runtime)
+    bodies, path = folder / "requests", saved("cifar", folder, runtime)
     write_requests(bodies, 32)
     with server(path) as (process, port):
         leaving = client(port, bodies, connections=32, requests=requests, leave=7)

@@ -144,9 +144,7 @@ def _value(content: bytes, most_values: int) -> Any:
         return json.loads(text, parse_constant=_no_constant)
     except (ValueError, RecursionError):
         if text.lstrip().startswith(("[", "{")):
-            raise RequestError(
-                422, "a field of the form is not valid JSON; write plain numbers, not NaN"
-            ) from None
+            raise RequestError(422, "a field of the form is not valid JSON; write plain numbers, not NaN") from None
         return text
 
 

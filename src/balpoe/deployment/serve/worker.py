@@ -4,6 +4,7 @@ The network and all decoding of strangers' images happen in such processes: what
 the kernel when memory runs out, somebody's `kill -9`), the server lives on, and with it the requests that it accepted.
 """
 
+import atexit
 import contextlib
 import multiprocessing
 import signal
@@ -62,6 +63,7 @@ class Worker:
 
     def start(self) -> None:
         """Start the process, wait until it is ready, and replace it from then on; raise what is wrong with its task."""
+        atexit.register(self.close)  # or the end of this process would wait for that one
         with self._lock:
             self._begin(first=True)
         threading.Thread(target=self._watch, name="watch", daemon=True).start()
@@ -93,6 +95,7 @@ class Worker:
         self.stop_replacing()
         with self._lock:
             self._end(GOODBYE)
+        atexit.unregister(self.close)
 
     def _watch(self) -> None:
         """Replace a process that dies while it has nothing to do."""
