@@ -48,7 +48,7 @@ class Workers:
             preprocessing: How the model takes samples.
         """
         told = settings.model, settings.device, settings.threads or _threads(settings.workers)
-        seconds = settings.limits.seconds  # by then nobody waits for the answer
+        seconds = 2 * settings.limits.seconds + 10  # long after the last one has stopped waiting
         makes: list[tuple[Make, tuple[Any, ...]]] = [(_network, told)] * settings.workers
         if len(preprocessing.size) == 3:
             makes.append((_decoder, (preprocessing, settings.limits.pixels)))
