@@ -19,7 +19,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -58,12 +58,14 @@ def model_of(name: str) -> Model:
     return Model(network, names, counts, preprocessing, counts / counts.sum(), lambdas, recipe)
 
 
-def saved(model: Model, folder: Path, runtime: str) -> Path:
-    path = folder / ("model.safetensors" if runtime == "torch" else "model.onnx")
+def saved(name: str, folder: Path, runtime: str) -> Path:
+    path = folder / f"{name}.{'safetensors' if runtime == 'torch' else 'onnx'}"
+    if path.exists():
+        return path
     if runtime == "torch":
-        save_model(path, model)
+        save_model(path, model_of(name))
     else:
-        balpoe.export(model, path)  # type: ignore[attr-defined,unused-ignore]
+        balpoe.export(model_of(name), path)  # type: ignore[attr-defined,unused-ignore]
     return path
 
 
@@ -130,19 +132,21 @@ def offline_rate(model: Model, side: int, seconds: float) -> float:
     return BATCH * batches / (time.perf_counter() - start)
 
 
-def measured(name: str, folder: Path, runtime: str, seconds: float) -> dict[str, Any]:
+def measured(
+    name: str, folder: Path, runtime: str, seconds: float, numbers: Sequence[int], rounds: int
+) -> dict[str, Any]:
     """Rates and waiting times at each number of connections, with the offline rate before and after each."""
     side, bodies = NETWORKS[name][2], folder / "requests"
-    path = saved(model_of(name), folder, runtime)
+    path = saved(name, folder, runtime)
     model = load(path)
     write_requests(bodies, side)
     rows = []
     with server(path, "--most-seconds", "600") as (_, port):  # waiting is measured, not refused
-        asked(port, bodies, connections=8, requests=2 * BATCH)
+        asked(port, bodies, connections=8, requests=rounds * BATCH)
         before = offline_rate(model, side, seconds)
-        for connections in CONNECTIONS:
+        for connections in numbers:
             most = before if connections > 1 else before / 2
-            requests = max(3 * connections, int(seconds * most))
+            requests = max(rounds * connections, int(seconds * most))
             found = asked(port, bodies, connections=connections, requests=requests)
             after = offline_rate(model, side, seconds)
             rate = found["statuses"].get("200", 0) / found["seconds"]
@@ -163,24 +167,24 @@ def measured(name: str, folder: Path, runtime: str, seconds: float) -> dict[str,
     return {"network": name, "runtime": runtime, "offline_images_per_second": round(before, 2), "rows": rows}
 
 
-def own_mebibytes(supervisor: int) -> float:
-    """Memory of the worker, the youngest process below its supervisor, without mapped files."""
-    below, found = [supervisor], list[int]()
+def own_mebibytes(server: int) -> float:
+    """Memory of the server and all processes below it, without mapped files; what they share counts once."""
+    below, kibibytes = [server], 0
     while below:
         pid = below.pop()
-        children = [int(each) for each in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
-        below, found = below + children, found + children
-    lines = Path(f"/proc/{max(found)}/status").read_text().splitlines()
-    return int(next(line.split()[1] for line in lines if line.startswith("RssAnon"))) / 1024
+        below += [int(each) for each in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+        lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
+        kibibytes += next(int(line.split()[1]) for line in lines if line.startswith("Pss_Anon:"))
+    return kibibytes / 1024
 
 
 def long_run(folder: Path, runtime: str, requests: int) -> dict[str, Any]:
     """Memory over many requests of the CIFAR network."""
-    bodies, path = folder / "requests", saved(model_of("cifar"), folder, runtime)
+    bodies, path = folder / "requests", saved("cifar", folder, runtime)
     write_requests(bodies, 32)
     looks = []
     with server(path) as (process, port):
-        asked(port, bodies, connections=64, requests=max(1000, requests // 100))
+        asked(port, bodies, connections=64, requests=min(1000, requests))
         for part in range(11):
             looks.append(round(own_mebibytes(process.pid), 1))
             if part < 10:
@@ -192,7 +196,7 @@ def long_run(folder: Path, runtime: str, requests: int) -> dict[str, Any]:
 
 def answered(folder: Path, runtime: str, requests: int) -> dict[str, Any]:
     """Whether each accepted request is answered while clients leave, and while the server stops."""
-    bodies, path = folder / "requests", saved(model_of("cifar"), folder, runtime)
+    bodies, path = folder / "requests", saved("cifar", folder, runtime)
     write_requests(bodies, 32)
     with server(path) as (process, port):
         leaving = client(port, bodies, connections=32, requests=requests, leave=7)
@@ -222,12 +226,13 @@ def main() -> None:
     parser.add_argument("--small", action="store_true", help="a quick look instead")
     parser.add_argument("--out", type=Path, default=Path("results/serve_load.json"))
     arguments = parser.parse_args()
-    seconds, requests = (2.0, 2000) if arguments.small else (arguments.seconds, arguments.requests)
+    seconds, requests = (1.0, 400) if arguments.small else (arguments.seconds, arguments.requests)
+    numbers, rounds = (CONNECTIONS[:3], 1) if arguments.small else (CONNECTIONS, 3)
     record: dict[str, Any] = {"machine": platform.machine(), "cores": len(os.sched_getaffinity(0)), "rates": []}
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         for network in filter(None, arguments.networks.split(",")):
-            record["rates"].append(measured(network, folder, arguments.runtime, seconds))
+            record["rates"].append(measured(network, folder, arguments.runtime, seconds, numbers, rounds))
         record["answered"] = answered(folder, arguments.runtime, min(requests, 5000))
         print(record["answered"], flush=True)
         record["memory"] = long_run(folder, arguments.runtime, requests)

@@ -7,9 +7,13 @@ import shlex
 import shutil
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
+
+from balpoe.experiments.model_file import save_model
+from served import feature_model
 
 ROOT = Path(__file__).parents[2]
 STEPS = [
@@ -72,3 +76,28 @@ def test_its_steps_install_a_command_that_serves(tmp_path):
     alone = subprocess.run([str(venv / "bin" / command), *words], env=bare, capture_output=True, text=True)
     assert alone.returncode == 2
     assert "pip install 'balpoe[serve]'" in alone.stderr  # which the whole step does
+    _check_serving(tmp_path, venv, command, package.parent)
+
+
+def _check_serving(folder, venv, command, packages):
+    """Beside what the step would install, too, the command serves, the health check sees it, and the stop ends it."""
+    (packages / "others.pth").write_text(str(Path(pytest.__file__).parents[1]))
+    model, out = folder / "model.safetensors", folder / "out"
+    save_model(model, feature_model())
+    model.chmod(0o444)
+    bare = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "BALPOE_TOKEN")}
+    with out.open("wb") as log:
+        started = [str(venv / "bin" / command), "serve", str(model), "--port", "0"]
+        server = subprocess.Popen(started, env=bare, stdout=log, stderr=log, cwd=folder)
+    try:
+        while "serving" not in out.read_text():
+            assert server.poll() is None, out.read_text()
+            time.sleep(0.05)
+        port = out.read_text().rpartition(":")[2].strip()
+        program, *words = json.loads(only("HEALTHCHECK").partition("CMD ")[2].replace("8000", port))
+        subprocess.run([str(venv / "bin" / program), *words], env=bare, check=True)
+        server.terminate()
+        assert server.wait(60) == 0
+    finally:
+        server.kill()
+        server.wait()

@@ -45,7 +45,12 @@ def add_parser(commands: Commands) -> None:
     command.add_argument(
         "--window", type=int, default=1000, metavar="N", help="latest samples whose class mix is shown (default: 1000)"
     )
-    command.add_argument("--threads", type=int, default=0, metavar="N", help="threads of the network (default: all)")
+    command.add_argument(
+        "--workers", type=int, default=1, metavar="N", help="processes with the network, on shared cores (default: 1)"
+    )
+    command.add_argument(
+        "--threads", type=int, default=0, metavar="N", help="threads of each of them (default: the cores, shared out)"
+    )
     add_fields(command, ("device",))
     group = command.add_argument_group("limits")
     for name, (kind, metavar, text) in LIMITS.items():
@@ -59,7 +64,7 @@ def add_parser(commands: Commands) -> None:
 
 def _serve(arguments: argparse.Namespace) -> int:
     limits = Limits(**{name: getattr(arguments, f"most_{name}") for name in LIMITS})
-    for name, least in (("port", 0), ("window", 2), ("threads", 0)):
+    for name, least in (("port", 0), ("window", 2), ("workers", 1), ("threads", 0)):
         if getattr(arguments, name) < least:
             raise UserError(f"--{name} must be at least {least}, but is {getattr(arguments, name)}")
     if arguments.port > LAST_PORT:
@@ -74,10 +79,11 @@ def _serve(arguments: argparse.Namespace) -> int:
         held_out=arguments.held_out,
         token=read_token(arguments.token_file, os.environ.get(TOKEN)),
         device=updated(Recipe(), changed_fields(arguments)).device,
+        workers=arguments.workers,
         threads=arguments.threads,
         window=arguments.window,
         limits=limits,
     )
-    from balpoe.deployment.serve.supervisor import serve
+    from balpoe.deployment.serve.start import serve
 
     return serve(settings)

@@ -6,6 +6,7 @@ import torch
 
 from balpoe.deployment.serve.batching import Batcher
 from balpoe.deployment.serve.refusals import RequestError
+from balpoe.deployment.serve.worker import WorkerDiedError
 from balpoe.errors import UserError
 from served import awaited
 
@@ -26,7 +27,7 @@ class Gated:
 def run(work, batch=4, queue=100):
     """Run a coroutine with a batcher and its network, and close it."""
     network = Gated()
-    batcher = Batcher(network, batch, queue)
+    batcher = Batcher([network], batch, queue)
 
     async def whole():
         batcher.start()
@@ -134,7 +135,7 @@ def test_a_failing_network_is_heard_of_and_goes_on():
         return [torch.zeros(1, 2)] * len(samples)
 
     async def work():
-        batcher = Batcher(forward, 4, 10)
+        batcher = Batcher([forward], 4, 10)
         batcher.start()
         with pytest.raises(RuntimeError, match="broken"):
             await batcher([1])
@@ -158,3 +159,48 @@ def test_closing_finishes_what_waits_and_takes_no_more():
         return [numbers(await each) for each in waiting]
 
     assert run(work)[0] == [[number] for number in range(9)]
+
+
+def test_samples_that_a_worker_died_at_go_to_the_next_one_and_the_one_that_kills_is_refused_alone():
+    batches = []
+
+    def forward(samples):
+        batches.append(list(samples))
+        if 3 in samples:
+            raise WorkerDiedError
+        return [torch.full((1, 2), float(each)) for each in samples]
+
+    async def work():
+        batcher = Batcher([forward], 4, 100)
+        requests = [asyncio.ensure_future(batcher([number])) for number in range(8)]
+        await asyncio.sleep(0)  # all of them wait
+        batcher.start()
+        found = await asyncio.wait_for(asyncio.gather(*requests, return_exceptions=True), 10)
+        await asyncio.to_thread(batcher.close)
+        return found
+
+    found = awaited(work())
+    assert [numbers(each) for number, each in enumerate(found) if number != 3] == [
+        [each] for each in range(8) if each != 3
+    ]
+    assert found[3].status == 503
+    assert "Retry-After" in found[3].headers
+    assert batches == [[0, 1, 2, 3], [0], [1], [2], [3], [4, 5, 6, 7]]
+
+
+def test_several_networks_work_at_once():
+    networks = [Gated(), Gated()]
+
+    async def work():
+        batcher = Batcher(networks, 4, 100)
+        batcher.start()
+        requests = [asyncio.ensure_future(batcher(range(number, number + 4))) for number in (0, 4, 8)]
+        await asyncio.wait_for(until(lambda: all(each.begun for each in networks)), 10)
+        for each in networks:
+            each.gate.release(10)
+        found = [numbers(await each) for each in requests]
+        await asyncio.to_thread(batcher.close)
+        return found
+
+    assert awaited(work()) == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9, 10, 11]]
+    assert sum(len(each.batches) for each in networks) == 3

@@ -65,12 +65,15 @@ def test_any_bytes_are_carried_by_a_form(content):
         (FORM, b"--mark\r\nno end of head\r\n--mark--", 400),
         (FORM, form(file(b"x", "other")), 422),
         (FORM, form(field("top_k", b"\xff")), 422),
+        (FORM, form(file(b"x"), field("prior", b"[NaN, 1]")), 422),
         (FORM, form(field("top_k", b"1"), field("top_k", b"2")), 422),
         (FORM, form(*[field(f"f{number}", b"1") for number in range(5000)]), 413),
         (FORM, form(*[file(b"x")] * 9), 413),
         ("application/json", json.dumps({"images": ["QUJD"] * 9}).encode(), 413),
         ("application/json", json.dumps({"features": [[1.0]] * 9}).encode(), 413),
-        ("application/json", json.dumps({f"f{number}": 1 for number in range(5000)}).encode(), 422),
+        ("application/json", json.dumps({f"f{number}": 1 for number in range(5000)}).encode(), 413),
+        ("application/json", b'{"prior": [' + b"0," * 20_000 + b"0]}", 413),
+        (FORM, form(file(b"x"), field("prior", b"[" + b"0," * 20_000 + b"0]")), 413),
         (FORM, form(file(b"x"), field("images", b'["QUJD"]'), field("prior", b"NaN")), 200),
     ],
 )
@@ -83,3 +86,10 @@ def test_garbled_bodies_are_refused_with_one_sentence(kind, body, status):
     assert refused.value.status == status
     assert len(refused.value.sentence) < 400
     assert "\n" not in refused.value.sentence
+
+
+def test_more_values_are_read_where_more_are_needed():
+    wide = json.dumps({"features": [[0.5] * 5000] * 5}).encode()
+    with pytest.raises(RequestError, match="more than 10,000 values"):
+        parsed_body("application/json", wide, 5)
+    assert len(parsed_body("application/json", wide, 5, 5 * 5000).asked.features) == 5

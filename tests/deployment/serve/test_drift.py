@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import torch
 
 from balpoe.deployment.serve.drift import Drift
@@ -14,7 +16,7 @@ def filled(prior, samples=600, noise=1.0, assumed=None, window=600, known=None):
 
 
 def test_the_class_mix_of_the_latest_samples_is_found_with_its_interval():
-    report = filled((6, 3, 1), known=held_out()).look()
+    report = filled((6, 3, 1), known=held_out().predictions).look()
     truth = torch.tensor([0.6, 0.3, 0.1], dtype=torch.float64)
     assert report.samples == 600
     assert report.differs
@@ -26,22 +28,27 @@ def test_the_class_mix_of_the_latest_samples_is_found_with_its_interval():
 
 def test_a_right_assumption_is_left_in_peace():
     assumed = torch.tensor([0.6, 0.3, 0.1], dtype=torch.float64)
-    report = filled((6, 3, 1), assumed=assumed, known=held_out()).look()
+    report = filled((6, 3, 1), assumed=assumed, known=held_out().predictions).look()
     assert not report.differs
     assert report.distance < 0.1
     assert "agree" in report.sentence
 
 
 def test_other_images_are_not_taken_for_another_class_mix():
-    report = filled((1, 1, 1), noise=3.0, known=held_out()).look()
+    report = filled((1, 1, 1), noise=3.0, known=held_out().predictions).look()
     assert report.explained is False
-    assert "images themselves" in report.sentence
+    assert "samples themselves" in report.sentence
 
 
-def test_without_held_out_samples_nothing_is_checked_and_cross_fitted_ones_do_not_count():
+def test_without_labelled_samples_nothing_is_checked():
     assert filled((6, 3, 1)).look().explained is None
-    other = held_out()._replace(cross_fitted=True)
-    assert filled((6, 3, 1), known=other).look().explained is None
+
+
+def test_a_network_that_knows_nothing_of_its_labelled_samples_estimates_nothing():
+    known = held_out().predictions
+    drift = filled((6, 3, 1), known=replace(known, targets=known.targets.flip(0)))
+    assert drift.look() is None
+    assert "knows too little" in drift.silence
 
 
 def test_only_the_latest_samples_count():
@@ -60,7 +67,7 @@ def test_too_few_samples_say_nothing():
 
 
 def test_metrics_and_page_show_it_and_nothing_sent_is_kept():
-    service = service_of(Gaussian(), held_out=held_out(), window=300)
+    service = service_of(Gaussian(), reference=held_out().predictions, window=300)
     rows, _ = labelled_rows(300, (8, 1, 1), seed=9)
     with client_of(service) as client:
         assert client.get("/drift").json()["classes"] == []

@@ -4,7 +4,6 @@ import io
 import json
 import struct
 import zlib
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -13,7 +12,7 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from balpoe import Preprocessing
-from balpoe.deployment.serve.network import Network
+from balpoe.deployment.serve.intake import Intake
 from balpoe.deployment.serve.settings import Limits
 from balpoe.errors import UserError
 from served import FEATURES, client_of, feature_model, image_model, sentence_of, service_of
@@ -85,17 +84,16 @@ def test_hostile_images_get_one_sentence(images, content, status):
 
 
 def test_a_large_image_is_decoded_aside_and_has_the_same_answer(images):
-    network = Network(image_model(), 10_000_000)
+    intake = Intake(image_model().preprocessing, 10_000_000)
     large = picture("PNG", 1500, 1500)
-    assert not network.is_quick(large)
-    assert network.is_quick(picture("PNG"))
-    assert network.is_quick(picture("JPEG"))
-    assert not network.is_quick(picture("JPEG", progressive=True))
-    assert not network.is_quick(picture("TIFF"))
+    assert not intake.is_quick(large)
+    assert intake.is_quick(picture("PNG"))
+    assert intake.is_quick(picture("JPEG"))
+    assert not intake.is_quick(picture("JPEG", progressive=True))
+    assert not intake.is_quick(picture("TIFF"))
     found = send(images, large).json()["answers"][0]
     expected = image_model().predict(Image.open(io.BytesIO(large)))[0]
     assert found["probability"] == pytest.approx(float(expected.max()), abs=1e-5)
-    network.close()
 
 
 @given(
@@ -141,6 +139,13 @@ def test_fields_of_any_kind_never_fail_the_server(rows, fields):
     assert response.status_code in (200, 400, 413, 422), response.text
 
 
+def test_a_large_file_with_too_many_pixels_is_refused_where_it_is_decoded(images):
+    wide = picture("BMP", 800, 4000)  # 9.6 MB of 3.2 megapixels
+    response = send(images, wide)
+    assert response.status_code == 413
+    assert "4000 x 800 pixels" in sentence_of(response)
+
+
 def test_a_model_of_other_channels_is_refused():
     with pytest.raises(UserError, match="other channels"):
-        Network(replace(image_model(), preprocessing=Preprocessing((1, 32, 32))), 1000)
+        Intake(Preprocessing((1, 32, 32)), 1000)

@@ -78,6 +78,7 @@ def test_an_image_is_answered_with_each_expert_and_the_prior_moves_by_keys(opene
     answered(page, "(prior: backward-10)")
     assert not page.locator("#assumed").is_checked()
     assert "rarest class of training is now 10 times" in page.locator("#slider").get_attribute("aria-valuetext")
+    assert "by-server" not in page.locator("#prior").get_attribute("class")
     share = shares(page)
     page.keyboard.press("Home")
     answered(page, "(prior: forward-100)")
@@ -132,7 +133,7 @@ def test_on_a_phone_nothing_is_wider_than_the_screen(opened, address):
         assert box["x"] + box["width"] <= 320
     assert page.locator("#slider").bounding_box()["height"] >= 32  # a finger's target
     colours = "e => { const s = getComputedStyle(e); return [s.color, s.backgroundColor]; }"
-    assert page.locator("body").evaluate(colours) == ["rgb(232, 230, 227)", "rgb(23, 24, 26)"]
+    assert page.locator("body").evaluate(colours) == ["rgb(232, 230, 227)", "rgb(19, 20, 22)"]
 
 
 def test_a_token_is_asked_for(opened):
@@ -155,13 +156,15 @@ def test_a_token_is_asked_for(opened):
 def test_places_and_the_class_mix_of_late(opened):
     counts = {"north": {"oak": 30, "ash": 10, "elm": 1}, "south": {"oak": 1, "ash": 10, "elm": 60}}
     table = PriorTable.read(counts, CLASSES, ["site"], strength=1.0)
-    service = service_of(Gaussian(), table=table, held_out=held_out(), window=300)
+    service = service_of(Gaussian(), table=table, reference=held_out().predictions, window=300)
     rows, _ = labelled_rows(300, (1, 1, 8), seed=9)
     service.drift.add(Gaussian().expert_logits(rows).mean(dim=1))
     with running(service) as url:
         page = opened(url)
         page.wait_for_selector("#drift:not([hidden])")
         assert "another class mix" in page.locator("#drift-sentence").inner_text()
+        assert page.locator("#drift-state").inner_text() == "another than assumed"
+        assert page.locator("#drift-rows .chart .estimated").count() == len(CLASSES)
         assert set(page.locator("#drift-rows th").all_inner_texts()) == set(CLASSES)
         page.locator("#row").fill("0 0 0 0")
         page.locator("#place").select_option(label="south")

@@ -96,7 +96,7 @@ def _add_states(app: FastAPI, service: Service, gate: Gate) -> None:
     @app.get("/readyz", response_model=State, responses=ERRORS["state"], summary="Whether it takes requests")
     async def readyz() -> dict[str, str]:
         if not service.ready or gate.leaving:
-            raise RequestError(503, "the server is about to start or to stop; ask again later", {"Retry-After": "5"})
+            raise RequestError(503, "the server or its network starts or stops; ask again later", {"Retry-After": "2"})
         return {"status": "ready"}
 
 
@@ -122,13 +122,10 @@ def _add_views(app: FastAPI, service: Service) -> None:
 
 def _drift_shown(report: DriftReport | None, service: Service) -> dict[str, Any]:
     if report is None:
-        words = "Too few samples came for an estimate of their class mix."
-        if service.model.source_prior is None:
-            words = "The model's scores belong to no known prior, so that none can be estimated."
         seen = min(service.drift.seen, service.drift.window)
         return {
-            "samples": seen, "sentence": words, "differs": None, "explained": None, "p_value": None, "distance": None,
-            "classes": [],
+            "samples": seen, "sentence": service.drift.silence, "differs": None, "explained": None, "p_value": None,
+            "distance": None, "classes": [],
         }  # fmt: skip
     largest = (report.estimate - report.assumed).abs().argsort(descending=True)[:MOST_SHOWN].tolist()
     names = service.model.class_names

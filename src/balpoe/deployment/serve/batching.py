@@ -9,18 +9,19 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from balpoe.deployment.serve.refusals import RequestError, busy
+from balpoe.deployment.serve.worker import WorkerDiedError
 from balpoe.errors import UserError
 
-__all__ = ["Batcher", "Outcome"]
+__all__ = ["Batcher", "Forward", "Outcome"]
 
-Outcome = Tensor | UserError
-"""Expert logits of a sample, (experts, classes), or what is wrong with it."""
+Outcome = Tensor | UserError | RequestError
+"""What comes of a sample, such as its expert logits, (experts, classes), or what is wrong with it."""
 Forward = Callable[[Sequence[Any]], Sequence[Outcome]]
 SMOOTHING = 0.2  # share of the latest batch in the mean time of a sample
 
@@ -39,35 +40,55 @@ class _Job:
             self.future.set_result([each for each in self.outcomes if each is not None])
 
 
+class _Place(NamedTuple):
+    """One sample of a request."""
+
+    job: _Job
+    number: int
+    """Its place among them."""
+    again: bool = False
+    """Whether a worker died at it."""
+
+
 class Batcher:
-    """A thread with the network, and the samples that wait for it.
+    """Networks, a thread for each, and the samples that wait for them.
+
+    A worker that dies takes no request with it: the samples that it was given are given to the next one, each by
+    itself, so that one that kills whoever looks at it is refused alone.
 
     Args:
-        forward: Function from samples to the outcome of each; only its thread calls it.
+        forwards: Functions from samples to the outcome of each, each called by a thread of its own.
         batch: Samples that it is given at once, at most.
         queue: Samples that may wait, at most.
         seen: Called with the number of samples of each batch and its seconds.
 
-    >>> Batcher(lambda samples: [torch.zeros(3, 2) for _ in samples], batch=32, queue=256).waiting
+    >>> Batcher([lambda samples: [torch.zeros(3, 2) for _ in samples]], batch=32, queue=256).waiting
     0
     """
 
     def __init__(
-        self, forward: Forward, batch: int, queue: int, seen: Callable[[int, float], object] = lambda *_: None
+        self,
+        forwards: Sequence[Forward],
+        batch: int,
+        queue: int,
+        seen: Callable[[int, float], object] = lambda *_: None,
     ) -> None:
-        self.forward, self.batch, self.queue, self.seen = forward, batch, queue, seen
+        self.batch, self.queue, self.seen = batch, queue, seen
         self.seconds_each = 0.0
         """Mean time of a sample of the latest batches."""
-        self._waiting = deque[tuple[_Job, int]]()
+        self._waiting = deque[_Place]()
         self._ready = threading.Condition()
         self._closed = False
-        self._thread = threading.Thread(target=self._work, name="network", daemon=True)
+        self._threads = [
+            threading.Thread(target=self._work, args=(each,), name="network", daemon=True) for each in forwards
+        ]
         self._loop: asyncio.AbstractEventLoop | None = None
 
     def start(self) -> None:
         """Begin to work, for requests of the running event loop."""
         self._loop = asyncio.get_running_loop()
-        self._thread.start()
+        for thread in self._threads:
+            thread.start()
 
     @property
     def waiting(self) -> int:
@@ -75,7 +96,7 @@ class Batcher:
         return len(self._waiting)
 
     async def __call__(self, samples: Sequence[Any]) -> Tensor:
-        """Return the expert logits of samples, (samples, experts, classes), or refuse them.
+        """Return what comes of samples, (samples, experts, classes), or refuse them.
 
         Whoever stops waiting for it takes its samples out of the queue.
         """
@@ -83,47 +104,59 @@ class Batcher:
         self._put(_Job(samples, future))
         outcomes = await future
         for number, outcome in enumerate(outcomes):
+            if isinstance(outcome, RequestError):
+                raise outcome
             if isinstance(outcome, UserError):
                 place = "" if len(outcomes) == 1 else f"sample {number}: "
                 raise RequestError(422, f"{place}{outcome}")
         return torch.stack([each for each in outcomes if isinstance(each, Tensor)])
 
     def close(self) -> None:
-        """Finish what waits, and end the thread."""
+        """Finish what waits, and end the threads."""
         with self._ready:
             self._closed = True
-            self._ready.notify()
-        if self._thread.is_alive():
-            self._thread.join()
+            self._ready.notify_all()
+        for thread in self._threads:
+            if thread.is_alive():
+                thread.join()
 
     def _put(self, job: _Job) -> None:
         with self._ready:
             waiting = len(self._waiting)
             if self._closed or (waiting and waiting + len(job.samples) > self.queue):
                 raise busy("too many samples wait already", waiting * self.seconds_each)
-            self._waiting.extend((job, index) for index in range(len(job.samples)))
+            self._waiting.extend(_Place(job, index) for index in range(len(job.samples)))
             self._ready.notify()
 
-    def _next(self) -> list[tuple[_Job, int]]:
+    def _next(self) -> list[_Place]:
         """The next samples, of requests that are still waited for; none when all is done and no more will come."""
         with self._ready:
             while True:
-                block: list[tuple[_Job, int]] = []
+                block: list[_Place] = []
                 while self._waiting and len(block) < self.batch:
-                    job, index = self._waiting.popleft()
-                    if not job.future.done():
-                        block.append((job, index))
+                    if block and (block[0].again or self._waiting[0].again):
+                        break
+                    place = self._waiting.popleft()
+                    if not place.job.future.done():
+                        block.append(place)
+                if self._waiting:
+                    self._ready.notify()  # for another thread
                 if block or self._closed:
                     return block
                 self._ready.wait()
 
-    def _work(self) -> None:
+    def _work(self, forward: Forward) -> None:
         assert self._loop is not None  # start() came first
         while block := self._next():
             start = time.perf_counter()
             outcomes: Sequence[Outcome] | Exception
             try:
-                outcomes = self.forward([job.samples[index] for job, index in block])
+                outcomes = forward([place.job.samples[place.number] for place in block])
+            except WorkerDiedError:
+                if not block[0].again:
+                    self._put_back(block)
+                    continue
+                outcomes = busy("two workers of the server died at this request", 1)
             except Exception as error:  # whoever waits must hear of it, and the thread must live on
                 outcomes = error
             seconds = time.perf_counter() - start
@@ -131,12 +164,15 @@ class Batcher:
             # One call for the whole batch: each would wake the event loop.
             self._loop.call_soon_threadsafe(self._hand_out, block, outcomes, seconds)
 
-    def _hand_out(
-        self, block: Sequence[tuple[_Job, int]], outcomes: Sequence[Outcome] | Exception, seconds: float
-    ) -> None:
+    def _put_back(self, block: Sequence[_Place]) -> None:
+        with self._ready:
+            self._waiting.extendleft(place._replace(again=True) for place in reversed(block))
+            self._ready.notify()
+
+    def _hand_out(self, block: Sequence[_Place], outcomes: Sequence[Outcome] | Exception, seconds: float) -> None:
         self.seen(len(block), seconds)
-        for place, (job, index) in enumerate(block):
+        for index, (job, number, _) in enumerate(block):
             if not isinstance(outcomes, Exception):
-                job.put(index, outcomes[place])
+                job.put(number, outcomes[index])
             elif not job.future.done():
                 job.future.set_exception(outcomes)

@@ -9,7 +9,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from balpoe.deployment.deciders import HeldOut
+from balpoe.errors import UserError
+from balpoe.evaluation.predictions import Predictions
 from balpoe.evaluation.prior_estimate import CHANGE_LEVEL, MOST_UNSEEN, best_fit_p_value
 from balpoe.method.prior_families import prior_family
 from balpoe.method.shift_evidence import SIGNIFICANCE, ShiftEvidence
@@ -44,7 +45,7 @@ class DriftReport(NamedTuple):
 
     @property
     def explained(self) -> bool | None:
-        """Whether a shift of the labels explains the samples; None without held-out samples to check it by."""
+        """Whether a shift of the labels explains the samples; None without labelled samples to check it by."""
         return None if self.fit_p_value is None else self.fit_p_value >= CHANGE_LEVEL
 
     @property
@@ -57,10 +58,10 @@ class DriftReport(NamedTuple):
         """What it comes to."""
         if self.explained is False:
             return (
-                "No class mix explains the latest samples: the images themselves seem to have changed, and the "
+                "No class mix explains the latest samples: the samples themselves seem to have changed, and the "
                 "estimated prior says little."
             )
-        checked = "" if self.explained is not None else " (without held-out samples, nothing checks the images)"
+        checked = "" if self.explained is not None else " (without labelled samples, nothing checks the samples)"
         if self.differs:
             return f"The latest samples have another class mix than is assumed{checked}."
         return f"The latest samples agree with the assumed class mix{checked}."
@@ -72,7 +73,7 @@ class Drift:
     Args:
         model: Model; one whose logits are no posterior has no drift to show.
         assumed: Assumed deployment prior, (classes,); None: what the model is made for.
-        held_out: Held-out samples of its run, if there are any.
+        reference: Labelled predictions of the same network on samples outside of its training, if there are any.
         window: Number of the latest samples that are looked at.
 
     >>> from types import SimpleNamespace
@@ -83,14 +84,15 @@ class Drift:
     (tensor([0.7500, 0.2500], dtype=torch.float64), True, None)
     """
 
-    def __init__(self, model: Any, assumed: Tensor | None, held_out: HeldOut | None, window: int) -> None:
+    def __init__(self, model: Any, assumed: Tensor | None, reference: Predictions | None, window: int) -> None:
         self.source = None if model.source_prior is None else model.source_prior.double().cpu()
         self.assumed = self.source if assumed is None else assumed.double()
-        # Other networks than the served one have another confidence, which would move the estimate.
-        self.validation = None if held_out is None or held_out.cross_fitted else held_out.predictions
+        self.reference = reference
         self.window = window
         self.seen = 0
         """How many samples there were."""
+        self.blind = False
+        """Whether the network was seen to know next to nothing of labelled samples."""
         self._logits = torch.zeros(window, len(model.class_names))
         self._evidence: ShiftEvidence | None = None
         self._null: dict[int, list[float]] = {}
@@ -111,7 +113,11 @@ class Drift:
         if self.source is None or self.assumed is None or samples < min(FEWEST, self.window):
             return None
         logits, generator = self._logits[:samples].clone(), torch.Generator().manual_seed(0)
-        evidence = self._gathered()
+        try:
+            evidence = self._gathered()
+        except UserError:  # an estimate would be confident, and wrong
+            self.blind = True
+            return None
         ratios, weights = evidence.ratios(logits), torch.ones(samples, dtype=torch.float64)
         found = evidence.members.fit(ratios, weights)
         p_value = evidence.p_value(found, ratios, weights, self.assumed, self._null_statistics)
@@ -122,12 +128,21 @@ class Drift:
             samples, self.assumed, found.prior, interval, p_value, self._fit_p_value(logits, found.prior, usable)
         )
 
+    @property
+    def silence(self) -> str:
+        """Why there is no report."""
+        if self.source is None:
+            return "The model's scores belong to no known prior, so that none can be estimated."
+        if self.blind:
+            return "The network knows too little of its own labelled samples for an estimate of the class mix."
+        return "Too few samples came for an estimate of their class mix."
+
     def _gathered(self) -> ShiftEvidence:
         if self._evidence is None:
             assert self.source is not None  # look() says so
             generator = torch.Generator().manual_seed(0)
             members = prior_family("free", None, self.source)
-            self._evidence = ShiftEvidence.gather(members, self.source, self.validation, RESAMPLES, generator)
+            self._evidence = ShiftEvidence.gather(members, self.source, self.reference, RESAMPLES, generator)
         return self._evidence
 
     def _null_statistics(self, samples: int) -> list[float]:
@@ -139,7 +154,7 @@ class Drift:
         return self._null[size]
 
     def _fit_p_value(self, logits: Tensor, estimate: Tensor, usable: Tensor) -> float | None:
-        known = self.validation
+        known = self.reference
         if known is None or self.assumed is None:
             return None
         counts = torch.bincount(known.targets, minlength=len(estimate))

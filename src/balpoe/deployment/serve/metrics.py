@@ -34,6 +34,7 @@ class Metrics:
         self._batch_seconds = Histogram("balpoe_batch_seconds", "Time of a batch.", buckets=SECONDS, **own)
         self._left = Counter("balpoe_clients_left", "Requests whose client left before the answer.", **own)
         self.waiting = Gauge("balpoe_waiting_samples", "Samples that wait for the network.", **own)
+        self.deaths = Gauge("balpoe_worker_deaths", "Workers that died, and were replaced.", **own)
         self._drift_samples = Gauge("balpoe_drift_samples", "Latest samples whose class mix is estimated.", **own)
         self._distance = Gauge("balpoe_drift_distance", "Total variation of estimated and assumed prior.", **own)
         self._p_value = Gauge("balpoe_drift_p_value", "P-value of the assumed prior.", **own)

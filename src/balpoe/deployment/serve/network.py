@@ -1,29 +1,44 @@
-"""From what a request sent to expert logits: images are decoded by all cores, and then seen by the network together.
+"""From samples to expert logits: images are decoded by all cores, and then seen by the network together.
 
 Both happen in turns in the network's own thread: if images were decoded while it computes, each of its threads would
 wait for the one whose core decodes. An image that takes long is decoded aside instead, and only its own request waits.
 """
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from balpoe.data.loading.decode import ImageHeader, read_header
+from balpoe.data.dataset import Preprocessing
 from balpoe.data.loading.image_files import decoded
+from balpoe.deployment.loaded_model import load
 from balpoe.deployment.serve.batching import Outcome
+from balpoe.deployment.serve.intake import checked_header
 from balpoe.deployment.serve.refusals import RequestError
 from balpoe.errors import UserError
+from balpoe.training.distributed import chosen_device
 
-__all__ = ["Network"]
+__all__ = ["Network", "decode_aside", "loaded_model"]
 
-QUICK_BYTES = 2**20
-QUICK_PIXELS = dict.fromkeys(("PNG", "WEBP", "GIF", "BMP", "PPM"), 2_000_000)
-QUICK_PIXELS |= dict.fromkeys(("JPEG", "MPO"), 16_000_000)  # which are decoded at a part of their size
-"""Most pixels of what takes milliseconds, by format; others may take long at any size."""
+
+def loaded_model(path: str, device: str = "cpu", threads: int = 0) -> Any:
+    """Return a model, ready to compute.
+
+    Args:
+        path: A run, or a model's file.
+        device: Where it computes, as a recipe names it.
+        threads: Number of threads that compute; 0: as many as there are cores.
+    """
+    is_onnx = path.endswith(".onnx")
+    model = load(path, threads=threads if is_onnx else 0)
+    if threads:
+        torch.set_num_threads(threads)
+    if not is_onnx:  # which has a session of ONNX Runtime in the place of a network
+        model.network.to(chosen_device(device))
+    return model
 
 
 class Network:
@@ -31,20 +46,16 @@ class Network:
 
     Args:
         model: Model, as `balpoe.load` gives it.
-        pixels: Most pixels of an image.
+        threads: Number of threads that decode; 0: as many as there are cores.
     """
 
-    def __init__(self, model: Any, pixels: int) -> None:
-        self.model, self.pixels = model, pixels
-        self.size = tuple(model.preprocessing.size)
-        self.takes_images = len(self.size) == 3
-        if self.takes_images and self.size[0] != 3:
-            raise UserError("the model was trained on arrays of other channels than images have; serve another one")
-        dtype = torch.uint8 if self.takes_images else torch.float32
-        first = model.expert_logits(torch.zeros((2, *self.size), dtype=dtype))  # also warms it up
-        self.num_experts = first.shape[1]
+    def __init__(self, model: Any, threads: int = 0) -> None:
+        self.model = model
+        size = model.preprocessing.size
+        dtype = torch.uint8 if len(size) == 3 else torch.float32
+        model.expert_logits(torch.zeros((2, *size), dtype=dtype))  # the first time takes longer
         cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-        self._decoders = ThreadPoolExecutor(cores, "decode")
+        self._decoders = ThreadPoolExecutor(threads or cores, "decode")
 
     def __call__(self, samples: Sequence[Any]) -> list[Outcome]:
         """Return expert logits of each sample, (experts, classes), or what is wrong with it."""
@@ -60,51 +71,32 @@ class Network:
         return [row if is_finite else wrong for row, is_finite in zip(logits, finite, strict=True)]
 
     def _input(self, sample: Any) -> Outcome:
-        if isinstance(sample, Tensor):
-            return sample
+        return sample if isinstance(sample, Tensor) else _decoded(sample, self.model.preprocessing)
+
+
+def decode_aside(preprocessing: Preprocessing, pixels: int) -> Callable[[Sequence[bytes]], list[Outcome]]:
+    """Return what decodes images that take long, as the network takes them, or says what is wrong with them.
+
+    Args:
+        preprocessing: How the network takes images.
+        pixels: Most pixels of an image.
+    """
+
+    def decode(images: Sequence[bytes]) -> list[Outcome]:
+        return [one(image) for image in images]
+
+    def one(image: bytes) -> Outcome:
         try:
-            return decoded(sample, self.model.preprocessing)
-        except UserError as error:
+            checked_header(image, pixels)
+        except RequestError as error:
             return error
+        return _decoded(image, preprocessing)
 
-    def is_quick(self, image: bytes) -> bool:
-        """Return whether an image is decoded quickly, by what its header says, or refuse it."""
-        if len(image) > QUICK_BYTES:
-            return False
-        header = self._header(image)
-        return not header.progressive and header.width * header.height <= QUICK_PIXELS.get(header.format, 0)
+    return decode
 
-    def decode_aside(self, image: bytes) -> Tensor:
-        """Return a large image as the network takes it, or refuse it."""
-        self._header(image)
-        found = self._input(image)
-        if isinstance(found, UserError):
-            raise RequestError(422, str(found))
-        return found
 
-    def rows(self, features: Sequence[Sequence[float]]) -> Tensor:
-        """Return rows of features as the network takes them, or refuse them."""
-        wanted = self.size[0]
-        if wrong := next((row for row in features if len(row) != wanted), None):
-            raise RequestError(422, f"a row has {len(wrong)} features, but the model takes {wanted}; send so many")
-        if any(not row for row in features):
-            raise RequestError(422, f"a row is empty, but the model takes {wanted} features; send so many")
-        rows = torch.tensor(features, dtype=torch.float64).float()
-        if not bool(rows.isfinite().all()):
-            raise RequestError(422, "a feature is too large for the network; send numbers below 1e38")
-        return rows
-
-    def close(self) -> None:
-        """End the threads that decode."""
-        self._decoders.shutdown()
-
-    def _header(self, image: bytes) -> ImageHeader:
-        try:
-            header = read_header(image)
-        except UserError as error:
-            raise RequestError(422, str(error)) from None
-        if header.width * header.height > self.pixels:
-            raise RequestError(
-                413, f"the image has {header.width} x {header.height} pixels, but {self.pixels:,} are read; shrink it"
-            )
-        return header
+def _decoded(image: bytes, preprocessing: Preprocessing) -> Outcome:
+    try:
+        return decoded(image, preprocessing)
+    except UserError as error:
+        return error

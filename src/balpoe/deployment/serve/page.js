@@ -30,6 +30,7 @@
       model = await call("model");
     } catch (error) {
       at("about").textContent = `The model cannot be asked: ${error.message}.`;
+      at("result").hidden = true;
       if (!at("token-form").hidden) at("token").focus();
       return;
     }
@@ -42,8 +43,10 @@
     at("images").hidden = !images;
     at("features").hidden = images;
     at("prior").hidden = !model.adjusts_to_priors;
+    at("result").hidden = false;
     at("assumed-name").textContent = model.prior.assumed;
     showPlaces();
+    markPrior();
     nameSlider();
     drift();
   }
@@ -69,6 +72,10 @@
     at("slider").setAttribute("aria-valuetext", words);
   }
 
+  function markPrior() {
+    at("prior").classList.toggle("by-server", at("assumed").checked || at("place").value !== "");
+  }
+
   function chosenPrior() {
     if (at("assumed").checked) return null;
     if (at("place").value !== "") return model.table.places[Number(at("place").value)];
@@ -92,9 +99,12 @@
 
   async function ask() {
     clearTimeout(timer);
+    markPrior();
     if (model.takes === "images" ? !image : !at("row").value.trim()) return;
     if (running) running.abort();
     const mine = running = new AbortController();
+    at("nothing").hidden = true;
+    at("answer").classList.add("waits");
     say("Asking …");
     try {
       const found = await call("predict", { ...request(), signal: mine.signal });
@@ -106,12 +116,12 @@
     }
   }
 
-  function bar(words, share) {
+  function bar(share, ...words) {
     const item = document.createElement("li"), back = document.createElement("progress");
     back.max = 1;
     back.value = share;
     back.setAttribute("aria-hidden", "true");
-    item.append(back, ...[["name", words], ["share", percent(share)]].map(([kind, text]) => {
+    item.append(back, ...[...words, ["share", percent(share)]].map(([kind, text]) => {
       const span = document.createElement("span");
       span.className = kind;
       span.textContent = text;
@@ -124,9 +134,10 @@
     const answer = found.answers[0];
     say(`${answer.label}: ${percent(answer.probability)} (prior: ${found.prior}).`);
     at("answer").hidden = false;
-    at("top").replaceChildren(...answer.top.map((each) => bar(each.label, each.probability)));
+    at("answer").classList.remove("waits");
+    at("top").replaceChildren(...answer.top.map((each) => bar(each.probability, ["name", each.label])));
     at("experts").replaceChildren(...answer.experts.map((each, number) =>
-      bar(`Expert ${number + 1}: ${each.label}`, each.probability)));
+      bar(each.probability, ["who", `Expert ${number + 1}`], ["name", each.label])));
     at("notes").replaceChildren(...found.notes.map((note) => {
       const item = document.createElement("li");
       item.textContent = note;
@@ -145,18 +156,52 @@
     at("drift").hidden = false;
     at("drift-sentence").textContent = found.sentence;
     at("drift-scroll").hidden = !found.classes.length;
+    const [kind, words] = driftState(found);
+    at("drift-state").className = kind;
+    at("drift-state").textContent = words;
     at("drift-caption").textContent = `Largest differences, in per cent, of the latest ${found.samples} samples`;
-    at("drift-rows").replaceChildren(...found.classes.slice(0, 10).map((each) => {
-      const row = document.createElement("tr"), name = document.createElement("th");
-      name.scope = "row";
-      name.textContent = each.label;
-      row.append(name);
-      const [assumed, estimated, low, high] = [each.assumed, each.estimated, each.low, each.high].map(
-        (share) => (100 * share).toFixed(1));
-      const cells = [assumed, estimated, `${low} to ${high}`];
-      for (const text of cells) row.insertCell().textContent = text;
-      return row;
-    }));
+    const shown = found.classes.slice(0, 10);
+    const most = 1.02 * Math.max(...shown.flatMap((each) => [each.assumed, each.high]));
+    at("drift-rows").replaceChildren(...shown.map((each) => driftRow(each, most)));
+  }
+
+  function driftState(found) {
+    if (found.explained === false) return ["bad", "the samples have changed"];
+    if (found.differs === null) return ["", "no estimate yet"];
+    return found.differs ? ["warn", "another than assumed"] : ["good", "as assumed"];
+  }
+
+  function driftRow(each, most) {
+    const row = document.createElement("tr"), name = document.createElement("th");
+    name.scope = "row";
+    name.textContent = each.label;
+    row.append(name);
+    const chart = row.insertCell();
+    chart.className = "chart";
+    chart.setAttribute("aria-hidden", "true");
+    chart.append(driftChart(each, most));
+    const [assumed, estimated, low, high] = [each.assumed, each.estimated, each.low, each.high].map(
+      (share) => (100 * share).toFixed(1));
+    for (const text of [assumed, estimated, `${low} to ${high}`]) row.insertCell().textContent = text;
+    return row;
+  }
+
+  function driftChart(each, most) {
+    const space = "http://www.w3.org/2000/svg", svg = document.createElementNS(space, "svg");
+    svg.setAttribute("viewBox", "0 0 100 10");
+    svg.setAttribute("preserveAspectRatio", "none");
+    const at100 = (share) => 100 * share / most;
+    const marks = [
+      ["range", at100(each.low), Math.max(at100(each.high) - at100(each.low), .4), 2],
+      ["estimated", at100(each.estimated) - .6, 1.2, 2], ["assumed", at100(each.assumed) - .2, .4, 0],
+    ];
+    for (const [kind, x, width, y] of marks) {
+      const mark = document.createElementNS(space, "rect");
+      mark.setAttribute("class", kind);
+      for (const [key, value] of Object.entries({ x: Math.max(0, x), y, width, height: 10 - 2 * y })) mark.setAttribute(key, value);
+      svg.append(mark);
+    }
+    return svg;
   }
 
   function take(file) {
@@ -167,7 +212,7 @@
     at("shown").src = url;
     at("shown").hidden = false;
     at("shown").alt = "The image that is asked about";
-    at("invite").textContent = "Drop, paste or choose another one";
+    at("invite").textContent = "Drop, paste or choose another image";
     ask();
   }
 
@@ -187,6 +232,7 @@
   at("slider").addEventListener("input", () => {
     at("assumed").checked = false;
     at("place").value = "";
+    markPrior();
     nameSlider();
     clearTimeout(timer);
     timer = setTimeout(ask, WAIT);

@@ -8,12 +8,14 @@ from torch import Tensor
 
 from balpoe.deployment.prior_tables import PriorTable, unknown_keys_sentence
 from balpoe.deployment.serve.refusals import RequestError
-from balpoe.errors import UserError
+from balpoe.errors import UserError, unknown_name
 from balpoe.evaluation.deployment_prior import parse_prior, prior_of_word, target_prior
 
 __all__ = ["ChosenPrior", "Priors"]
 
 AS_TRAINED = "as trained"
+WORDS, SHAPES = ("uniform", "train"), ("forward-", "backward-")
+"""What a stranger may name: no file, and no estimate, which is made of many samples."""
 KEPT = 256
 
 
@@ -75,6 +77,8 @@ class Priors:
         keys = tuple(name.split("/"))
         if self.table is not None and (keys in self.table.row_of or (name,) in self.table.row_of):
             return self._of_place((name,) if (name,) in self.table.row_of else keys)
+        if name not in WORDS and not name.startswith(SHAPES):
+            raise unknown_name("prior", name, (*WORDS, *(f"{shape}R" for shape in SHAPES)))
         return ChosenPrior(name, prior_of_word(name, self.model))
 
     def _of_place(self, keys: tuple[str, ...]) -> ChosenPrior:

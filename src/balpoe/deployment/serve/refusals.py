@@ -24,6 +24,9 @@ class RequestError(Exception):
         super().__init__(sentence)
         self.status, self.sentence, self.headers = status, sentence, dict(headers or {})
 
+    def __reduce__(self) -> tuple[type["RequestError"], tuple[int, str, dict[str, str]]]:
+        return type(self), (self.status, self.sentence, self.headers)  # it comes from a worker, too
+
 
 def busy(sentence: str, seconds: float) -> RequestError:
     """Return the refusal of a server that has too much to do, with the seconds after which to ask again.

@@ -1,34 +1,34 @@
 """A loaded model with all that answers requests: the app around it knows of HTTP alone."""
 
 import asyncio
-import functools
 import json
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
-from torch import Tensor
-
 from balpoe.deployment.deciders import HeldOut
 from balpoe.deployment.serve.answers import response_rows
 from balpoe.deployment.serve.asked import Ask
 from balpoe.deployment.serve.batching import Batcher
-from balpoe.deployment.serve.bodies import parsed_body
+from balpoe.deployment.serve.bodies import MOST_VALUES, parsed_body
 from balpoe.deployment.serve.deciders import Deciders
 from balpoe.deployment.serve.drift import Drift, DriftReport
+from balpoe.deployment.serve.intake import Intake
 from balpoe.deployment.serve.metrics import Metrics
-from balpoe.deployment.serve.network import Network
 from balpoe.deployment.serve.priors import Priors
 from balpoe.deployment.serve.refusals import RequestError
 from balpoe.deployment.serve.settings import Limits
+from balpoe.deployment.serve.workers import Workers
 from balpoe.deployment.taxonomy import Taxonomy
+from balpoe.evaluation.predictions import Predictions
 from balpoe.method.ensemble import product_of_experts
 
 __all__ = ["Service"]
 
 LOOK_AGAIN = 10.0
 """Seconds until the class mix is looked at anew, however often it is asked for."""
+MOST_COSTS = 100_000
 MOST_SHOWN = 1000
 """Places of a table that /model names."""
 _Value = TypeVar("_Value")
@@ -42,8 +42,10 @@ class Service:
         limits: How much requests may take.
         priors: What is known of priors; None: only what the model is made for is assumed.
         held_out: Held-out samples of its run, if there are any.
+        reference: Labelled predictions of the very network that answers, to check drift by, if there are any.
         taxonomy: Tree of labels, if there is one.
         window: Number of samples whose class mix is estimated.
+        workers: Who computes; None: this process, with the model's own network.
     """
 
     def __init__(
@@ -53,33 +55,47 @@ class Service:
         *,
         priors: Priors | None = None,
         held_out: HeldOut | None = None,
+        reference: Predictions | None = None,
         taxonomy: Taxonomy | None = None,
         window: int = 1000,
+        workers: Workers | None = None,
     ) -> None:
         self.model, self.limits, self.taxonomy = model, limits or Limits(), taxonomy
         self.metrics = Metrics()
         self.priors = priors or Priors(model)
-        self.network = Network(model, self.limits.pixels)
-        self.batcher = Batcher(self.network, self.limits.batch, self.limits.queue, self.metrics.batch)
-        self.deciders = Deciders(model, self.network.num_experts, held_out, taxonomy, self._fit)
-        self.drift = Drift(model, self.priors.assumed.target, held_out, window)
-        # One thread each: a large image need not wait for a fit, nor either take a second core from the network.
-        self._decoding, self._fitting = ThreadPoolExecutor(1, "decode-aside"), ThreadPoolExecutor(1, "fit")
+        self.intake, self.num_experts = Intake(model.preprocessing, self.limits.pixels), model.network.num_experts
+        width = 0 if self.intake.takes_images else self.intake.size[0]
+        costs = min(len(model.class_names) * (len(model.class_names) + 2), MOST_COSTS)
+        self.most_values = self.limits.images * width + max(costs, MOST_VALUES)
+        """Values that the JSON of a request may have: rows of features, or a cost for each answer to each class."""
+        self.workers = workers or Workers.here(model, self.limits.pixels)
+        self.batcher = Batcher(self.workers.networks, self.limits.batch, self.limits.queue, self.metrics.batch)
+        self.decoder = Batcher([self.workers.decoder], 1, self.limits.queue)
+        self.deciders = Deciders(model, self.num_experts, held_out, taxonomy, self._fit)
+        self.drift = Drift(model, self.priors.assumed.target, reference, window)
+        self._fitting = ThreadPoolExecutor(1, "fit")  # one thread, which takes one core from the network
         self._looked, self._looking = -LOOK_AGAIN, asyncio.Lock()
         self._report: DriftReport | None = None
-        self.ready = False
+        self._started = False
 
     def start(self) -> None:
         """Begin to answer, in the running event loop."""
         self.batcher.start()
-        self.ready = True
+        self.decoder.start()
+        self._started = True
+
+    @property
+    def ready(self) -> bool:
+        """Whether requests are taken, and there is a network to answer them."""
+        return self._started and self.workers.alive
 
     def close(self) -> None:
-        """Finish what was accepted, and end all threads."""
-        self.ready = False
+        """Finish what was accepted, and end all threads and workers."""
+        self._started = False
+        self.workers.stop_replacing()
+        self.decoder.close()
         self.batcher.close()
-        self.network.close()
-        self._decoding.shutdown(cancel_futures=True)
+        self.workers.close()
         self._fitting.shutdown(cancel_futures=True)
 
     async def predict(self, content_type: str, body: bytes) -> bytes:
@@ -89,7 +105,7 @@ class Service:
             content_type: Header of the request.
             body: Whole body.
         """
-        asked, images = parsed_body(content_type, body, self.limits.images)
+        asked, images = parsed_body(content_type, body, self.limits.images, self.most_values)
         names = self.model.class_names
         if asked.top_k > len(names):
             raise RequestError(422, f"top_k must be 1 to {len(names)}, the number of classes, but is {asked.top_k}")
@@ -107,27 +123,20 @@ class Service:
 
     async def _samples(self, asked: Ask, images: list[bytes]) -> list[Any]:
         """What the network is given, of what it takes; large images are decoded already."""
-        if self.network.takes_images:
+        if self.intake.takes_images:
             if asked.features is not None or not images:
                 raise RequestError(422, "this model takes images; send one at least, as a file or in base64")
-            quick = [self.network.is_quick(image) for image in images]
+            quick = [self.intake.is_quick(image) for image in images]
             return [
-                image if is_quick else await self._aside(self._decoding, self._decode(image))
+                image if is_quick else (await self.decoder([image]))[0]
                 for image, is_quick in zip(images, quick, strict=True)
             ]
         if images or asked.images is not None or not asked.features:
             raise RequestError(422, "this model takes features; send a row of numbers at least, as JSON")
-        return list(self.network.rows(asked.features))
-
-    def _decode(self, image: bytes) -> Callable[[], Tensor]:
-        return functools.partial(self.network.decode_aside, image)
+        return list(self.intake.rows(asked.features))
 
     async def _fit(self, work: Callable[[], _Value]) -> _Value:
-        return await self._aside(self._fitting, work)
-
-    @staticmethod
-    async def _aside(pool: ThreadPoolExecutor, work: Callable[[], _Value]) -> _Value:
-        return await asyncio.get_running_loop().run_in_executor(pool, work)
+        return await asyncio.get_running_loop().run_in_executor(self._fitting, work)
 
     async def drift_report(self) -> DriftReport | None:
         """Return the latest look at the class mix, a new one if that is due; None while samples are too few."""
@@ -143,6 +152,7 @@ class Service:
         """Return the numbers for Prometheus."""
         await self.drift_report()
         self.metrics.waiting.set(self.batcher.waiting)
+        self.metrics.deaths.set(self.workers.deaths)
         return self.metrics.text()
 
     def about(self) -> dict[str, Any]:
@@ -155,9 +165,9 @@ class Service:
         return {
             "classes": list(model.class_names),
             "class_counts": model.class_counts.tolist(),
-            "takes": "images" if self.network.takes_images else "features",
-            "size": list(self.network.size),
-            "experts": self.network.num_experts,
+            "takes": "images" if self.intake.takes_images else "features",
+            "size": list(self.intake.size),
+            "experts": self.num_experts,
             "prior": {"assumed": assumed.name, "shares": None if shares is None else shares.tolist()},
             "adjusts_to_priors": adjusts,
             "table": None if table is None else {"keys": list(table.keys), "places": _places(table)},

@@ -83,8 +83,10 @@ class ServeSettings:
     token: str | None = None
     """What a request must bear; None: nothing."""
     device: str = "auto"
+    workers: int = 1
+    """Processes with the network."""
     threads: int = 0
-    """Threads of the network; 0: one a core."""
+    """Threads of each of them; 0: the cores are shared out."""
     window: int = 1000
     """Samples whose class mix is estimated: the latest."""
     limits: Limits = Limits()

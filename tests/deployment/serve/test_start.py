@@ -1,4 +1,4 @@
-"""A real server process: a worker that is killed, a stop amid requests, slow and garbled heads."""
+"""A real server process: a network that is killed, a stop amid requests, slow and garbled heads."""
 
 import contextlib
 import functools
@@ -13,19 +13,23 @@ import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
-from balpoe.deployment.serve import supervisor
+from balpoe.cli.main import main
+from balpoe.deployment.serve import start
 from balpoe.deployment.serve.settings import ServeSettings
-from balpoe.deployment.serve.worker import work
 from balpoe.experiments.model_file import save_model
+from commands import sentence
 from served import FEATURES, feature_model
 
 ROW = json.dumps({"features": [[0.0] * FEATURES]})
 KIND = {"Content-Type": "application/json"}
 PATIENCE = 120  # seconds; on a busy machine a worker takes long to import torch
+
+
+def children(pid):
+    return [int(each) for each in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
 
 
 class Server:
@@ -56,14 +60,9 @@ class Server:
 
     @property
     def worker(self):
-        """The youngest process below the supervisor: its parent, which has imported everything, only forks."""
-        below, found = [self.process.pid], []
-        while below:
-            pid = below.pop()
-            children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
-            below += map(int, children)
-            found += map(int, children)
-        return max(found)
+        """The process with the network: a child of one that has imported everything, and only forks."""
+        (found,) = (each for child in children(self.process.pid) for each in children(child))
+        return found
 
     def connection(self):
         return http.client.HTTPConnection("127.0.0.1", self.port, timeout=PATIENCE)
@@ -85,11 +84,10 @@ def server(tmp_path):
     found.process.wait()
 
 
-def exchange(port, data, wait=0.0):
+def exchange(port, data):
     """What a server answers to bytes, until it ends the connection."""
     with socket.create_connection(("127.0.0.1", port), timeout=PATIENCE) as connection:
         connection.sendall(data)
-        time.sleep(wait)
         parts = []
         while part := connection.recv(65536):
             parts.append(part)
@@ -99,13 +97,44 @@ def exchange(port, data, wait=0.0):
 @pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="children are read from /proc")
 def test_a_killed_worker_is_replaced_strangers_are_answered_and_a_stop_finishes_what_was_accepted(server):
-    assert server.ask()[0] == 200
-    os.kill(server.worker, signal.SIGKILL)
-    server.wait(lambda: server.starts == 2)  # the port is the same: who asks meanwhile waits
+    results, stop = [], threading.Event()
+
+    def keep_asking(path=None):
+        with contextlib.closing(server.connection()) as connection:
+            while not stop.is_set():
+                if path is None:
+                    status, _, headers = server.ask(connection)
+                else:
+                    connection.request("GET", path)
+                    response = connection.getresponse()
+                    response.read()
+                    status, headers = response.status, dict(response.getheaders())
+                results.append((path, status))
+                if headers.get("connection") == "close":  # the server says goodbye
+                    return
+
+    threads = [threading.Thread(target=keep_asking) for _ in range(8)]
+    threads += [threading.Thread(target=keep_asking, args=(path,)) for path in ("/readyz", "/healthz")]
+    for thread in threads:
+        thread.start()
+    for kills in (True, True, False):
+        before = len(results)
+        server.wait(lambda: results[before:].count((None, 200)) > 20)  # noqa: B023 (it is waited for here)
+        if kills:
+            os.kill(server.worker, signal.SIGKILL)
+    server.wait(lambda: ("/readyz", 200) in results[-50:])
+    stop.set()
+    for thread in threads:
+        thread.join(PATIENCE)
+    # Each request is answered; only who was unlucky twice is told to ask again.
+    assert {status for path, status in results if path is None} <= {200, 503}
+    assert sum((path, status) == (None, 503) for path, status in results) <= 2
+    assert {status for path, status in results if path == "/healthz"} == {200}
+    assert {status for path, status in results if path == "/readyz"} == {200, 503}
+    assert server.text("err").count("a worker died (exit code -9); another starts") == 2
     status, _, headers = server.ask()
     assert status == 200
     assert "server" not in {name.lower() for name in headers}
-    assert "exit code -9" in server.text("err")
 
     garbled = exchange(server.port, b"\x16\x03\x01 nonsense\r\n\r\n")
     assert garbled.startswith(b"HTTP/1.1 400")
@@ -118,90 +147,47 @@ def test_a_killed_worker_is_replaced_strangers_are_answered_and_a_stop_finishes_
     assert slow_body.startswith(b"HTTP/1.1 408")
     assert nothing == b""  # a connection without a request ends, too
 
-    results, asking = [], threading.Event()
-
-    def keep_asking():
-        with contextlib.closing(server.connection()) as connection:
-            close = None
-            while close != "close":
-                status, _, headers = server.ask(connection)
-                results.append(status)
-                asking.set()
-                close = headers.get("connection")
-
+    results.clear()
+    stop.clear()
     threads = [threading.Thread(target=keep_asking) for _ in range(8)]
     for thread in threads:
         thread.start()
-    assert asking.wait(PATIENCE)
-    os.kill(server.process.pid, signal.SIGTERM)
+    server.wait(lambda: len(results) > 20)
+    below = children(server.process.pid)
+    for pid in (server.process.pid, *below, *(each for child in below for each in children(child))):
+        os.kill(pid, signal.SIGTERM)  # as systemd does; a container's stop or a shell's kill means the first alone
     for thread in threads:
         thread.join(PATIENCE)
     assert not any(thread.is_alive() for thread in threads)
-    assert set(results) == {200}
+    assert set(results) == {(None, 200)}
     assert server.process.wait(PATIENCE) == 0
+    assert server.text("err").count("died") == 2  # as before
     with pytest.raises(ConnectionError):
         socket.create_connection(("127.0.0.1", server.port), timeout=1)
 
 
-def test_a_worker_that_was_told_something_wrong_is_not_started_again(tmp_path, monkeypatch, capsys):
+def test_a_stop_while_the_model_is_loaded_ends_in_peace(monkeypatch):
+    def loading(settings, listening):
+        os.kill(os.getpid(), signal.SIGTERM)
+        time.sleep(PATIENCE)
+
+    monkeypatch.setattr(start, "_run", loading)
+    before = signal.getsignal(signal.SIGTERM)
+    assert start.serve(ServeSettings("nothing", port=0)) == 0
+    assert signal.getsignal(signal.SIGTERM) is before
+
+
+@pytest.mark.slow
+def test_a_damaged_model_ends_the_command_with_one_sentence(tmp_path, capsys):
     path = tmp_path / "model.safetensors"
     path.write_bytes(b"garbage")
-    with socket.create_server(("127.0.0.1", 0)) as listening:
-        settings = ServeSettings(str(path))
-        with pytest.raises(SystemExit) as ended:
-            work(settings, listening)
-        assert ended.value.code == 2
-        (line,) = capsys.readouterr().err.splitlines()
-        assert line.startswith("balpoe: ")
-        assert "model.safetensors" in line
-
-        monkeypatch.setattr(supervisor, "WAITS", (0.0,))
-        lives = iter([1, -9, 2, 0])
-        monkeypatch.setattr(supervisor._Supervisor, "_one_life", lambda self: next(lives))
-        assert supervisor._Supervisor(settings, listening).run() == 2
-        assert list(lives) == [0]
-    assert capsys.readouterr().err.count("another starts") == 2
-
-
-def test_a_signal_ends_the_waiting_for_a_next_life(monkeypatch):
-    monkeypatch.setattr(supervisor, "WAITS", (PATIENCE,))
-    with socket.create_server(("127.0.0.1", 0)) as listening:
-        found = supervisor._Supervisor(ServeSettings("nothing"), listening)
-
-        def one_life():
-            threading.Timer(0.05, os.kill, (os.getpid(), signal.SIGTERM)).start()
-            return -9
-
-        monkeypatch.setattr(found, "_one_life", one_life)
-        start = time.monotonic()
-        assert found.run() == 0
-        assert time.monotonic() - start < PATIENCE / 2
-
-
-def test_a_worker_that_cannot_be_started_is_tried_again(monkeypatch, capsys):
-    class Unstartable:
-        tries = 0
-
-        def __init__(self, **_):
-            pass
-
-        def start(self):
-            Unstartable.tries += 1
-            if Unstartable.tries == 3:
-                os.kill(os.getpid(), signal.SIGTERM)
-            raise ConnectionRefusedError
-
-    monkeypatch.setattr(supervisor, "WAITS", (0.0,))
-    monkeypatch.setattr(supervisor, "_context", lambda: SimpleNamespace(Process=Unstartable))
-    with socket.create_server(("127.0.0.1", 0)) as listening:
-        assert supervisor._Supervisor(ServeSettings("nothing"), listening).run() == 0
-    assert Unstartable.tries == 3
-    assert capsys.readouterr().err.count("another starts") == 2
+    assert main(["serve", str(path), "--port", "0"]) == 2
+    assert "model.safetensors" in sentence(capsys.readouterr().err)
 
 
 def test_answers_do_not_wait_for_each_other_on_the_wire():
     """Else the end of an answer that is sent in two pieces waits 40 ms for the client's kernel."""
-    with supervisor._listening("127.0.0.1", 0) as listening, socket.create_connection(listening.getsockname()):
+    with start._listening("127.0.0.1", 0) as listening, socket.create_connection(listening.getsockname()):
         accepted, _ = listening.accept()
         with accepted:
             assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
