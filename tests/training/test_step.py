@@ -92,8 +92,9 @@ def test_compiled_gradients_of_a_float32_classifier_are_float32(new_process):
         {"optimizer": "adamw"},
         {"optimizer": "adamw", "weight_average_decay": 0.9, "clip_gradients": 0.5},
         {"momentum": 0.0, "nesterov": False},
+        {"optimizer": "muon"},
     ],
-    ids=["sgd", "adamw", "adamw-mean-clipped", "plain"],
+    ids=["sgd", "adamw", "adamw-mean-clipped", "plain", "muon"],
 )
 @pytest.mark.usefixtures("eight_layers")
 def test_what_a_step_changes_can_be_undone(settings):

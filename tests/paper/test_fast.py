@@ -1,0 +1,63 @@
+"""The search for a fast recipe: what its trials have in common, what they cost, and which seeds see the test set."""
+
+import pytest
+
+from balpoe.data.loading.epoch_plan import samples_seen
+from balpoe.experiments.build import assemble
+from balpoe.paper.fast import FAST_SEARCH, FAST_TABLES
+from balpoe.paper.paper_result import PaperResult
+from balpoe.paper.reproduce import SAMPLES, MissingRun, missing_runs
+from trainings import tiny_data
+
+TRIALS, (CHOSEN,) = FAST_TABLES["fast-search"], FAST_TABLES["fast"]
+
+
+def test_trials_are_measured_on_held_out_images_and_the_preset_on_the_test_set():
+    assert 16 <= len(TRIALS) == len(FAST_SEARCH) <= 24
+    assert all(result.recipe(1).validation == 50 for result in TRIALS)
+    assert CHOSEN.recipe(21).validation == 0
+    assert not set(CHOSEN.seed_numbers) & {seed for result in TRIALS for seed in result.seed_numbers}
+
+
+def seconds(recipe):
+    """Of its steps alone on an H200, by a straight line through what was measured for batches of 128 and 512."""
+    samples = SAMPLES["cifar100-lt", 100]
+    steps = samples_seen(samples, recipe.batch_size, recipe.drop_last) // recipe.batch_size
+    step = 1.67e-3 + (5.35e-3 - 1.67e-3) * (recipe.batch_size - 128) / (512 - 128)
+    return recipe.epochs * steps * (step + (4e-4 if recipe.optimizer == "muon" else 0))
+
+
+@pytest.mark.parametrize("result", TRIALS, ids=lambda result: result.title)
+def test_each_trial_fits_its_budget(result):
+    budget = 15 if result.title.startswith("fifteen") else 10
+    assert budget - 2.5 < seconds(result.recipe(1)) <= budget - 1.5
+
+
+def test_the_preset_fits_fifteen_seconds():
+    assert seconds(CHOSEN.recipe(21)) <= 13.5
+
+
+@pytest.mark.parametrize("result", TRIALS, ids=lambda result: result.title)
+def test_each_trial_can_be_put_together(result, monkeypatch, eight_layers):
+    data = tiny_data(60, (3, 32, 32))
+    monkeypatch.setattr("balpoe.experiments.build._benchmark_parts", lambda recipe: (data, data, data))
+    settings = assemble(result.recipe(1)).settings
+    assert settings.averaged_epochs > 10
+    assert settings.all_optimizer_settings() is not None
+
+
+def test_all_first_seeds_come_before_the_second_ones(tmp_path):
+    order = [each.seed for each in missing_runs(["fast-search"], tmp_path)]
+    assert order == [1] * len(TRIALS) + [2] * len(TRIALS)
+    assert [each.seed for each in missing_runs(["fast"], tmp_path)] == [21, 22, 23, 24, 25]
+
+
+def test_larger_batches_take_longer():
+    """A step of 512 takes 5.35 ms where one of 128 takes 1.67: 3.2 times as long."""
+
+    def steps(**changes):
+        return MissingRun(PaperResult("some/result", "some", "cifar100-lt", changes, 1), 1).steps
+
+    assert steps() == 200 * 85
+    assert steps(batch_size=512) == pytest.approx(200 * 22 * 5.35 / 1.67, rel=0.02)
+    assert steps(batch_size=512, drop_last=True) == pytest.approx(200 * 21 * 5.35 / 1.67, rel=0.02)
