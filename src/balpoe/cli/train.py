@@ -15,6 +15,7 @@ from balpoe.cli.flags import (
     changed_fields,
     with_settings,
 )
+from balpoe.cli.heavy_imports import heavy_imports
 from balpoe.data.registry import DATASETS
 from balpoe.errors import UserError, unknown_name
 from balpoe.experiments.presets import PRESETS, preset, read_recipe
@@ -69,11 +70,12 @@ def _train(arguments: argparse.Namespace) -> None:
     recipe = chosen_recipe(arguments, start)
     seeds, name, given = chosen_seeds(arguments, recipe), arguments.name, arguments.baseline
     check_name(name)
-    from balpoe.training.early_gpu import wake_gpu  # torch comes with it: not before the recipe is known to be right
+    with heavy_imports():  # not before the recipe is known to be right
+        from balpoe.training.early_gpu import wake_gpu
 
-    if recipe.dataset in DATASETS and DATASETS[recipe.dataset].in_memory:  # files are decoded by forked processes
-        wake_gpu(recipe.device, recipe.devices)
-    from balpoe.cli.train_seeds import train
+        if recipe.dataset in DATASETS and DATASETS[recipe.dataset].in_memory:  # files are decoded by forked processes
+            wake_gpu(recipe.device, recipe.devices)
+        from balpoe.cli.train_seeds import train
 
     train(
         recipe,
