@@ -77,6 +77,31 @@ def test_nothing_but_arrays_is_unpickled(small, tmp_path, monkeypatch):
         load_cifar("small", tmp_path, download=False)
 
 
+def test_files_that_were_read_ahead_are_read_once(small, tmp_path, monkeypatch):
+    read, (rows, _) = [], small
+    function = cifar._read
+    monkeypatch.setattr(cifar, "_read", lambda path, md5: read.append(path.name) or function(path, md5))
+    cifar.read_ahead("small", tmp_path)
+    train, _ = load_cifar("small", str(tmp_path), download=False)
+    assert torch.equal(train.images, torch.from_numpy(rows[:5]).view(-1, 3, 32, 32))
+    assert sorted(read) == ["names", "one", "test", "two"]
+    load_cifar("small", tmp_path, download=False)
+    assert len(read) == 8  # again: they may have changed
+
+
+def test_what_is_wrong_with_files_is_said_when_they_are_wanted(small, tmp_path):
+    _, folder = small
+    (folder / "test").write_bytes(b"")
+    cifar.read_ahead("small", tmp_path)
+    with pytest.raises(UserError, match="test is not the published file"):
+        load_cifar("small", tmp_path, download=False)
+    (folder / "test").unlink()
+    cifar.read_ahead("small", tmp_path)
+    assert not cifar.AHEAD
+    with pytest.raises(UserError, match="test is missing"):
+        load_cifar("small", tmp_path, download=False)
+
+
 @pytest.mark.data
 def test_the_same_images_as_torchvision(cifar_root):
     from torchvision.datasets import CIFAR100

@@ -16,7 +16,6 @@ from balpoe.cli.flags import (
     with_settings,
 )
 from balpoe.cli.heavy_imports import heavy_imports
-from balpoe.data.registry import DATASETS
 from balpoe.errors import UserError, unknown_name
 from balpoe.experiments.presets import PRESETS, preset, read_recipe
 from balpoe.experiments.recipe import Recipe, updated
@@ -71,10 +70,9 @@ def _train(arguments: argparse.Namespace) -> None:
     seeds, name, given = chosen_seeds(arguments, recipe), arguments.name, arguments.baseline
     check_name(name)
     with heavy_imports():  # not before the recipe is known to be right
-        from balpoe.training.early_gpu import wake_gpu
+        from balpoe.experiments.early_start import start_early
 
-        if recipe.dataset in DATASETS and DATASETS[recipe.dataset].in_memory:  # files are decoded by forked processes
-            wake_gpu(recipe.device, recipe.devices)
+        start_early(recipe)
         from balpoe.cli.train_seeds import train
 
     train(

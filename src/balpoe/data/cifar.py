@@ -9,7 +9,7 @@ import io
 import os
 import pickle
 from collections.abc import Mapping
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,7 @@ import torch
 from balpoe.data.dataset import Dataset, Preprocessing
 from balpoe.errors import UserError
 
-__all__ = ["CIFAR_FILES", "CIFAR_PREPROCESSING", "load_cifar"]
+__all__ = ["CIFAR_FILES", "CIFAR_PREPROCESSING", "load_cifar", "read_ahead"]
 
 CIFAR_PREPROCESSING = Preprocessing((3, 32, 32), (0.4914, 0.4822, 0.4465), (0.2023, 0.1994, 0.2010))
 """With the statistics of CIFAR-10, which the field and the reference use for CIFAR-100 too."""
@@ -41,6 +41,11 @@ class CifarFiles:
     """The key of the labels in a file."""
     names: bytes
     """The key of the class names."""
+
+    def checksums(self, folder: str) -> dict[Path, str]:
+        """Return the files below a folder with their checksums: training, test, and last the class names."""
+        parts = {**self.train, **self.test, **self.meta}
+        return {Path(folder, self.folder, name): md5 for name, md5 in parts.items()}
 
 
 CIFAR_FILES = {
@@ -76,35 +81,60 @@ def load_cifar(name: str, root: str | Path | None, download: bool) -> tuple[Data
         root: Folder of torchvision's files; by default the environment variable BALPOE_DATA.
         download: Whether to fetch the files when they are missing.
     """
-    files, folder = CIFAR_FILES[name], root or os.environ.get("BALPOE_DATA")
+    files, folder = CIFAR_FILES[name], _folder(root)
     if not folder:
         raise UserError(
             f"{files.title} is not bundled: say with --data-root (root=) or BALPOE_DATA where torchvision's files "
             + ("should be fetched to" if download else "are, and add --download to fetch them there")
         )
     if download:
-        _fetch(files, Path(folder))
-    wanted = {
-        Path(folder, files.folder, each): md5 for each, md5 in {**files.train, **files.test, **files.meta}.items()
-    }
-    for path in wanted:
+        _fetch(files, folder)
+    for path in files.checksums(folder):
         if not path.is_file():
             raise UserError(
                 f"{path} is missing: point --data-root or BALPOE_DATA at torchvision's files, or add --download"
             )
-    with ThreadPoolExecutor() as pool:
-        *parts, meta = pool.map(_read, wanted, wanted.values())
+    found = AHEAD.pop((name, folder), None) or _reading(files, folder)
+    *parts, meta = [each.result() for each in found]
     class_names = tuple(name.decode() for name in meta[files.names])
     train, test = parts[: len(files.train)], parts[len(files.train) :]
     return _dataset(train, files.labels, class_names), _dataset(test, files.labels, class_names)
 
 
-def _fetch(files: CifarFiles, folder: Path) -> None:
+def read_ahead(name: str, root: str | Path | None) -> None:
+    """Begin to read the files, if they are there; the next `load_cifar` of the same ones takes what is found.
+
+    Args:
+        name: As for `load_cifar`.
+        root: As for `load_cifar`.
+    """
+    files, folder = CIFAR_FILES[name], _folder(root)
+    if folder and all(path.is_file() for path in files.checksums(folder)):
+        AHEAD[name, folder] = _reading(files, folder)
+
+
+AHEAD: dict[tuple[str, str], "list[Future[dict[bytes, Any]]]"] = {}
+"""Files that are being read, by name and folder of the data set."""
+
+
+def _folder(root: str | Path | None) -> str:
+    return os.path.abspath(found) if (found := root or os.environ.get("BALPOE_DATA")) else ""
+
+
+def _reading(files: CifarFiles, folder: str) -> "list[Future[dict[bytes, Any]]]":
+    """The content of each file, in threads that end when all are read."""
+    pool = ThreadPoolExecutor()
+    futures = [pool.submit(_read, path, md5) for path, md5 in files.checksums(folder).items()]
+    pool.shutdown(wait=False)
+    return futures
+
+
+def _fetch(files: CifarFiles, folder: str) -> None:
     """Let torchvision fetch the files, unless they are there."""
     from torchvision import datasets
 
     try:
-        getattr(datasets, files.title)(str(folder), download=True)
+        getattr(datasets, files.title)(folder, download=True)
     except (OSError, RuntimeError) as error:
         raise UserError(
             f"{files.title} could not be fetched into {folder}: {error}; try again, or copy the files"
