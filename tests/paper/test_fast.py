@@ -1,7 +1,11 @@
 """The search for a fast recipe: what its trials have in common, what they cost, and which seeds see the test set."""
 
+import shlex
+
 import pytest
 
+from balpoe.cli.main import command_parser
+from balpoe.cli.train import chosen_recipe, starting_recipe
 from balpoe.data.loading.epoch_plan import samples_seen
 from balpoe.experiments.build import assemble
 from balpoe.paper.fast import FAST_SEARCH, FAST_TABLES
@@ -44,6 +48,13 @@ def test_each_trial_can_be_put_together(result, monkeypatch, eight_layers):
     settings = assemble(result.recipe(1)).settings
     assert settings.averaged_epochs > 10
     assert settings.all_optimizer_settings() is not None
+
+
+@pytest.mark.parametrize("result", TRIALS, ids=lambda result: result.title)
+def test_the_command_of_a_trial_is_the_trial(result):
+    arguments = command_parser("train").parse_args(shlex.split(result.command())[1:])
+    start, _ = starting_recipe(arguments.recipe, arguments.as_released)
+    assert chosen_recipe(arguments, start).identity() == result.recipe(0).identity()
 
 
 def test_all_first_seeds_come_before_the_second_ones(tmp_path):

@@ -12,6 +12,7 @@ from balpoe.training.muon import Muon, orthogonalise
 from balpoe.training.optimizers import make_optimizer, parameter_groups
 from balpoe.training.schedules import Constant
 from balpoe.training.settings import FitSettings
+from balpoe.training.step import _check_first_state
 from trainings import Stop, resnet, same_weights, tiny_data, train
 
 CPU = torch.device("cpu")
@@ -160,6 +161,10 @@ def test_a_captured_step_is_the_eager_one(step):
         return [entry["loss"] for entry in history]
 
     assert losses(step) == pytest.approx(losses("eager"), rel=0.05)
+
+
+def test_its_first_state_is_zero_so_that_warm_up_steps_can_be_undone():
+    _check_first_state(make_optimizer(resnet(tiny_data()), FitSettings(optimizer="muon"), CPU))
 
 
 def test_muon_has_sgd_for_weights_without_matrices():

@@ -68,8 +68,10 @@ PaperTable = tuple[PaperResult, ...]
 
 
 def _flag(name: str, value: Any) -> str:
-    if isinstance(value, Mapping):  # the method's settings
+    if isinstance(value, Mapping):  # the method's or the optimiser's settings
         return " ".join(f"--set {key}={setting}" for key, setting in value.items())
+    if isinstance(value, bool):
+        return f"--{'' if value else 'no-'}{name.replace('_', '-')}"
     text = ",".join(f"{part:g}" for part in value) if isinstance(value, tuple) else str(value)
     return f"--{name.replace('_', '-')} {text}"
 
