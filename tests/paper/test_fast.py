@@ -1,5 +1,6 @@
 """The search for a fast recipe: what its trials have in common, what they cost, and which seeds see the test set."""
 
+import json
 import shlex
 
 import pytest
@@ -8,7 +9,7 @@ from balpoe.cli.main import command_parser
 from balpoe.cli.train import chosen_recipe, starting_recipe
 from balpoe.data.loading.epoch_plan import samples_seen
 from balpoe.experiments.build import assemble
-from balpoe.paper.fast import FAST_SEARCH, FAST_TABLES
+from balpoe.paper.fast import FAST_SEARCH, FAST_TABLES, write_fast_tables
 from balpoe.paper.paper_result import PaperResult
 from balpoe.paper.reproduce import SAMPLES, MissingRun, missing_runs
 from trainings import tiny_data
@@ -61,6 +62,23 @@ def test_all_first_seeds_come_before_the_second_ones(tmp_path):
     order = [each.seed for each in missing_runs(["fast-search"], tmp_path)]
     assert order == [1] * len(TRIALS) + [2] * len(TRIALS)
     assert [each.seed for each in missing_runs(["fast"], tmp_path)] == [21, 22, 23, 24, 25]
+
+
+def test_trials_in_the_order_of_their_accuracy(tmp_path):
+    (tmp_path / "tables").mkdir()
+    write_fast_tables(tmp_path)
+    assert not list((tmp_path / "tables").iterdir())
+    names = ("accuracy", "many", "medium", "few", "ece", "mce", "nll")
+    for trial, seed, accuracy in ((TRIALS[0], 1, 0.50), (TRIALS[0], 2, 0.52), (TRIALS[3], 1, 0.53)):
+        folder = tmp_path / trial.folder
+        folder.mkdir(parents=True, exist_ok=True)
+        evaluation = {**dict.fromkeys(names, accuracy), "parameters": 1000, "multiply_adds": 2_000_000}
+        (folder / f"seed-{seed}.json").write_text(json.dumps({"evaluation": evaluation}))
+    write_fast_tables(tmp_path)
+    assert [path.name for path in (tmp_path / "tables").iterdir()] == ["fast-search.md"]
+    *_, best, other = (tmp_path / "tables" / "fast-search.md").read_text().splitlines()
+    assert best.startswith(f"| {TRIALS[3].title} (NLL 0.530) | 1 of 2 | 53.0 |")
+    assert other.startswith(f"| {TRIALS[0].title} (NLL 0.510) | 2 | 51.0 ± 1.4 |")
 
 
 def test_larger_batches_take_longer():

@@ -92,6 +92,7 @@ def cifar100_lt_fast(as_released: bool = False) -> Recipe:
     return updated(cifar100_lt(as_released), {
         "augmentation": "crop-flip", "cutmix_probability": 0.5, "epochs": 115, "batch_size": 512, "drop_last": True,
         "lr": 0.4, "schedule": "cosine", "warmup_epochs": 3, "weight_decay": 1e-3, "weight_average_fraction": 0.4,
+        "checkpoint_seconds": 60.0,  # at the end: a checkpoint takes as long as an epoch
     })  # fmt: skip
 
 

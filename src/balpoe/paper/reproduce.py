@@ -30,6 +30,7 @@ from balpoe.paper.expected import (
     PAPER_TABLES,
     TABLES_AND_FIGURES,
 )
+from balpoe.paper.fast import write_fast_tables
 from balpoe.paper.figures import write_figures
 from balpoe.paper.further_records import adjusted_scores, trained_parameters, validation_predictions
 from balpoe.paper.not_reproduced import NOT_REPRODUCED
@@ -135,7 +136,8 @@ def reproduce(names: Sequence[str], *, minutes: float | None, results: Path, run
     out, started = console(), time.monotonic()
     waiting = missing_runs(names, results)
     _announce(names, waiting, results)
-    write = write_tables if any(name not in FURTHER_TABLES for name in _table_names(names)) else _no_tables
+    # Of what is beyond the paper the rest has pages of its own, whose tables are made there.
+    write = write_tables if any(name not in FURTHER_TABLES for name in _table_names(names)) else write_fast_tables
     if not waiting:
         write(results)
         out.print(f"tables and figures are in {results}")
@@ -236,10 +238,6 @@ def write_tables(results: Path) -> None:
     for name, rows in NOT_REPRODUCED.items():
         write_text(results / "tables" / f"{name}.md", not_reproduced_table(rows))
     write_figures(results)
-
-
-def _no_tables(results: Path) -> None:
-    """What is beyond the paper has pages of its own, whose tables are made there."""
 
 
 def _measure(missing: MissingRun, results: Path, runs: Path, data_root: str, interrupt: Interrupt) -> "Work[str]":
