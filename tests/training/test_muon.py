@@ -154,7 +154,7 @@ def test_a_captured_step_is_the_eager_one(step):
     def losses(kind):
         torch.manual_seed(1)
         network = expert_network("resnet32", num_classes=len(data.class_names), num_experts=3)
-        same = {"epochs": 4, "batch_size": 32, "optimizer": "muon", "lr": 0.05, "device": "cuda", "mixup_alpha": 0.0}
+        same = {"epochs": 2, "batch_size": 32, "optimizer": "muon", "lr": 0.05, "device": "cuda", "mixup_alpha": 0.0}
         loss = BalPoELoss(data.class_counts, (1, 0, -1))
         history = train(data, network, loss, **same, step=kind, precision="bf16-mixed")
         assert all(bool(torch.isfinite(each).all()) for each in network.parameters())
