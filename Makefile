@@ -40,6 +40,7 @@ mutants: env
 results: env
 	$(BIN)/python docs/tables.py
 	$(BIN)/python docs/rivals_figure.py
+	$(BIN)/python docs/seconds_figure.py
 	$(BIN)/python docs/decision_tables.py
 	$(BIN)/python docs/fine_tuning_tables.py
 

@@ -11,7 +11,8 @@ from balpoe.data.loading.epoch_plan import samples_seen
 from balpoe.experiments.build import assemble
 from balpoe.paper.fast import FAST_SEARCH, FAST_TABLES, write_fast_tables
 from balpoe.paper.paper_result import PaperResult
-from balpoe.paper.reproduce import SAMPLES, MissingRun, missing_runs
+from balpoe.paper.reproduce import MissingRun, missing_runs
+from balpoe.paper.training_cost import SAMPLES
 from trainings import tiny_data
 
 TRIALS, (CHOSEN,) = FAST_TABLES["fast-search"], FAST_TABLES["fast"]
