@@ -22,6 +22,11 @@ def test_many_tensors_at_once():
     assert [place.tolist() for place in places] == [[2, 2], [3, 3, 3]]
     private_apis.copy_to_all(places, [torch.tensor([1.0, 2.0]), torch.zeros(3)])
     assert [place.tolist() for place in places] == [[1, 2], [0, 0, 0]]
+    private_apis.move_all(places, [torch.tensor([3.0, 2.0]), torch.ones(3)], 0.5)
+    assert [place.tolist() for place in places] == [[2, 2], [0.5, 0.5, 0.5]]
+    between = private_apis.between_all(places, [torch.zeros(2), torch.ones(3)], 0.5)
+    assert [each.tolist() for each in between] == [[1, 1], [0.75, 0.75, 0.75]]
+    assert [place.tolist() for place in places] == [[2, 2], [0.5, 0.5, 0.5]]
 
 
 def test_hooks_are_noticed():

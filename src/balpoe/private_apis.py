@@ -9,12 +9,14 @@ from torch import Tensor, nn
 
 __all__ = [
     "add_to_all",
+    "between_all",
     "clear_cublas_workspaces",
     "compiling",
     "copy_to_all",
     "has_hooks",
     "leave_memory_pool",
     "leave_out_positions",
+    "move_all",
     "standard_gamma",
 ]
 
@@ -32,6 +34,16 @@ def add_to_all(tensors: Sequence[Tensor], number: float) -> None:
 def copy_to_all(places: Sequence[Tensor], tensors: Sequence[Tensor]) -> None:
     """Copy many tensors in few kernels; a loop would launch one for each."""
     torch._foreach_copy_(list(places), list(tensors))
+
+
+def move_all(places: Sequence[Tensor], targets: Sequence[Tensor], share: float) -> None:
+    """Move many tensors by a share of the way to others, in few kernels; a loop would launch one for each."""
+    torch._foreach_lerp_(list(places), list(targets), share)
+
+
+def between_all(starts: Sequence[Tensor], ends: Sequence[Tensor], share: float) -> list[Tensor]:
+    """Return what lies at a share of the way from tensors to others, in few kernels."""
+    return list(torch._foreach_lerp(list(starts), list(ends), share))
 
 
 def has_hooks(module: nn.Module) -> bool:

@@ -3,7 +3,7 @@ import math
 import pytest
 
 from balpoe import UserError
-from balpoe.training.schedules import Constant, Cosine, Multistep
+from balpoe.training.schedules import Constant, Cosine, Linear, Multistep
 
 
 def test_the_papers_standard_schedule_epoch_by_epoch():
@@ -30,6 +30,11 @@ def test_cosine_of_the_large_data_sets():
 def test_constant_and_warmup():
     assert [Constant(warmup_epochs=4)(epoch, 10) for epoch in range(5)] == [0.25, 0.5, 0.75, 1.0, 1.0]
     assert Constant()(0, 1) == 1.0
+
+
+def test_linear():
+    assert [Linear()(epoch, 8) for epoch in range(8)] == [1 - epoch / 8 for epoch in range(8)]
+    assert [Linear(warmup_epochs=2)(epoch, 4) for epoch in range(4)] == [0.5, 0.75, 0.5, 0.25]
 
 
 def test_milestones_are_fractions():

@@ -12,10 +12,20 @@ from balpoe.baselines.remix import Remix
 from balpoe.data.augment.operations import AUGMENTATIONS
 from balpoe.data.loading.in_memory import Batch
 from balpoe.networks.adapters import add_adapters
+from balpoe.networks.fused.forward import FusedForward
 from balpoe.training.distributed import launch
 from balpoe.training.optimizers import make_optimizer
 from balpoe.training.settings import FitSettings
-from balpoe.training.step import CapturedStep, EagerStep, Learner, _check_first_state, _parts, _State, training_step
+from balpoe.training.step import (
+    CapturedStep,
+    EagerStep,
+    Learner,
+    _check_first_state,
+    _fault,
+    _parts,
+    _State,
+    training_step,
+)
 from balpoe.training.weight_averaging import first_mean
 from compilations import distances_of_compiled_gradients, number_of_compilations
 from processes import READY
@@ -92,8 +102,9 @@ def test_compiled_gradients_of_a_float32_classifier_are_float32(new_process):
         {"optimizer": "adamw"},
         {"optimizer": "adamw", "weight_average_decay": 0.9, "clip_gradients": 0.5},
         {"momentum": 0.0, "nesterov": False},
+        {"optimizer": "muon"},
     ],
-    ids=["sgd", "adamw", "adamw-mean-clipped", "plain"],
+    ids=["sgd", "adamw", "adamw-mean-clipped", "plain", "muon"],
 )
 @pytest.mark.usefixtures("eight_layers")
 def test_what_a_step_changes_can_be_undone(settings):
@@ -449,3 +460,21 @@ def test_too_little_memory_for_two_views_names_a_smaller_batch():
     data = tiny_data(32)
     with pytest.raises(UserError, match=r"of the GPU; take a smaller --batch-size, such as 8$"):
         train(data, resnet(data), Memory(None, 0), second_view=(), mixup_alpha=0.0, epochs=1)
+
+
+@pytest.mark.usefixtures("eight_layers")
+def test_kernels_are_checked_once_for_what_is_launched(monkeypatch):
+    """Whatever the weights; a fault is not remembered, for what was in the way may be gone."""
+    errors, images = [0.5, 0.001, float("nan"), 0.002], torch.zeros(4, 3, 8, 8)
+    monkeypatch.setattr("balpoe.training.step.CHECKED", set())
+    monkeypatch.setattr("balpoe.training.step.kernel_error", lambda forward, images: errors.pop(0))
+
+    def fault(experts, batch=images):
+        return _fault(FusedForward(expert_network("resnet32", num_classes=4, num_experts=experts)), batch)
+
+    assert fault(3) == "its kernels differ from torch's by 0.5"
+    assert fault(3) == fault(3) == ""
+    assert len(errors) == 2
+    assert fault(2) == "its kernels differ from torch's by nan"
+    assert fault(3, images[:2]) == ""
+    assert not errors

@@ -4,6 +4,7 @@ import argparse
 from pathlib import Path
 
 from balpoe.cli.flags import Commands, add_fields, add_runs_root, changed_fields
+from balpoe.cli.heavy_imports import heavy_imports
 
 __all__ = ["add_parser"]
 
@@ -26,8 +27,8 @@ def add_parser(commands: Commands) -> None:
 
 
 def _reproduce(arguments: argparse.Namespace) -> None:
-    from balpoe.paper.reproduce import reproduce
-
+    with heavy_imports():
+        from balpoe.paper.reproduce import reproduce
     reproduce(
         arguments.tables,
         minutes=arguments.minutes,

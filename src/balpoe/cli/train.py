@@ -15,6 +15,7 @@ from balpoe.cli.flags import (
     changed_fields,
     with_settings,
 )
+from balpoe.cli.heavy_imports import heavy_imports
 from balpoe.errors import UserError, unknown_name
 from balpoe.experiments.presets import PRESETS, preset, read_recipe
 from balpoe.experiments.recipe import Recipe, updated
@@ -68,7 +69,11 @@ def _train(arguments: argparse.Namespace) -> None:
     recipe = chosen_recipe(arguments, start)
     seeds, name, given = chosen_seeds(arguments, recipe), arguments.name, arguments.baseline
     check_name(name)
-    from balpoe.cli.train_seeds import train  # torch comes with it: not before the recipe is known to be right
+    with heavy_imports():  # not before the recipe is known to be right
+        from balpoe.experiments.early_start import start_early
+
+        start_early(recipe)
+        from balpoe.cli.train_seeds import train
 
     train(
         recipe,

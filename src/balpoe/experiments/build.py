@@ -13,7 +13,7 @@ from torch import Tensor
 
 from balpoe.baselines.catalogue import checked_settings, load_method
 from balpoe.baselines.method import MethodInputs, MethodLoss, Stage
-from balpoe.data.augment.operations import AUGMENTATIONS, CROPS_WHILE_DECODING
+from balpoe.data.augment.operations import AUGMENTATIONS, CROPS_WHILE_DECODING, AlternatingFlip, Flip, Operation
 from balpoe.data.cifar import CIFAR_PREPROCESSING
 from balpoe.data.dataset import Dataset, Preprocessing
 from balpoe.data.loading.decode import ResizedCrop
@@ -26,6 +26,7 @@ from balpoe.errors import UserError
 from balpoe.experiments.cached_features import feature_data
 from balpoe.experiments.class_mean_start import start_from_class_means
 from balpoe.experiments.recipe import FOR_FEATURES, Recipe, updated
+from balpoe.experiments.whitened_start import start_whitened
 from balpoe.files import holds_features
 from balpoe.method.ensemble import source_prior
 from balpoe.method.priors import class_prior
@@ -116,6 +117,8 @@ def assemble(recipe: Recipe, progress: bool = False) -> Assembly:
     network = trained = build_network(recipe, len(train.class_names), preprocessing.size)
     if recipe.tune == "head":
         trained, (train, test, held_out) = _on_features(recipe, network, (train, test, held_out), progress)
+    if recipe.first_layer == "whitened":
+        start_whitened(network, train)
     if recipe.head_start == "class-means" or (recipe.head_start == "auto" and recipe.tune == "adapters"):
         with CountProgress("class means", len(train), progress) as count:
             place: dict[str, Any] = {"device": chosen_device(recipe.device), "workers": recipe.workers}
@@ -125,7 +128,7 @@ def assemble(recipe: Recipe, progress: bool = False) -> Assembly:
     crop = (ResizedCrop(),) if recipe.augmentation in CROPS_WHILE_DECODING else ()
     settings = recipe.fit_settings(
         schedule=_schedule(recipe),
-        augmentation=(*crop, *AUGMENTATIONS[recipe.augmentation]),
+        augmentation=(*crop, *_operations(recipe)),
         second_view=AUGMENTATIONS[method.second_view] if method.second_view else None,
         mixing=method.mixing(**own),
     )
@@ -165,10 +168,20 @@ def method_parts(recipe: Recipe, inputs: MethodInputs) -> tuple[MethodLoss, Tens
     return loss, lambdas, source_prior(inputs.train_prior, lambdas)
 
 
+def _operations(recipe: Recipe) -> tuple[Operation, ...]:
+    operations = AUGMENTATIONS[recipe.augmentation]
+    if not recipe.alternate_flips:
+        return operations
+    if Flip() not in operations:
+        raise UserError(f"augmentation {recipe.augmentation} mirrors no images; leave --alternate-flips out")
+    return tuple(AlternatingFlip() if each == Flip() else each for each in operations)
+
+
 def _schedule(recipe: Recipe) -> schedules.Schedule:
     kinds: dict[str, Callable[[], schedules.Schedule]] = {
         "multistep": lambda: schedules.Multistep(recipe.milestones, warmup_epochs=recipe.warmup_epochs),
         "cosine": lambda: schedules.Cosine(recipe.warmup_epochs),
+        "linear": lambda: schedules.Linear(recipe.warmup_epochs),
         "constant": lambda: schedules.Constant(recipe.warmup_epochs),
     }
     return kinds[recipe.schedule]()

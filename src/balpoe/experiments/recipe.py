@@ -74,6 +74,7 @@ class Recipe(TrainingOptions):
             "none", "crop-flip", "standard", "autoaugment", "autoaugment-cutout", "resized-crop", "imagenet",
             "randaugment",
         ), group="data")  # fmt: skip
+    alternate_flips: bool = setting(False, "mirror each image in every second epoch instead of at random", group="data")
     shot_groups: tuple[int, ...] = setting(
         (20, 100),
         "few-shot below the first, many-shot above the second number",
@@ -88,6 +89,10 @@ class Recipe(TrainingOptions):
         "resnet32", "the architecture: resnet32, mlp, head (for features), or a model of timm's", group="experts"
     )
     weights: str = setting("", "first weights: random, pretrained (timm's), or a file", metavar="FILE", group="experts")
+    first_layer: str = setting(
+        "random", "first weights of resnet32's first convolution: random, or from training images, to whiten them",
+        choices=("random", "whitened"), group="experts",
+    )  # fmt: skip
     weights_version: str = setting(
         "", "weights from a file: changes with it; filled in by train", filled_in=True, group="experts"
     )
@@ -161,7 +166,10 @@ class Recipe(TrainingOptions):
         128, "samples per step, over all processes", at_least=2, at_most=10**9, group="optimisation"
     )
     schedule: str = setting(
-        "multistep", "how the learning rate falls", choices=("multistep", "cosine", "constant"), group="optimisation"
+        "multistep",
+        "how the learning rate falls",
+        choices=("multistep", "cosine", "linear", "constant"),
+        group="optimisation",
     )
     milestones: tuple[float, ...] = setting(
         (0.8, 0.9), "where multistep divides by 10, in parts of the training", above=0, at_most=1, group="optimisation"
@@ -200,6 +208,8 @@ class Recipe(TrainingOptions):
                 f"network {self.network} begins with random weights, but weights is {self.weights}; leave it out, or "
                 "choose a network of timm's, such as resnet50"
             )
+        if self.first_layer == "whitened" and self.network != "resnet32":
+            raise UserError(f"first_layer whitened is for network resnet32, not for {self.network}; leave it out")
         if self.shot_groups[0] > self.shot_groups[1] + 1:
             raise UserError(f"shot_groups must rise, such as 20,100, but is {as_text(self.shot_groups)}")
         for name in ("choose_mixup", "choose_lr"):

@@ -23,15 +23,26 @@ class PaperResult:
     preset: str
     changes: Mapping[str, Any] = field(default_factory=dict)
     seeds: int = 3
-    """Number of seeds; they are 1, 2, ..."""
+    """Number of seeds."""
     paper: Mapping[str, Number] = field(default_factory=dict)
     as_released: bool = False
     repeats: bool = False
     """Whether the paper's numbers are those of another row: its recipe computed or read in another way."""
     shifted: "ShiftedAccuracies | None" = None
     """The paper's accuracies on the eleven test distributions; given, the result has a table of these."""
+    first_seed: int = 1
+    """The first of the seeds; the others follow it."""
     quoted: Mapping[str, Number] = field(default_factory=dict)
     """Numbers of another paper's own recipe that the paper quotes: to be looked at, and not reproduced by this one."""
+
+    @property
+    def seed_numbers(self) -> range:
+        """The seeds.
+
+        >>> list(PaperResult("cifar100-lt-fast/balpoe", "BalPoE", "cifar100-lt", seeds=2, first_seed=21).seed_numbers)
+        [21, 22]
+        """
+        return range(self.first_seed, self.first_seed + self.seeds)
 
     def recipe(self, seed: int) -> Recipe:
         """Return the recipe to train."""
@@ -57,8 +68,10 @@ PaperTable = tuple[PaperResult, ...]
 
 
 def _flag(name: str, value: Any) -> str:
-    if isinstance(value, Mapping):  # the method's settings
+    if isinstance(value, Mapping):  # the method's or the optimiser's settings
         return " ".join(f"--set {key}={setting}" for key, setting in value.items())
+    if isinstance(value, bool):
+        return f"--{'' if value else 'no-'}{name.replace('_', '-')}"
     text = ",".join(f"{part:g}" for part in value) if isinstance(value, tuple) else str(value)
     return f"--{name.replace('_', '-')} {text}"
 

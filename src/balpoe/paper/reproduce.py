@@ -31,6 +31,7 @@ from balpoe.paper.expected import (
     PAPER_TABLES,
     TABLES_AND_FIGURES,
 )
+from balpoe.paper.fast import write_fast_tables
 from balpoe.paper.figures import write_figures
 from balpoe.paper.further_records import adjusted_scores, trained_parameters, unmixed_scores, validation_predictions
 from balpoe.paper.not_reproduced import NOT_REPRODUCED
@@ -109,8 +110,8 @@ def missing_runs(names: Sequence[str], results: Path) -> list[MissingRun]:
         if name in NOT_REPRODUCED:
             continue
         table = PAPER_TABLES.get(name) or FURTHER_TABLES.get(name) or BEST_TABLES[name]
-        for seed in range(1, max(result.seeds for result in table) + 1):
-            found += [MissingRun(result, seed) for result in table if seed <= result.seeds]
+        for turn in range(max(result.seeds for result in table)):
+            found += [MissingRun(result, result.seed_numbers[turn]) for result in table if turn < result.seeds]
     missing = {each.path: each for each in found if not (results / each.path).exists()}  # tables share some results
     return list(missing.values())
 
@@ -122,7 +123,8 @@ def reproduce(names: Sequence[str], *, minutes: float | None, results: Path, run
     out, started = console(), time.monotonic()
     waiting = missing_runs(names, results)
     _announce(names, waiting, results)
-    write = write_tables if any(name not in FURTHER_TABLES for name in _table_names(names)) else _no_tables
+    # Of what is beyond the paper the rest has pages of its own, whose tables are made there.
+    write = write_tables if any(name not in FURTHER_TABLES for name in _table_names(names)) else write_fast_tables
     if not waiting:
         write(results)
         out.print(f"tables and figures are in {results}")
@@ -225,10 +227,6 @@ def write_tables(results: Path) -> None:
     for name, rows in NOT_REPRODUCED.items():
         write_text(results / "tables" / f"{name}.md", not_reproduced_table(rows))
     write_figures(results)
-
-
-def _no_tables(results: Path) -> None:
-    """What is beyond the paper has pages of its own, whose tables are made there."""
 
 
 def _measure(missing: MissingRun, results: Path, runs: Path, data_root: str, interrupt: Interrupt) -> "Work[str]":

@@ -36,7 +36,7 @@ PAPER_RUNS = 5
 
 def measured_records(result: PaperResult, results: Path) -> list[dict[str, Any]]:
     """Return the records of a result, seed by seed."""
-    paths = [results / result.folder / f"seed-{seed}.json" for seed in range(1, result.seeds + 1)]
+    paths = [results / result.folder / f"seed-{seed}.json" for seed in result.seed_numbers]
     found = [read_json(path) for path in paths if path.exists()]
     return [{**record, "evaluation": current_evaluation(record["evaluation"])} for record in found]
 

@@ -9,6 +9,7 @@ networks for ImageNet-LT are trained from random weights.
 from collections.abc import Iterator
 from typing import Any
 
+from balpoe.paper.fast import FAST_TABLES
 from balpoe.paper.paper_result import PaperResult, PaperTable
 
 __all__ = ["CHOSEN", "FURTHER_TABLES", "METHODS", "SEARCH", "TINY_IMAGENET", "TRANSFER", "TUNES"]
@@ -94,5 +95,6 @@ FURTHER_TABLES: dict[str, PaperTable] = {
     "transfer-search": tuple(_search()),
     "transfer": TRANSFER,
     "tiny-imagenet": TINY_IMAGENET,
+    **FAST_TABLES,
 }
 """By name; `balpoe reproduce` trains them when they are asked for, and not as part of the paper."""

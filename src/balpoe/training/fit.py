@@ -45,7 +45,8 @@ NO_SETTINGS: Mapping[str, Any] = MappingProxyType({})
 @reads_old_names("fit")
 def fit(
     network: nn.Module, loss: Loss, train: Samples, *,
-    epochs: int = 200, batch_size: int = 128, lr: float = 0.1, schedule: Schedule = PAPER_SCHEDULE,
+    epochs: int = 200, batch_size: int = 128, drop_last: bool = False,
+    lr: float = 0.1, schedule: Schedule = PAPER_SCHEDULE,
     optimizer: str = "sgd", optimizer_settings: Mapping[str, Any] = NO_SETTINGS,
     momentum: float = 0.9, nesterov: bool = True, weight_decay: float = 5e-4, decay_norms: bool = True,
     trunk_lr_factor: float = 1.0, depth_lr_decay: float = 1.0, lr_factors: Mapping[str, float] = NO_SETTINGS,
@@ -69,9 +70,10 @@ def fit(
         train: Raw samples with their preprocessing, in memory (`Dataset`) or in files (`PictureFiles`).
         epochs: Passes over the data.
         batch_size: Samples per step, over all processes together.
+        drop_last: Whether an epoch's last batch is left out where it is smaller than the others: one step to capture.
         lr: Base learning rate; `schedule` maps (epoch, epochs) to a factor of it.
         schedule: Schedule of the rate, such as those of `balpoe.training.schedules`.
-        optimizer: "sgd" or "adamw".
+        optimizer: "sgd", "adamw", or "muon" (for convolutions).
         optimizer_settings: The optimiser's own settings, such as {"betas": (0.9, 0.95)} of AdamW.
         momentum: Momentum of SGD.
         nesterov: Nesterov's kind of momentum.
@@ -121,7 +123,7 @@ def fit(
     [0, 1]
     """
     settings = FitSettings(
-        epochs=epochs, batch_size=batch_size, lr=lr, schedule=schedule, optimizer=optimizer,
+        epochs=epochs, batch_size=batch_size, drop_last=drop_last, lr=lr, schedule=schedule, optimizer=optimizer,
         optimizer_settings=dict(optimizer_settings), momentum=momentum, nesterov=nesterov, weight_decay=weight_decay,
         decay_norms=decay_norms, trunk_lr_factor=trunk_lr_factor, depth_lr_decay=depth_lr_decay,
         lr_factors=dict(lr_factors), accumulate=accumulate, clip_gradients=clip_gradients,
@@ -239,9 +241,9 @@ def _steps(
         training = Trainer(fabric, network, loss, train, settings)
         training.resume()
         done, show = training.samples_done(), settings.progress and first
-        passes = epochs + bool(training.norms)
+        samples, passes = training.samples_an_epoch, epochs + bool(training.norms)
         with (
-            TrainingProgress(label, epochs, len(train), done, show, passes) as display,
+            TrainingProgress(label, epochs, samples, done, show, passes) as display,
             Tracking(settings.track if first else (), settings.run, training.epoch) as tracking,
         ):
             yield from training.run(interrupt, display, tracking)

@@ -14,7 +14,7 @@ import torch
 from lightning_fabric import Fabric
 from torch import Tensor, nn
 
-from balpoe.data.loading.epoch_plan import EpochPlan, plan_epoch
+from balpoe.data.loading.epoch_plan import EpochPlan, plan_epoch, samples_seen
 from balpoe.data.loading.image_files import Samples
 from balpoe.data.loading.in_memory import Batch
 from balpoe.data.loading.streaming import batch_source
@@ -55,6 +55,7 @@ class Trainer:
             train, fabric.device, settings.augmentation, settings.seed, settings.workers, settings.second_view
         )
         self.num_samples, self.targets = len(train), train.targets
+        self.samples_an_epoch = samples_seen(len(train), settings.batch_size, settings.drop_last)
         self.optimizer = make_optimizer(network, settings, fabric.device)
         self.mean: list[Tensor] = []  # of the weights, until the network has it
         if settings.weight_average_decay:
@@ -109,7 +110,7 @@ class Trainer:
             settings.seed, epoch, self.num_samples, settings.batch_size,
             mixup_alpha=settings.mixup_alpha, cutmix_probability=settings.cutmix_probability, smallest_batch=2 * world,
             mixing=settings.mixing, class_balanced=settings.class_balanced, targets=self.targets,
-            epochs=settings.epochs,
+            epochs=settings.epochs, drop_last=settings.drop_last,
         )  # fmt: skip
         batches = iter(self.data.batches(plan, epoch, first=first, rank=rank, world=world))
         return _Epoch(plan, next(batches, None), batches)
@@ -146,7 +147,7 @@ class Trainer:
 
     def _end_epoch(self, lr: float, loss: float) -> None:
         self.history.append({"epoch": self.epoch, "lr": lr, "loss": loss})
-        rate = self.num_samples / max(self.seconds, 1e-9)
+        rate = self.samples_an_epoch / max(self.seconds, 1e-9)
         took = {"epoch": self.epoch, "seconds": self.seconds, "images_per_second": rate, "step": self.step.kind}
         self.timing.append(took)
         self.epoch, self.losses, self.seconds = self.epoch + 1, torch.zeros(0), 0.0
@@ -227,7 +228,7 @@ class Trainer:
 
     def samples_done(self) -> int:
         """Samples that earlier calls have already trained on."""
-        return self.epoch * self.num_samples + len(self.losses) * self.settings.batch_size
+        return self.epoch * self.samples_an_epoch + len(self.losses) * self.settings.batch_size
 
     def save(self) -> None:
         """Write checkpoint, history and timing, of weights that are finite: the losses do not see the last update."""

@@ -10,7 +10,9 @@ from typing import Any
 import torch
 from torch import nn
 
-from balpoe.networks.experts import ExpertNetwork
+from balpoe.errors import UserError
+from balpoe.networks.experts import ExpertConv2d, ExpertNetwork
+from balpoe.training.muon import Muon
 from balpoe.training.settings import FitSettings
 from balpoe.training.sharding import in_parts
 
@@ -42,21 +44,43 @@ def _adamw(groups: Groups, settings: FitSettings, on_cuda: bool) -> torch.optim.
     return torch.optim.AdamW(groups, lr=settings.lr, fused=_fused(on_cuda), capturable=on_cuda, **own)
 
 
+def _muon(groups: Groups, settings: FitSettings, on_cuda: bool) -> torch.optim.Optimizer:
+    own = settings.all_optimizer_settings()
+    if in_parts(weight for group in groups for weight in group["params"]):
+        raise UserError("muon wants whole kernels, but with shard each process has a part; choose sgd or adamw")
+    for group in groups:
+        if not group["matrices"]:
+            group["rate"] *= own["others_factor"]
+            continue
+        group |= {"direction_momentum": settings.momentum, "look_ahead": settings.nesterov}
+        group |= {"momentum": 0.0, "nesterov": False, "weight_decay": own["kernel_decay"]}
+    same: dict[str, Any] = {"momentum": settings.momentum, "nesterov": settings.nesterov, "fused": _fused(on_cuda)}
+    return Muon(groups, lr=settings.lr, iterations=own["iterations"], **same)
+
+
 def _fused(on_cuda: bool) -> bool | None:
     """Whether to fuse; None, torch's own choice, on a Mac."""
     return on_cuda or not torch.backends.mps.is_available() or None
 
 
-BUILDERS: dict[str, Callable[[Groups, FitSettings, bool], torch.optim.Optimizer]] = {"sgd": _sgd, "adamw": _adamw}
+BUILDERS: dict[str, Callable[[Groups, FitSettings, bool], torch.optim.Optimizer]] = {
+    "sgd": _sgd,
+    "adamw": _adamw,
+    "muon": _muon,
+}
 """To add an optimiser: a builder here, its name and its own settings in `training.settings.OPTIMIZERS`."""
 
 
 def parameter_groups(network: nn.Module, settings: FitSettings) -> Groups:
-    """Return the parameters that learn, grouped by their rate (a factor of the learning rate) and weight decay."""
+    """Return the parameters that learn, grouped by their rate (a factor of the learning rate) and weight decay.
+
+    For Muon also by their number of `matrices`: of the kernels of convolutions one for each expert, of others none.
+    """
     blocks = [block for block in _blocks(network) if block]
     depth = {id(each): number for number, block in enumerate(blocks) for each in block}
     in_trunk = set(map(id, network.trunk.parameters())) if isinstance(network, ExpertNetwork) else set()
-    groups: dict[tuple[float, float], list[nn.Parameter]] = {}
+    matrices = _matrices(network) if settings.optimizer == "muon" else None
+    groups: dict[tuple[float, float, int], list[nn.Parameter]] = {}
     learning = ((name, each) for name, each in network.named_parameters() if each.requires_grad)
     for name, parameter in learning:
         rate = settings.depth_lr_decay ** (len(blocks) - 1 - depth[id(parameter)])
@@ -64,8 +88,23 @@ def parameter_groups(network: nn.Module, settings: FitSettings) -> Groups:
         for beginning, factor in settings.lr_factors.items():
             rate *= factor if name.startswith(beginning) else 1.0
         decayed = settings.decay_norms or parameter.ndim > 1  # scales, shifts and biases are vectors
-        groups.setdefault((rate, settings.weight_decay if decayed else 0.0), []).append(parameter)
-    return [{"params": several, "rate": rate, "weight_decay": decay} for (rate, decay), several in groups.items()]
+        number = matrices.get(id(parameter), 0) if matrices else 0
+        groups.setdefault((rate, settings.weight_decay if decayed else 0.0, number), []).append(parameter)
+    return [
+        {"params": several, "rate": rate, "weight_decay": decay, **({} if matrices is None else {"matrices": number})}
+        for (rate, decay, number), several in groups.items()
+    ]
+
+
+def _matrices(network: nn.Module) -> dict[int, int]:
+    """How many matrices each kernel of a convolution holds, by the identity of the parameter."""
+    numbers = {}
+    for module in network.modules():
+        if isinstance(module, ExpertConv2d):
+            numbers[id(module.weight)] = module.num_experts
+        elif isinstance(module, nn.Conv2d):
+            numbers[id(module.weight)] = module.groups
+    return numbers
 
 
 def _blocks(network: nn.Module) -> Iterator[list[nn.Parameter]]:

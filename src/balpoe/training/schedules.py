@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from balpoe.errors import UserError
 
-__all__ = ["Constant", "Cosine", "Multistep", "Schedule"]
+__all__ = ["Constant", "Cosine", "Linear", "Multistep", "Schedule"]
 
 Schedule = Callable[[float, int], float]
 
@@ -52,6 +52,21 @@ class Cosine:
     def __call__(self, epoch: float, epochs: int) -> float:
         """Return the factor of the base learning rate in a 0-based epoch."""
         return _warmup(epoch, self.warmup_epochs) * 0.5 * (1 + math.cos(math.pi * epoch / epochs))
+
+
+@dataclass(frozen=True)
+class Linear:
+    """A straight line, down to zero after the last epoch: for short trainings.
+
+    >>> [Linear()(epoch, 100) for epoch in (0, 50, 99)]
+    [1.0, 0.5, 0.01]
+    """
+
+    warmup_epochs: int = 0
+
+    def __call__(self, epoch: float, epochs: int) -> float:
+        """Return the factor of the base learning rate in a 0-based epoch."""
+        return _warmup(epoch, self.warmup_epochs) * (epochs - epoch) / epochs
 
 
 @dataclass(frozen=True)

@@ -21,6 +21,11 @@ __all__ = ["OPTIMIZERS", "STEPS", "FitSettings", "TrainingOptions", "changed_ide
 OPTIMIZERS: dict[str, dict[str, Any]] = {
     "sgd": {},
     "adamw": {"betas": setting((0.9, 0.999), "decay of its two means", at_least=0, below=1, lengths=(2,))},
+    "muon": {
+        "kernel_decay": setting(0.05, "weight decay of kernels, apart from the gradient", at_least=0, at_most=1e3),
+        "others_factor": setting(1.0, "rate of all but kernels, which SGD changes, as a factor of lr", above=0),
+        "iterations": setting(5, "Newton-Schulz iterations of a step", at_least=1, at_most=100),
+    },
 }
 """Settings of each optimiser beside those that all have; `training.optimizers` builds them."""
 STEPS = ("auto", "eager", "captured", "compiled", "fused")
@@ -42,10 +47,13 @@ class TrainingOptions:
     batch_size: int = setting(
         128, "samples per step, over all processes", at_least=1, at_most=10**9, group="optimisation"
     )
+    drop_last: bool = setting(
+        False, "leave an epoch's last batch out where it is smaller than the others", group="optimisation"
+    )
     lr: float = setting(0.1, "base learning rate", above=0, at_most=1e6, group="optimisation")
     optimizer: str = setting("sgd", "how weights follow their gradients", choices=OPTIMIZERS, group="optimisation")
     optimizer_settings: dict = setting({}, "the optimiser's own settings", group="optimisation")  # noqa: RUF009 (makes a field)
-    momentum: float = setting(0.9, "momentum of SGD", at_least=0, below=1, group="optimisation")
+    momentum: float = setting(0.9, "momentum of SGD and Muon", at_least=0, below=1, group="optimisation")
     nesterov: bool = setting(True, "Nesterov's kind of momentum", group="optimisation")
     weight_decay: float = setting(5e-4, "weight decay", at_least=0, at_most=1e6, group="optimisation")
     decay_norms: bool = setting(True, "weight decay also on normalisation and biases", group="optimisation")

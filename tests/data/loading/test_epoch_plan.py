@@ -39,6 +39,15 @@ def test_a_last_batch_of_one_joins_the_one_before():
     assert [batch.stop - batch.start for batch in plan_epoch(0, 0, 258, 128).batches] == [128, 128, 2]
 
 
+@pytest.mark.parametrize(("samples", "batches"), [(9, [4, 4]), (8, [4, 4]), (3, [3]), (4, [4])])
+def test_a_smaller_last_batch_can_be_left_out(samples, batches):
+    plan = plan_epoch(1, 2, samples, 4, drop_last=True, mixup_alpha=0.2)
+    whole = plan_epoch(1, 2, samples, 4, mixup_alpha=0.2)
+    assert [batch.stop - batch.start for batch in plan.batches] == batches
+    assert torch.equal(plan.order, whole.order)  # what is left out differs from epoch to epoch
+    assert plan.batches[0].weight == whole.batches[0].weight
+
+
 def test_mixup_of_every_batch():
     plan = plan_epoch(0, 0, 1000, 10, mixup_alpha=0.4)
     assert all(sorted(batch.partners.tolist()) == list(range(10)) for batch in plan.batches)

@@ -2,7 +2,7 @@ import pytest
 import torch
 
 from balpoe import Dataset
-from balpoe.data.augment.operations import Flip
+from balpoe.data.augment.operations import AlternatingFlip, Flip
 from balpoe.data.loading.epoch_plan import plan_epoch, rng
 from balpoe.data.loading.in_memory import ResidentData
 
@@ -22,6 +22,24 @@ def test_a_batch_is_the_plan_carried_out():
         assert torch.equal(batch.partner_targets, DATA.targets[rows[planned.partners]])
         assert float(batch.weight) == pytest.approx(planned.weight)
         assert batch.part == 1.0
+
+
+def test_each_image_is_seen_in_both_orientations_of_two_epochs():
+    """Half of them mirrored in each; with flips drawn anew a quarter of them would be mirrored in both."""
+    images = torch.arange(200 * 4, dtype=torch.float32).view(200, 1, 2, 2).to(torch.uint8)
+    data = Dataset(images, torch.arange(200) % 2)
+    source, seen = ResidentData(data, torch.device("cpu"), [AlternatingFlip()], seed=3), []
+    for epoch in range(4):
+        plan = plan_epoch(3, epoch, 200, 64)
+        made = torch.cat([batch.images for batch in source.batches(plan, epoch)])
+        raw = data.preprocessing.normalise(images)[plan.order]
+        mirrored = (made == raw.flip(-1)).flatten(1).all(dim=1)
+        assert bool((mirrored | (made == raw).flatten(1).all(dim=1)).all())
+        seen.append(mirrored[plan.order.argsort()])
+    assert bool((seen[0] ^ seen[1]).all())
+    assert torch.equal(seen[0], seen[2])
+    assert torch.equal(seen[1], seen[3])
+    assert 70 < int(seen[0].sum()) < 130
 
 
 def test_cutmix_and_mixup_in_one_epoch():

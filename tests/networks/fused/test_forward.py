@@ -509,6 +509,7 @@ def test_what_is_not_a_number_stays_none():
 @pytest.mark.gpu
 @cuda
 def test_a_fault_is_told_and_torch_takes_over(monkeypatch, tmp_path):
+    monkeypatch.setattr("balpoe.training.step.CHECKED", set())
     monkeypatch.setattr("balpoe.training.step.kernel_error", lambda forward, images: 0.3)
     network = resnet(2, width=16)
     settings = {"epochs": 1, "batch_size": 16, "device": "cuda", "precision": "bf16-mixed", "step": "auto"}

@@ -24,6 +24,7 @@ from balpoe.data.transfer import to_device
 __all__ = [
     "AUGMENTATIONS",
     "CROPS_WHILE_DECODING",
+    "AlternatingFlip",
     "AutoAugment",
     "ColourJitter",
     "Crop",
@@ -68,6 +69,14 @@ class Operation(ABC):
     @abstractmethod
     def apply(self, images: Tensor, *draws: np.ndarray) -> Tensor:
         """Return the images (samples, channels, height, width), each changed by its own draw."""
+
+    def in_epoch(self, epoch: int) -> "tuple[Operation, int]":
+        """Return what is done in an epoch, and the number of the epoch whose draws it is done with: its own.
+
+        Args:
+            epoch: Number of the epoch, from 0.
+        """
+        return self, epoch
 
     def __call__(self, images: Tensor, rng: np.random.Generator) -> Tensor:
         """Return the images, each changed by its own draw from `rng`."""
@@ -128,6 +137,28 @@ class Flip(Operation):
     def apply(self, images: Tensor, *draws: np.ndarray) -> Tensor:
         """Return the images, some of them mirrored."""
         return flip(images, _send(draws[0], images))
+
+
+@dataclass(frozen=True)
+class AlternatingFlip(Flip):
+    """Left and right swapped in every second epoch, of half of the images in the even ones (Jordan 2024).
+
+    Of two epochs each image is seen once in either orientation; by chance half of them would be seen twice in one.
+
+    Args:
+        mirrored: Whether the images that were drawn are those that stay as they are.
+    """
+
+    mirrored: bool = False
+
+    def in_epoch(self, epoch: int) -> tuple[Operation, int]:
+        """Return the flip of the others in odd epochs, with the draws of the first epoch."""
+        return AlternatingFlip(mirrored=epoch % 2 == 1), 0
+
+    def draw(self, count: int, size: Sequence[int], rng: np.random.Generator) -> tuple[np.ndarray, ...]:
+        """Return which images are swapped (samples,)."""
+        (flipped,) = super().draw(count, size, rng)
+        return (flipped ^ self.mirrored,)
 
 
 @dataclass(frozen=True)

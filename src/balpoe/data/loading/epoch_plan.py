@@ -14,7 +14,17 @@ from torch import Tensor
 from balpoe.errors import UserError
 from balpoe.method.mixing import box_share
 
-__all__ = ["BatchPlan", "EpochLabels", "EpochPlan", "Mixing", "class_balanced_order", "plan_epoch", "rng", "sample_rng"]
+__all__ = [
+    "BatchPlan",
+    "EpochLabels",
+    "EpochPlan",
+    "Mixing",
+    "class_balanced_order",
+    "plan_epoch",
+    "rng",
+    "sample_rng",
+    "samples_seen",
+]
 
 
 def rng(seed: int, epoch: int, subject: str) -> np.random.Generator:
@@ -134,6 +144,7 @@ def plan_epoch(
     class_balanced: bool = False,
     targets: Tensor | None = None,
     epochs: int = 0,
+    drop_last: bool = False,
 ) -> EpochPlan:
     """Return an epoch's plan: each sample once; a last batch below `smallest_batch` joins the one before.
 
@@ -149,6 +160,7 @@ def plan_epoch(
         class_balanced: Whether samples are drawn, with replacement, so that all classes come equally often.
         targets: Labels, (samples,), for what looks at them.
         epochs: Number of epochs, for mixing that changes with them.
+        drop_last: Whether a last batch that is smaller than the others is left out, unless it is the only one.
 
     >>> [(batch.start, batch.stop) for batch in plan_epoch(0, 0, 9, 4).batches]
     [(0, 4), (4, 9)]
@@ -159,6 +171,7 @@ def plan_epoch(
         order = class_balanced_order(targets, draws)
     else:
         order = torch.from_numpy(draws.permutation(num_samples))
+    num_samples = samples_seen(num_samples, batch_size, drop_last)
     starts = list(range(0, num_samples, batch_size))
     if len(starts) > 1 and num_samples - starts[-1] < smallest_batch:
         starts.pop()
@@ -172,6 +185,15 @@ def plan_epoch(
     batches = tuple(_plan_batch(start, stop, draws, mixup_alpha, cutmix_probability) for start, stop in bounds)
     mixes = mixup_alpha > 0 or cutmix_probability > 0
     return EpochPlan(order, batches, mixes, cutmix_probability > 0)
+
+
+def samples_seen(num_samples: int, batch_size: int, drop_last: bool) -> int:
+    """Return how many samples an epoch sees: all, or those of whole batches; all of fewer than a batch.
+
+    >>> samples_seen(9, 4, drop_last=True), samples_seen(9, 4, drop_last=False), samples_seen(3, 4, drop_last=True)
+    (8, 9, 3)
+    """
+    return num_samples - num_samples % batch_size if drop_last and num_samples > batch_size else num_samples
 
 
 def class_balanced_order(targets: Tensor, draws: np.random.Generator) -> Tensor:

@@ -90,10 +90,10 @@ class ResidentData:
     def batches(self, plan: EpochPlan, epoch: int, *, first: int = 0, rank: int = 0, world: int = 1) -> Iterator[Batch]:
         """Yield this process's part, every `world`-th row from `rank`, of the batches from number `first` on."""
         images = second = self.images
-        for operation in self.augmentation:
-            images = operation(images, rng(self.seed, epoch, type(operation).__name__))
-        for operation in self.second_view or ():
-            second = operation(second, rng(self.seed, epoch, f"second {type(operation).__name__}"))
+        for operation, drawn_in in (each.in_epoch(epoch) for each in self.augmentation):
+            images = operation(images, rng(self.seed, drawn_in, type(operation).__name__))
+        for operation, drawn_in in (each.in_epoch(epoch) for each in self.second_view or ()):
+            second = operation(second, rng(self.seed, drawn_in, f"second {type(operation).__name__}"))
         per_block = max(1, SAMPLES_AT_ONCE // (plan.batches[0].stop - plan.batches[0].start))
         for begin in range(first, len(plan.batches), per_block):
             yield from self._block(images, second, plan, plan.batches[begin : begin + per_block], rank, world)

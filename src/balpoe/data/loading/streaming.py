@@ -83,8 +83,8 @@ class StreamedData:
         size = self.preprocessing.size[-2:]
         draws = [
             [
-                operation.draw(len(self.targets), size, rng(self.seed, epoch, f"{view}{type(operation).__name__}"))
-                for operation in operations
+                operation.draw(len(self.targets), size, rng(self.seed, drawn_in, f"{view}{type(operation).__name__}"))
+                for operation, drawn_in in (each.in_epoch(epoch) for each in operations)
             ]
             for view, operations in (("", self.augmentation), ("second ", self.second_view or ()))
         ]

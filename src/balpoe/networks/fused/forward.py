@@ -3,9 +3,9 @@
 A convolution leaves the sums that its normalisation wants; a gradient passes shortcut, rectifier and sums in one go;
 the gradients of weights are computed beside the rest, on a stream of their own. docs/performance.md has the times.
 Every sum has a fixed order, so that one seed gives one model, to the bit, on the same GPU with the same torch and
-Triton. Before a step is captured for a shape of batches, the kernels are compiled in threads, and `self_check` compares
-what each of them makes of the first batch with what torch makes of the same inputs. Where they differ, or cannot be
-compiled, the step is captured from torch's own operations, with a warning.
+Triton. Before a process first captures a step for a shape of batches, the kernels are compiled in threads, and
+`self_check` compares what each of them makes of the first batch with what torch makes of the same inputs. Where they
+differ, or cannot be compiled, the step is captured from torch's own operations, with a warning.
 """
 
 import ast
@@ -83,6 +83,17 @@ class FusedForward:
         if images.shape not in self._plans:
             self._plans[images.shape] = LaunchPlan(self.layers, images)
         return self._plans[images.shape]
+
+    def launched(self, images: Tensor) -> tuple[Any, ...]:
+        """Return what decides which kernels run on batches of this shape, and how: networks of the same one share them.
+
+        The weights have no part in it.
+        """
+        layers = tuple(
+            (each.experts, each.channels, each.in_channels, each.stride, each.shared, each.shortcut is not None)
+            for each in self.layers
+        )
+        return str(images.device), self.dtype, tuple(images.shape), layers
 
 
 class _Body(torch.autograd.Function):

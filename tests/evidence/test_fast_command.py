@@ -1,0 +1,48 @@
+"""The clocks of the benchmark of short commands; the commands themselves are run by hand, on a GPU."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from scripts import script
+
+BENCHMARK = script("benchmarks/fast_command.py")
+SPANS = st.lists(st.tuples(st.integers(0, 30), st.integers(0, 10)).map(lambda pair: (pair[0], sum(pair))), max_size=8)
+
+
+@given(SPANS)
+def test_seconds_in_any_span(spans):
+    slowly = sum(any(start <= second < stop for start, stop in spans) for second in range(50))
+    assert BENCHMARK.covered(spans) == slowly
+
+
+def test_clocks_around_functions_and_generators(monkeypatch):
+    class Trainer:
+        def save(self, number):
+            return number + 1
+
+        def run(self, number):
+            yield number
+            return number + 2
+
+    times = iter(range(1, 100))
+    clock = BENCHMARK.Clock(typed=0.0)
+    monkeypatch.setattr(clock, "now", lambda: next(times))
+    clock.around(Trainer, "save", "saved")
+    clock.around_generator(Trainer, "run", "trained")
+    work = Trainer().run(5)
+    assert next(work) == 5
+    assert Trainer().save(1) == 2
+    with pytest.raises(StopIteration, match="7"):
+        next(work)
+    assert clock.spans == {"saved": [(2, 3)], "trained": [(1, 4)]}
+
+
+def test_what_is_timed_is_there():
+    """Names that the clocks are put around: a benchmark is not run by the tests."""
+    clock = BENCHMARK.Clock(typed=0.0)
+    found = []
+    clock.around = clock.around_generator = lambda owner, name, phase: found.append(getattr(owner, name))
+    BENCHMARK._set_clocks(clock)
+    assert len(found) == 8
+    assert all(map(callable, found))
