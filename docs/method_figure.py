@@ -2,33 +2,36 @@
 
 from pathlib import Path
 
-import matplotlib.pyplot as plt
 import torch
+from matplotlib.figure import Figure
 
 import balpoe
+from balpoe.files import write_file
+from balpoe.report.drawing import themed_file
+from balpoe.report.look import method_looks
 
-HERE = Path(__file__).parent
-CURVES = (("lambda 1: the long tail", 1.0, "C6"), ("lambda 0, and the product", 0.0, "C0"), ("lambda -1", -1.0, "C2"))
+FIGURE = Path(__file__).parent / "images" / "priors-of-lambdas.svg"
+CURVES = {  # lambda, and where the name stands: class, and points from there
+    "lambda 1: the long tail": (1.0, 1, (8, 2)),
+    "product, and lambda 0": (0.0, 8, (0, 5)),
+    "lambda -1: turned around": (-1.0, 20, (-6, 2)),
+}
 
 
-def main() -> None:
-    """Draw the priors P^lambda of a tail of 20 classes, on a transparent ground, for light and dark pages."""
+def draw(figure: Figure) -> None:
+    """Draw the priors P^lambda of a tail of 20 classes."""
     train_prior = balpoe.class_prior((500 * 100 ** (-torch.arange(20) / 19)).long())
-    with plt.style.context(HERE / "gallery.mplstyle"), plt.rc_context({"svg.hashsalt": "method"}):
-        plt.rcParams.update(dict.fromkeys(("text.color", "axes.labelcolor", "xtick.color", "ytick.color"), "#808890"))
-        figure, axes = plt.subplots(figsize=(6.4, 3.2))
-        for name, value, colour in CURVES:
-            shares = 100 * balpoe.tempered_prior(train_prior, value)
-            axes.plot(range(1, 21), shares.tolist(), color=colour)
-            side = 1 if value > 0 else 20
-            axes.annotate(
-                name, (side, float(shares[side - 1])), (6 if side == 1 else -6, 4), textcoords="offset points",
-                color=colour, ha="left" if side == 1 else "right",
-            )  # fmt: skip
-        axes.set(xlabel="class, the most frequent in training first", ylabel="expected share, %", xlim=(0, 21))
-        axes.set_xticks((1, 5, 10, 15, 20))
-        figure.savefig(HERE / "images" / "priors-of-lambdas.svg", transparent=True, metadata={"Date": None})
+    axes, looks = figure.subplots(), method_looks(CURVES)
+    for name, (value, place, offset) in CURVES.items():
+        shares = (100 * balpoe.tempered_prior(train_prior, value)).tolist()
+        axes.plot(range(1, 21), shares, color=looks[name].colour)
+        side = "right" if place == 20 else "left"
+        axes.annotate(
+            name, (place, shares[place - 1]), offset, textcoords="offset points", color=looks[name].words, ha=side
+        )
+    axes.set(xlabel="class, the most frequent in training first", ylabel="expected share, %", xlim=(0.5, 20.5))
+    axes.set_xticks((1, 5, 10, 15, 20))
 
 
 if __name__ == "__main__":
-    main()
+    write_file(FIGURE, lambda stream: stream.write(themed_file(draw, (6.4, 3.2), FIGURE.stem)))

@@ -147,7 +147,7 @@ def no_drawings(no_figure_files, monkeypatch):
         draw(figure)
         return figure, b"<svg ></svg>"
 
-    monkeypatch.setattr("balpoe.report.plots._drawn", unsaved)
+    monkeypatch.setattr("balpoe.report.drawing._drawn", unsaved)
 
 
 @pytest.fixture

@@ -29,7 +29,8 @@ for axes, (name, lambdas, alpha) in zip(panels, (("cross-entropy", (1,), 0), ("B
     wrong = shares.clone().fill_diagonal_(0)
     for place in wrong.flatten().topk(3).indices.tolist():
         row, column = divmod(place, 10)
-        axes.text(column, row, f"{wrong[row, column]:.0f}", ha="center", va="center", color="1", fontsize=8)
+        axes.text(column, row, f"{wrong[row, column]:.0f}", ha="center", va="center", color="0.98", fontsize=8)
+    axes.grid(visible=False)
     axes.set(xlabel="answer", title=name, xticks=range(10), yticks=range(10))
 panels[0].set_ylabel("digit")
 figure.colorbar(shown, ax=panels, label="share of the digit's images, %", shrink=0.8)

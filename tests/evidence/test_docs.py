@@ -161,8 +161,7 @@ def test_commands_of_tutorials_have_the_right_flags(path):
 
 def test_the_figure_that_leads_to_a_command_is_the_one_that_is_drawn():
     drawn = script("docs/which_figure.py")
-    for name, colours in drawn.THEMES.items():
-        assert (ROOT / "docs" / "images" / f"which-{name}.svg").read_text(encoding="utf-8") == drawn.drawing(colours)
+    assert drawn.FIGURE.read_text(encoding="utf-8") == drawn.drawing()
 
 
 def test_the_commands_of_the_page_on_decisions_run(tmp_path, monkeypatch, capsys):

@@ -119,6 +119,7 @@ def _draw(
 ) -> None:
     from matplotlib.figure import Figure
 
+    from balpoe.report.drawing import figure_bytes
     from balpoe.report.plots import plot_accuracy_by_class
 
     predictions = next(iter(runs.values()))[0].predictions()
@@ -126,8 +127,10 @@ def _draw(
         row: [fmean(values) for values in zip(*(e["per_class"] for e in several), strict=True)]
         for row, several in evaluations.items()
     }
-    figure = Figure(figsize=(9, 4.5), layout="constrained")
-    axes = figure.subplots()
-    plot_accuracy_by_class(predictions.class_names, predictions.class_counts.tolist(), accuracies, axes)
-    axes.set_title("Long-tailed digits: accuracy of each class, mean of three seeds")
-    write_file(path, lambda stream: figure.savefig(stream, format="png", dpi=120))
+
+    def draw(figure: Figure) -> None:
+        axes = figure.subplots()
+        plot_accuracy_by_class(predictions.class_names, predictions.class_counts.tolist(), accuracies, axes)
+        axes.set_title("Long-tailed digits: accuracy of each class, mean of three seeds")
+
+    write_file(path, lambda stream: stream.write(figure_bytes(draw, (8.5, 4.2), path.suffix[1:])))
