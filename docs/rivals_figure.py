@@ -24,9 +24,9 @@ text {{
 }}
 .head {{ font-weight: 600; }} .ground {{ fill: var(--paper); }} .grid {{ stroke: var(--line); }}
 """
-WIDTH, TOP, ROW, NAMES = 960, 66, 22, 330
-PANELS = {"accuracy": (NAMES + 20, 235, 30.0, 60.0), "ece": (NAMES + 345, 235, 0.0, 45.0)}
-HEADS = {"accuracy": "accuracy, % (more is better)", "ece": "ECE, % (less is better)"}
+WIDTH, TOP, ROW, NAMES = 760, 66, 22, 275
+PANELS = {"accuracy": (NAMES + 20, 165, 30.0, 60.0), "ece": (NAMES + 265, 165, 0.0, 45.0)}
+HEADS = {"accuracy": "accuracy, % (better: more)", "ece": "ECE, % (better: less)"}
 
 
 class Bar(NamedTuple):
@@ -99,7 +99,11 @@ def place(value: float, left: float, width: float, low: float, high: float) -> f
 
 def short(title: str) -> str:
     """Return a title that fits beside its dot."""
-    return title.replace("SADE's loss, without its test-time part,", "SADE's loss,").replace(" (transductive)", "")
+    return (
+        title.replace("SADE's loss, without its test-time part,", "SADE's loss,")
+        .replace(" (transductive)", "")
+        .replace("prior from the ", "")
+    )
 
 
 if __name__ == "__main__":

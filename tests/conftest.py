@@ -145,7 +145,7 @@ def no_drawings(no_figure_files, monkeypatch):
     def unsaved(draw, size, kind):
         figure = Figure(figsize=size)
         draw(figure)
-        return figure, b"<svg ></svg>"
+        return figure, b"\x89PNG" if kind == "png" else b"<svg ></svg>"
 
     monkeypatch.setattr("balpoe.report.drawing._drawn", unsaved)
 

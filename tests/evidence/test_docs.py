@@ -14,6 +14,7 @@ import balpoe
 from balpoe.baselines.catalogue import METHODS
 from balpoe.data.registry import DATASETS
 from balpoe.evaluation.catalogue import METRICS
+from balpoe.report.look import css_variables
 from balpoe.training.optimizers import BUILDERS
 from balpoe.training.settings import OPTIMIZERS
 from images import picture_folder
@@ -162,6 +163,18 @@ def test_commands_of_tutorials_have_the_right_flags(path):
 def test_the_figure_that_leads_to_a_command_is_the_one_that_is_drawn():
     drawn = script("docs/which_figure.py")
     assert drawn.FIGURE.read_text(encoding="utf-8") == drawn.drawing()
+
+
+def test_the_figure_of_compared_methods_has_all_of_the_record():
+    drawn = (ROOT / "docs" / "images" / "compare.svg").read_text(encoding="utf-8")
+    rows = json.loads((ROOT / "results" / "compare_digits.json").read_text(encoding="utf-8"))["rows"]
+    assert {row["title"] for row in rows} <= set(re.findall(r"<text[^>]*>([^<]+)</text>", drawn))
+
+
+def test_the_example_report_has_the_present_look():
+    page = (ROOT / "docs" / "example-report.html").read_text(encoding="utf-8")
+    assert css_variables() in page
+    assert (ROOT / "src" / "balpoe" / "report" / "assets" / "report.css").read_text(encoding="utf-8") in page
 
 
 def test_the_commands_of_the_page_on_decisions_run(tmp_path, monkeypatch, capsys):

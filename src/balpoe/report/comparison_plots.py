@@ -60,8 +60,8 @@ def plot_differences(differences: Mapping[str, tuple[float, float, float]], best
     axes.axvline(0, color=LIGHT["ink"], linewidth=0.8, linestyle="--")
     axes.set_yticks(range(len(differences)), [plot_label(name) for name in differences], fontsize=9)
     axes.set_ylim(len(differences) - 0.5, -0.5)
-    axes.set_title(f"minus {plot_label(best)}; filled: may be as good", fontsize=9)
-    axes.set_xlabel("difference of balanced accuracy, points")
+    axes.set_title(f"minus {plot_label(best)}", fontsize=9)
+    axes.set_xlabel("difference of balanced accuracy, points\n(filled: may be as good)")
     axes.grid(visible=False, axis="y")
 
 
