@@ -3,6 +3,7 @@
 import pytest
 
 from balpoe import PriorTable
+from balpoe.report.look import DARK
 from served import (
     CLASSES,
     FEATURES,
@@ -132,7 +133,8 @@ def test_on_a_phone_nothing_is_wider_than_the_screen(opened, address):
         assert box["x"] + box["width"] <= 320
     assert page.locator("#slider").bounding_box()["height"] >= 32  # a finger's target
     colours = "e => { const s = getComputedStyle(e); return [s.color, s.backgroundColor]; }"
-    assert page.locator("body").evaluate(colours) == ["rgb(232, 230, 227)", "rgb(23, 24, 26)"]
+    look = [tuple(bytes.fromhex(DARK[name][1:])) for name in ("ink", "paper")]
+    assert page.locator("body").evaluate(colours) == [f"rgb{colour}" for colour in look]
 
 
 def test_a_token_is_asked_for(opened):
