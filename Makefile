@@ -40,8 +40,10 @@ mutants: env
 results: env
 	$(BIN)/python docs/tables.py
 	$(BIN)/python docs/rivals_figure.py
+	$(BIN)/python docs/seconds_figure.py
 	$(BIN)/python docs/decision_tables.py
 	$(BIN)/python docs/fine_tuning_tables.py
+	$(BIN)/python docs/explanation_figures.py
 
 # Warnings are errors. GALLERY=0 leaves the scripts of the gallery unexecuted: their figures are missing then.
 GALLERY ?= 1

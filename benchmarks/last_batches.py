@@ -29,7 +29,7 @@ from balpoe.experiments.build import assemble
 from balpoe.experiments.recipe import Recipe, updated
 from balpoe.files import write_json
 from balpoe.paper.expected import PAPER_RESULTS
-from balpoe.paper.reproduce import SAMPLES
+from balpoe.paper.training_cost import SAMPLES
 from balpoe.training.concurrent import TRAININGS_AT_ONCE, Work, side_by_side
 from balpoe.training.fit import fit_and_predict_by_step
 from balpoe.training.interrupts import Interrupt

@@ -23,6 +23,7 @@ extensions = [
     "sphinx_gallery.gen_gallery",
     "repository_links",
     "reference_pages",
+    "number_spacing",
 ]
 exclude_patterns = ["_build", "**/GALLERY_HEADER.rst"]
 suppress_warnings = ["config.cache"]  # settings of the gallery are objects

@@ -1,4 +1,4 @@
-"""make results: the tables of decisions-measured.md, and of a stream in priors.md, from the records in results/.
+"""make results: tables of decisions-measured.md, and of a stream in priors-measured.md, from the records in results/.
 
 A line `<!-- table NAME -->` stands above each. Numbers in brackets are the ends of an interval. The first table of
 decisions-measured.md, what holds and what does not, is made in decision_summary.py.
@@ -306,6 +306,6 @@ def decided(page: str, results: Path) -> str:
 
 
 if __name__ == "__main__":
-    for name in ("decisions-measured", "priors"):
+    for name in ("decisions-measured", "priors-measured"):
         page = ROOT / "docs" / f"{name}.md"
         write_text(page, decided(page.read_text(encoding="utf-8"), ROOT / "results"))

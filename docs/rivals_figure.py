@@ -22,6 +22,8 @@ LOOK = f"""
 text {{
   font: 13px {FONT}; fill: var(--ink); stroke: var(--paper); stroke-width: 4px; paint-order: stroke;
 }}
+.ours {{ fill: var(--blue); stroke: var(--blue); }} .other {{ fill: var(--grey); stroke: var(--grey); }}
+text.ours {{ stroke: var(--paper); font-weight: 600; }}
 .head {{ font-weight: 600; }} .ground {{ fill: var(--paper); }} .grid {{ stroke: var(--line); }}
 """
 WIDTH, TOP, ROW, NAMES = 760, 66, 22, 275

@@ -1,8 +1,8 @@
 """make results: what pages show, made from records and catalogues.
 
-The tables and figures of results/, the numbers of results.md and paper.md, the tables of trust.md, and the table of
-metrics in report.md.
-In results.md a line `<!-- table NAME -->` stands above the table results/tables/NAME.md. In paper.md
+The tables and figures of results/, the numbers of results.md, paper.md and explanation/calibration.md, the tables of
+trust.md, and the table of metrics in report.md.
+In results.md a line `<!-- table NAME -->` stands above the table results/tables/NAME.md. In paper.md and calibration.md
 `<!-- FOLDER SCORE -->52.0 ± 0.5<!-- -->` is a score, such as accuracy, ece or shifted.0.adjusted, of the records in
 results/FOLDER; in per cent, divergences (`_kl`) as they are.
 """
@@ -22,6 +22,7 @@ from balpoe.paper.tables import measured_records
 from balpoe.report.console import mean_and_deviation
 
 ROOT = Path(__file__).parents[1]
+NUMBERED = ("paper.md", "explanation/calibration.md")
 TABLE = re.compile(r"<!-- table ([\w-]+) -->\n\n(?:\|.*\n)*")
 NUMBER = re.compile(r"<!-- ([\w/.-]+) ([\w.]+) -->[^<|]*<!-- -->")
 
@@ -125,5 +126,6 @@ if __name__ == "__main__":
     write_text(page, TABLE.sub(f"<!-- table metrics -->\n\n{metrics_table()}", page.read_text(encoding="utf-8")))
     page = ROOT / "docs" / "trust.md"
     write_text(page, trusted(page.read_text(encoding="utf-8"), ROOT / "results"))
-    page = ROOT / "docs" / "paper.md"
-    write_text(page, numbered(page.read_text(encoding="utf-8"), ROOT / "results"))
+    for name in NUMBERED:
+        page = ROOT / "docs" / name
+        write_text(page, numbered(page.read_text(encoding="utf-8"), ROOT / "results"))

@@ -30,7 +30,7 @@ figure, axes = plt.subplots()
 for shift, (name, known, colour) in enumerate((("at its word", None, "C5"), ("with validation", validation, "C0")), 1):
     found = balpoe.estimate_prior(field, validation=known)
     places = [each + 0.27 * shift for each in range(3)]
-    axes.bar(places, (100 * found.estimate).tolist(), 0.25, color=colour, label=f"{name}: p = {found.p_value:.2f}")
+    axes.bar(places, (100 * found.estimate).tolist(), 0.25, color=colour, label=f"{name}: p = {found.p_value:.1g}")
     axes.vlines(places, *(100 * found.interval).tolist(), color="k")
 axes.bar(range(3), (100 * truth).tolist(), 0.25, color="C1", label="truth")
 axes.set_xticks([each + 0.27 for each in range(3)], ["first class", "second", "third"])

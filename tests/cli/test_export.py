@@ -71,7 +71,13 @@ def test_fewer_bits_and_experts_are_measured_on_the_runs_own_test_set(forest, sm
     assert some.network.about["license"] == "CC0"
 
 
-def test_a_file_alone_is_checked_on_random_samples(run, tmp_path):
+@pytest.fixture
+def no_cifar(monkeypatch):
+    """The file of a model names a data set, which would be read where it is at hand."""
+    monkeypatch.delenv("BALPOE_DATA", raising=False)
+
+
+def test_a_file_alone_is_checked_on_random_samples(run, no_cifar, tmp_path):
     save_model(tmp_path / "alone.safetensors", made_feature_model())
     code, out, _ = run("export", "alone.safetensors", "--format", "torch", "--experts", "0,1")
     assert code == 0
@@ -93,7 +99,7 @@ def test_a_file_alone_is_checked_on_random_samples(run, tmp_path):
         (["m.safetensors", "--images", "x.png"], "takes features, not images"),
     ],
 )
-def test_mistakes(run, tmp_path, arguments, words):
+def test_mistakes(run, no_cifar, tmp_path, arguments, words):
     save_model(tmp_path / "m.safetensors", made_feature_model())
     code, out, err = run("export", *arguments)
     assert (code, out) == (2, "")

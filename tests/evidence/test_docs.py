@@ -13,6 +13,8 @@ import pytest
 import balpoe
 from balpoe.baselines.catalogue import METHODS
 from balpoe.data.registry import DATASETS
+from balpoe.estimator import classifier
+from balpoe.estimator.parameters import least_steps
 from balpoe.evaluation.catalogue import METRICS
 from balpoe.report.look import css_variables
 from balpoe.training.optimizers import BUILDERS
@@ -24,16 +26,26 @@ ROOT = Path(__file__).parents[2]
 MADE = {"_build", "generated", "gallery"}  # by building the site
 WRITTEN = sorted(path for path in (ROOT / "docs").rglob("*.md") if not MADE & set(path.parts))
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *WRITTEN]
+HOW_TO = [ROOT / "docs" / f"{name}.md" for name in ("which", "tune", "many-gpus", "priors", "extending")]
 TUTORIALS = [path for path in WRITTEN if path.parent.name == "tutorials"]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 BLOCKS = [
     (f"{name} {number}", block)
-    for name in ("README.md", "docs/library.md", "docs/extending.md", "docs/own-backbone.md", "docs/scikit-learn.md")
+    for name in (
+        "README.md",
+        "docs/library.md",
+        "docs/extending.md",
+        "docs/own-backbone.md",
+        "docs/scikit-learn.md",
+        "docs/explanation/calibration.md",
+        "docs/explanation/label-shift.md",
+    )
     for number, block in enumerate(
         re.findall(r"```python\n(.*?)```", (ROOT / name).read_text(encoding="utf-8"), flags=re.DOTALL)
     )
 ]
 CATALOGUES = (METHODS, METRICS, DATASETS, OPTIMIZERS, BUILDERS)
+HOSTS = {"github.com", "image-net.org", "places2.csail.mit.edu", "cs231n.stanford.edu"}
 SCRIPTS = sorted((ROOT / "examples").glob("*.py"))
 ARGUMENTS = {"own_pictures": ["trees", "--backbone=test_resnet", "--weights="]}
 
@@ -55,6 +67,8 @@ def test_the_examples_in_documents_run(name, block, tmp_path, monkeypatch, capsy
 def test_the_programs_of_tutorials_run(name, tmp_path, monkeypatch):
     """A tutorial is one program, told in pieces."""
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(classifier, "LEAST_EPOCHS", classifier.LEAST_EPOCHS // 4)  # also where it names no number
+    monkeypatch.setattr(classifier, "least_steps", lambda samples: least_steps(samples) // 4)
     text = (ROOT / "docs" / "tutorials" / f"{name}.md").read_text(encoding="utf-8")
     blocks = re.findall(r"```python\n(.*?)```", text, flags=re.DOTALL)
     assert blocks
@@ -95,6 +109,16 @@ def test_links_lead_somewhere(path):
             assert not anchor or anchor in anchors(page), target
 
 
+def test_links_to_elsewhere_are_public_and_whole():
+    """They cannot be opened here: whoever adds a host has looked at it."""
+    links = {link for path in PAGES for link in re.findall(r"\]\(([a-z]+://[^)]+)\)", path.read_text(encoding="utf-8"))}
+    assert links
+    for link in links:
+        host, _, place = link.partition("://")[2].partition("/")
+        assert host in HOSTS, link
+        assert host != "github.com" or re.fullmatch(r"[\w.-]+/[\w.-]+(/(issues|pull)/\d+)?", place), link
+
+
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: path.name)
 def test_no_text_is_glued_to_a_table(path):
     """Which would make it a row of that table."""
@@ -130,6 +154,14 @@ def test_numbers_of_a_summary_stand_in_what_it_sums_up(name):
         assert not folded or numbers(lead) <= numbers(folded), lead
 
 
+def test_numbers_of_the_explanation_of_speed_stand_among_the_measured_ones():
+    explained, measured = (
+        set(re.findall(r"\d+\.\d+|\d+ (?:m?s|hours)\b", (ROOT / "docs" / name).read_text(encoding="utf-8")))
+        for name in ("explanation/speed.md", "performance.md")
+    )
+    assert explained <= measured
+
+
 def test_architecture_names_every_room_and_the_files_that_it_names_are_there():
     text, source = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8"), ROOT / "src" / "balpoe"
     for room in source.iterdir():
@@ -150,14 +182,44 @@ def test_commands_of_the_pages_are_known():
     assert used == set(COMMANDS)  # the page on commands has them all
 
 
-@pytest.mark.parametrize("path", [*TUTORIALS, ROOT / "docs" / "which.md"], ids=lambda path: path.stem)
-def test_commands_of_tutorials_have_the_right_flags(path):
+@pytest.mark.parametrize("path", [*TUTORIALS, *HOW_TO], ids=lambda path: path.stem)
+def test_commands_of_tutorials_and_how_tos_have_the_right_flags(path):
     from balpoe.cli.main import command_parser
 
     text = path.read_text(encoding="utf-8")
     for line in re.findall(r"(?:^|`)balpoe ([a-z][^`\n>]*)", text, flags=re.MULTILINE):
         words = shlex.split(line.partition("  ")[0])  # what it does may stand behind it
         assert command_parser(words[0]).parse_args(words), line
+
+
+def boxes_of_the_figure():
+    """The commands that the figure of which.md leads to, and the flags that it names."""
+    drawn = script("docs/which_figure.py")
+    leaves = [words for _, _, *answers in drawn.HAVE for _, words in answers]
+    whole = [words.replace("|", " ") for words in leaves]
+    lines = [line for _, words in drawn.USE for line in words.split("|")]
+    return [each.replace("...", "balpoe train photos/") for each in (*whole, *lines)]
+
+
+def test_what_the_page_that_leads_to_a_command_names_is_there():
+    """Flags without a verb are those of `predict`, whose page they lead to; names of Python are public."""
+    from balpoe.cli.main import command_parser
+
+    page = (ROOT / "docs" / "which.md").read_text(encoding="utf-8")
+    named = [*re.findall(r"`([^`]+)`", page), *boxes_of_the_figure()]
+    flags = [found[0] for each in named if (found := re.search(r"(?<!\S)--\S.*", each)) and "balpoe" not in each]
+    commands = [each for each in named if re.match(r"balpoe [a-z]", each)]
+    joined = "\n".join(each.replace(" ", "") for each in named)  # a name may take two lines of a box
+    public = set(re.findall(r"balpoe\.(\w+)", joined)) | set(re.findall(r"\b(?:[A-Z][a-z]+){2,}\w*\b", joined))
+    assert len(flags) >= 12
+    assert len(commands) >= 10
+    for each in flags:
+        assert command_parser("predict").parse_args(["predict", "RUN", "IMAGES", *shlex.split(each)]), each
+    for each in commands:
+        words = shlex.split(each)[1:]
+        assert command_parser(words[0]).parse_args(words), each
+    assert {"BalPoELoss", "LogitAdjustedLoss", "BalPoEClassifier", "estimate_prior", "load"} <= public
+    assert public <= set(balpoe.__all__)
 
 
 def test_the_figure_that_leads_to_a_command_is_the_one_that_is_drawn():

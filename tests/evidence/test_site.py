@@ -21,7 +21,17 @@ pytest.importorskip("sphinx")
 ROOT = Path(__file__).parents[2]
 THEMES = {"light": LIGHT, "dark": DARK}
 MADE = ("_build", "generated", "gallery", "__pycache__")
-PAGES = ("index", "which", "how-to", "tutorials/photos", "results", "reference/generated/command-line")
+PAGES = (
+    "index",
+    "which",
+    "how-to",
+    "tutorials/photos",
+    "tune",
+    "priors",
+    "explanation/label-shift",
+    "results",
+    "reference/generated/command-line",
+)
 
 
 @pytest.fixture(scope="module")
@@ -85,6 +95,13 @@ def table_cells(page):
         plain = [re.sub(r"<[^>]+>", "", cell).strip() for cell in cells]
         if plain:
             yield plain
+
+
+def test_a_number_and_its_deviation_stay_on_one_line(site):
+    page = text_of(site / "results.html")
+    cells = [cell for row in table_cells(page) for cell in row if "±" in cell]
+    assert len(cells) >= 100
+    assert not [cell for cell in cells if " ±" in cell or "± " in cell]
 
 
 def pages_of(site):

@@ -1,4 +1,4 @@
-"""What docs/priors.md says of made-up sites, from the record; and the benchmark itself on predictions of a second."""
+"""What docs/priors-measured.md says of made-up sites, from the record; the benchmark on predictions of a second."""
 
 import json
 from pathlib import Path
@@ -10,7 +10,7 @@ from scripts import script
 
 ROOT = Path(__file__).parents[2]
 RECORD = json.loads((ROOT / "results" / "sites.json").read_text())
-LINES = (ROOT / "docs" / "priors.md").read_text(encoding="utf-8").splitlines()
+LINES = (ROOT / "docs" / "priors-measured.md").read_text(encoding="utf-8").splitlines()
 NAMES = {
     "as trained": "as trained",
     "exact prior": "the exact priors",

@@ -68,14 +68,14 @@ class PlainResNet32(nn.Module):
         return 32 * F.linear(F.normalize(features), F.normalize(self.weight))
 
 
-@pytest.mark.parametrize("training", [False, True])
-def test_against_a_plain_resnet32(training):
+@pytest.mark.parametrize(("training", "width", "size"), [(False, 4, 32), (True, 4, 32), (False, 64, 8)])
+def test_against_a_plain_resnet32(training, width, size):
     torch.manual_seed(0)
-    network = expert_network("resnet32", num_classes=7, num_experts=2, width=4).train(training)
-    images = torch.randn(5, 3, 32, 32)
+    network = expert_network("resnet32", num_classes=7, num_experts=2, width=width).train(training)
+    images = torch.randn(5, 3, size, size)
     together = network(images)
     for expert in range(2):
-        alone, plain = network.expert(expert), PlainResNet32(7, 4).train(training)
+        alone, plain = network.expert(expert), PlainResNet32(7, width).train(training)
         ours = [tensor for tensor in alone.state_dict().values() if tensor.ndim]
         theirs = [name for name, tensor in plain.state_dict().items() if tensor.ndim]
         # the plain network lists its classifier first: a parameter of its own comes before its children

@@ -1,4 +1,4 @@
-"""What a record of a fine-tuned network holds beside that of every run, on digits."""
+"""What some records hold beside that of every run, on digits."""
 
 import json
 
@@ -46,3 +46,22 @@ def test_trained_parameters_are_counted(records):
     run, record = records["ours"]
     assert record["trained_parameters"] == trained_parameters(run)
     assert record["trained_parameters"] >= record["evaluation"]["parameters"]  # and what normalisation counts
+
+
+def test_a_trial_is_measured_with_statistics_of_unmixed_batches_too(monkeypatch, tmp_path, undrawn, eight_layers):
+    """Against a training that takes them itself: its weights are the same, and of one batch its statistics, too."""
+    monkeypatch.chdir(tmp_path)
+    quick = {"network": "resnet32", "width": (4,), "epochs": 4, "batch_size": 400, "weight_average_fraction": 0.5,
+             "cutmix_probability": 0.5, "mixup_alpha": 1.0, "validation": 5}  # fmt: skip
+    table = (
+        PaperResult("digits/trial", "trial", "digits-lt", quick, 1),
+        PaperResult("digits/unmixed", "unmixed", "digits-lt", {**quick, "unmixed_statistics": True}, 1),
+    )
+    monkeypatch.setattr("balpoe.paper.reproduce.FURTHER_TABLES", {"digits": table})
+    monkeypatch.setattr("balpoe.paper.reproduce.SEARCHED", {"digits/trial"})
+    assert main(["reproduce", "digits"]) == 0
+    trial, unmixed = (json.loads((tmp_path / "results" / each.folder / "seed-1.json").read_text()) for each in table)
+    assert "unmixed" not in unmixed
+    for name in ("nll", "ece", "accuracy"):
+        assert trial["unmixed"][name] == pytest.approx(unmixed["evaluation"][name], rel=1e-3), name
+    assert trial["unmixed"]["nll"] != pytest.approx(trial["evaluation"]["nll"], rel=1e-3)

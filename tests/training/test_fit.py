@@ -354,6 +354,7 @@ def test_wrong_settings():
         ({"optimizer": "adam"}, "unknown optimizer 'adam'; did you mean 'adamw'"),
         ({"optimizer": "adamw", "optimizer_settings": {"betas": (0.9,)}}, "betas wants 2 numbers"),
         ({"weight_average_decay": 0.9, "weight_average_fraction": 0.5}, "are two means of the weights"),
+        ({"unmixed_statistics": True}, "are those of a mean of the weights; set weight_average_fraction"),
         ({"precision": "foo"}, "precision 'foo' is not known; use auto"),
         ({"devices": 2, "batch_size": 1}, "leaves nothing for some of 2 processes"),
         ({"devices": 100, "batch_size": 100}, "a training set of 80 leaves nothing for some of 100 processes"),

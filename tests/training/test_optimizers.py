@@ -183,7 +183,7 @@ def test_a_checkpoint_of_an_earlier_version_goes_on(tmp_path):
         train(data, mlp(data), run=tmp_path, loss=Stop(loss, 14))
     state = load_checkpoint(tmp_path / "checkpoint.pt")
     later = {"optimizer", "optimizer_settings", "decay_norms", "trunk_lr_factor", "depth_lr_decay", "clip_gradients"}
-    later.add("weight_average_decay")
+    later |= {"weight_average_decay", "unmixed_statistics"}
     old = {name: value for name, value in state["identity"].items() if name not in later}
     old["averaged_end"] = old.pop("weight_average_fraction")
     del state["frozen"]

@@ -51,7 +51,7 @@ def test_a_long_mean_in_sixteen_bits(dtype):
     torch.testing.assert_close(mean[0], values.float().mean())
 
 
-def check_against_trainings_that_end_there(kind, device, precision, width, size, **tolerance):
+def check_against_trainings_that_end_there(kind, device, precision, width, size, unmixed=False, **tolerance):
     data = tiny_data(size=size)
     settings = {
         "schedule": Constant(), "augmentation": AUGMENTATIONS["standard"], "cutmix_probability": 0.5, "lr": 0.01,
@@ -62,15 +62,18 @@ def check_against_trainings_that_end_there(kind, device, precision, width, size,
         ends.append(resnet(width))
         train(data, ends[-1], epochs=epochs, **settings)
     network = resnet(width)
-    history = train(data, network, epochs=4, weight_average_fraction=0.5, **settings)
+    history = train(
+        data, network, epochs=4, weight_average_fraction=0.5, unmixed_statistics=unmixed, **settings
+    )  # fmt: skip
     assert [entry["epoch"] for entry in history] == [0, 1, 2, 3]
     for ours, third, fourth in zip(*(each.parameters() for each in (network, *ends)), strict=True):
         torch.testing.assert_close(ours, (third + fourth) / 2, **tolerance)
-    # The statistics of each batch by themselves, as they are trained on in the epoch that would come next; their mean.
+    # The statistics of each batch by themselves, of the epoch that would come next, mixed or not; their mean.
     slow = copy.deepcopy(network).train()
     for norm in norms_of(slow):
         norm.momentum = 1.0
-    plan = plan_epoch(0, 4, len(data), 16, mixup_alpha=0.4, cutmix_probability=0.5)
+    mixing = {} if unmixed else {"mixup_alpha": 0.4, "cutmix_probability": 0.5}
+    plan = plan_epoch(0, 4, len(data), 16, **mixing)
     found = []
     for batch in ResidentData(data, next(slow.parameters()).device, settings["augmentation"], 0).batches(plan, 4):
         with torch.no_grad(), torch.autocast(device, torch.bfloat16, enabled=precision == "bf16-mixed"):
@@ -85,8 +88,9 @@ def check_against_trainings_that_end_there(kind, device, precision, width, size,
     assert len(norms_of(network)) == 7
 
 
-def test_the_network_gets_the_mean_and_statistics_that_belong_to_it():
-    check_against_trainings_that_end_there("eager", "cpu", "32-true", 2, (3, 8, 8), rtol=1e-4, atol=1e-6)
+@pytest.mark.parametrize("unmixed", [False, True])
+def test_the_network_gets_the_mean_and_statistics_that_belong_to_it(unmixed):
+    check_against_trainings_that_end_there("eager", "cpu", "32-true", 2, (3, 8, 8), unmixed, rtol=1e-4, atol=1e-6)
 
 
 @pytest.mark.gpu
@@ -99,7 +103,8 @@ def test_of_a_captured_step():
 @pytest.mark.gpu
 @cuda
 def test_of_a_fused_step():
-    check_against_trainings_that_end_there("fused", "cuda", "bf16-mixed", 16, (3, 32, 32), rtol=1e-2, atol=1e-3)
+    sizes = 16, (3, 32, 32)
+    check_against_trainings_that_end_there("fused", "cuda", "bf16-mixed", *sizes, unmixed=True, rtol=1e-2, atol=1e-3)
 
 
 @pytest.mark.parametrize(("epochs", "part", "number"), [(10, 0.7, 7), (200, 0.1, 20), (3, 0.1, 0), (7, 1.0, 7)])

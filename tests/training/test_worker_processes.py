@@ -9,6 +9,7 @@ import torch
 
 from balpoe.errors import UserError
 from balpoe.training.worker_processes import in_processes
+from processes import READY
 
 
 def about_itself(stop):
@@ -51,6 +52,7 @@ def test_results_in_the_order_of_their_ends_and_a_request_to_stop():
     ("task", "error", "words"),
     [(sudden_end, UserError, "exit code 3.*--threads 1"), (failure, RuntimeError, "ValueError: something else")],
 )
-def test_what_goes_wrong_is_told(task, error, words):
+def test_what_goes_wrong_is_told(task, error, words, monkeypatch):
+    monkeypatch.setattr("multiprocessing.get_context", lambda kind: READY)  # which need not import torch again
     with pytest.raises(error, match=words):
         list(in_processes([task], 1, 1, SimpleNamespace(requested=False)))

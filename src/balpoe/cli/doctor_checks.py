@@ -1,46 +1,53 @@
-"""What `balpoe doctor` looks at: each check returns one line of its table, and none of them changes anything."""
+"""What `balpoe doctor` looks at: each check returns one row of its table, and none of them changes anything.
+
+What may be broken is imported inside the check that looks at it.
+"""
 
 import os
 import platform
 import re
+import shlex
 import shutil
 import sys
 import tempfile
-from collections.abc import Iterable, Iterator, Sequence
+import textwrap
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from importlib import import_module
 from importlib.metadata import PackageNotFoundError, requires, version
 from importlib.util import find_spec
 from pathlib import Path
 
-from rich.table import Table
-
 import balpoe
 from balpoe.files import cache_folder
-from balpoe.report.console import console
 
-__all__ = ["Finding", "all_findings", "print_findings"]
+__all__ = ["Finding", "all_findings"]
 
 PYTHONS = (3, 11), (3, 14)
 USES = {
     "data": "tables in .parquet files",
-    "heic": "photos of iPhones",
+    "images": "photos of iPhones, .heic",
     "track": "TensorBoard and Weights & Biases",
     "tune": "searches for settings, balpoe compare --tune",
     "onnx": "ONNX files",
     "serve": "a server",
     "hub": "model cards and the hub",
-    "docs": "building this documentation",
 }
-FOLDERS = {
-    "cifar-10-batches-py": "cifar10-lt",
-    "cifar-100-python": "cifar100-lt",
-    "tiny-imagenet-200": "tiny-imagenet-lt",
+"""Extras, and what each is for; those for working on balpoe itself are left out."""
+BENCHMARKS = {
+    "cifar10-lt": (
+        "cifar-10-batches-py",
+        (*(f"data_batch_{number}" for number in range(1, 6)), "test_batch", "batches.meta"),
+    ),
+    "cifar100-lt": ("cifar-100-python", ("train", "test", "meta")),
+    "tiny-imagenet-lt": ("tiny-imagenet-200", ("wnids.txt", "train", "val")),
 }
+"""Data sets by name: their folder, and what is in it."""
 
 
 @dataclass(frozen=True)
 class Finding:
-    """One line of the table."""
+    """One row of the table."""
 
     part: str
     state: str
@@ -57,18 +64,27 @@ class Requirement:
     least: tuple[int, ...]
     extra: str = ""
 
-    def problem(self) -> str:
-        """Return what is wrong with the installed package, or nothing.
+    @property
+    def words(self) -> str:
+        """What pip is asked for.
 
-        >>> Requirement("numpy", (1,)).problem(), Requirement("numpy-of-tomorrow", ()).problem()
-        ('', 'numpy-of-tomorrow is missing')
+        >>> Requirement("torch", (2, 8)).words
+        'torch>=2.8'
         """
+        return f"{self.name}>={'.'.join(map(str, self.least))}" if self.least else self.name
+
+    @property
+    def installed(self) -> str:
+        """Which version is there, or nothing."""
         try:
-            installed = version(self.name)
+            return version(self.name)
         except PackageNotFoundError:
-            return f"{self.name} is missing"
-        wanted = ".".join(map(str, self.least))
-        return "" if _numbers(installed) >= self.least else f"{self.name} is {installed}, older than {wanted}"
+            return ""
+
+    @property
+    def met(self) -> bool:
+        """Whether it is there, and new enough."""
+        return bool(self.installed) and _numbers(self.installed) >= self.least
 
 
 def all_findings() -> Iterator[Finding]:
@@ -77,31 +93,25 @@ def all_findings() -> Iterator[Finding]:
     yield python_finding(sys.version_info[:2])
     yield package_finding([each for each in needed if not each.extra])
     yield torch_finding()
-    yield gpu_finding()
-    yield triton_finding()
-    yield data_finding(os.environ.get("BALPOE_DATA", ""))
-    yield cache_finding(cache_folder())
-    yield weights_finding()
+    yield _surely("GPU", gpu_finding)
+    yield _surely("Triton", triton_finding)
+    yield _surely("data", lambda: data_finding(os.environ.get("BALPOE_DATA", "")))
+    yield _surely("cache", lambda: cache_finding(cache_folder()))
+    yield _surely("weights", weights_finding)
     for extra in sorted({each.extra for each in needed} & set(USES)):
         yield extra_finding(extra, [each for each in needed if each.extra == extra])
 
 
-def print_findings(findings: Iterable[Finding]) -> int:
-    """Print the table; return 1 if something is broken, else 0."""
-    table = Table(box=None, padding=(0, 2, 0, 0))
-    for heading in ("part", "state", "what was found", "what to do"):
-        table.add_column(heading, overflow="fold")
-    states = set()
-    for each in findings:
-        states.add(each.state)
-        table.add_row(each.part, each.state, each.found, each.advice)
-    out = console()
-    out.print(table)
-    if "broken" in states:
-        out.print("Something that is needed does not work: see the last column.")
-        return 1
-    out.print("All that is needed works; what is missing is optional. balpoe demo shows it at work, in a minute.")
-    return 0
+def _surely(part: str, check: Callable[[], Finding]) -> Finding:
+    """What a check found, or that it failed: the other rows are wanted all the same.
+
+    >>> _surely("data", lambda: data_finding(9 * "long name" * 99)).state
+    'broken'
+    """
+    try:
+        return check()
+    except Exception as error:  # of somebody else's package, or of a disk
+        return Finding(part, "broken", _reason(error), "first do what the rows above say")
 
 
 def python_finding(found: tuple[int, int]) -> Finding:
@@ -121,24 +131,27 @@ def package_finding(needed: Sequence[Requirement]) -> Finding:
     if not needed:
         found = f"balpoe {balpoe.__version__}, from sources that are not installed"
         return Finding("packages", "missing", found, "pip install . in the repository, if something cannot be imported")
-    problems = [problem for each in needed if (problem := each.problem())]
-    if problems:
-        return Finding("packages", "broken", "; ".join(problems), "pip install --upgrade balpoe")
+    if problems := _problems(needed):
+        return Finding(
+            "packages", "broken", problems, f"pip install {shlex.join(each.words for each in needed if not each.met)}"
+        )
     return Finding("packages", "works", f"balpoe {balpoe.__version__}, all {len(needed)} packages that it needs")
 
 
 def torch_finding() -> Finding:
-    """Return whether torch can be imported and computes."""
+    """Return whether torch and torchvision load, and torch computes."""
+    again = "pip install --force-reinstall torch torchvision: the two must fit together"
     try:
         import torch
 
+        torchvision = import_module("torchvision")  # nothing of it is used here
         if float(torch.ones(64, 64).matmul(torch.ones(64, 64)).sum()) != 64**3:
-            return Finding("torch", "broken", f"torch {torch.__version__} multiplies wrongly", "install torch anew")
+            return Finding("torch", "broken", f"torch {torch.__version__} multiplies wrongly", again)
         threads = torch.get_num_threads()
     except Exception as error:  # a library that does not load can fail in any way
-        return Finding("torch", "broken", _reason(error), "install torch anew: pip install --force-reinstall torch")
+        return Finding("torch", "broken", _reason(error), again)
     cores = f"{threads} thread{'s' * (threads > 1)}, {os.cpu_count()} processors"
-    return Finding("torch", "works", f"torch {torch.__version__}, {cores}")
+    return Finding("torch", "works", f"torch {torch.__version__}, torchvision {torchvision.__version__}, {cores}")
 
 
 def gpu_finding() -> Finding:
@@ -159,17 +172,22 @@ def gpu_finding() -> Finding:
         build = f"CUDA {torch.version.cuda}" if torch.version.cuda else "no CUDA"
         return Finding("GPU", "broken", f"the machine has one, but torch (with {build}) does not find it",
                        "install a build of torch for your driver, or train with --device cpu")  # fmt: skip
-    return Finding("GPU", "missing", "none: the processor is used", "fine for tables and frozen backbones")
+    return Finding("GPU", "missing", "none: the processor is used", "nothing, for tables and frozen backbones")
 
 
 def triton_finding() -> Finding:
     """Return whether our own GPU kernels can be compiled."""
     import torch
 
+    used = torch.cuda.is_available()
     if find_spec("triton") is None:
-        return Finding("Triton", "missing", "not installed", "pip install triton: faster training on NVIDIA GPUs")
-    found = f"triton {version('triton')}"
-    if not torch.cuda.is_available():
+        advice = "pip install triton: faster training" if used else "nothing: it is for NVIDIA GPUs"
+        return Finding("Triton", "missing", "not installed", advice)
+    try:
+        found = f"triton {version('triton')}"
+    except PackageNotFoundError:  # nightly builds of torch bring it along under another name
+        found = "triton"
+    if not used:
         return Finding("Triton", "works", f"{found}; not used without a GPU")
     if not any(map(shutil.which, (os.environ.get("CC") or "cc", "gcc", "clang"))):
         return Finding("Triton", "broken", f"{found}, but no C compiler", "install gcc, or train with --step captured")
@@ -183,13 +201,21 @@ def data_finding(root: str) -> Finding:
     ('missing', 'broken')
     """
     if not root:
-        advice = "only for benchmarks: set BALPOE_DATA, or give --data-root; --download fetches CIFAR"
+        advice = "nothing, for your own data; for benchmarks set BALPOE_DATA, and balpoe data cifar100-lt --download"
         return Finding("data", "missing", "BALPOE_DATA is not set; digits-lt is bundled", advice)
     if not Path(root).is_dir():
-        return Finding("data", "broken", f"BALPOE_DATA is {root}, which is no folder", "correct it, or make the folder")
-    there = [name for folder, name in FOLDERS.items() if (Path(root) / folder).is_dir()]
-    advice = "" if there else "balpoe data cifar100-lt --download fetches CIFAR-100"
-    return Finding("data", "works" if there else "missing", f"{root}: {', '.join(there) or 'no CIFAR files'}", advice)
+        advice = "a path from / on that exists, or unset it"
+        return Finding("data", "broken", f"BALPOE_DATA is {root}, which is no folder", advice)
+    there = {name: Path(root, folder) for name, (folder, _) in BENCHMARKS.items() if Path(root, folder).is_dir()}
+    lacking = {name: [each for each in BENCHMARKS[name][1] if not (path / each).exists()]
+               for name, path in there.items()}  # fmt: skip
+    for name, files in lacking.items():
+        if files:
+            found = f"{there[name]} lacks {', '.join(files)}"
+            return Finding("data", "broken", found, f"fetch it again; balpoe data {name} checks it")
+    if not there:
+        return Finding("data", "missing", f"{root}: no CIFAR files", "balpoe data cifar100-lt --download fetches them")
+    return Finding("data", "works", f"{root}: {', '.join(there)}")
 
 
 def cache_finding(folder: Path) -> Finding:
@@ -200,7 +226,9 @@ def cache_finding(folder: Path) -> Finding:
             pass
     except OSError as error:
         advice = "set BALPOE_CACHE to a folder that can be written"
-        return Finding("cache", "broken", f"{folder}: {(error.strerror or str(error)).lower()}", advice)
+        return Finding(
+            "cache", "broken", f"{folder} cannot be written: {(error.strerror or str(error)).lower()}", advice
+        )
     used = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
     free = shutil.disk_usage(there).free
     found = f"{folder}: {used / 1e6:,.0f} MB used, {free / 1e9:,.0f} GB free"
@@ -210,24 +238,35 @@ def cache_finding(folder: Path) -> Finding:
 
 
 def weights_finding() -> Finding:
-    """Return which pretrained weights are kept."""
-    from balpoe.networks.weight_files import kept_files
+    """Return which pretrained weights are on this machine, and whether images can be trained on without a network."""
+    from balpoe.networks.efficientnet_lite0 import NAME
+    from balpoe.networks.weight_files import at_hand, kept_files
 
     names = [path.stem for path in kept_files()]
-    if not names:
-        return Finding("weights", "missing", "none are kept", "fetched when needed; offline: balpoe weights get NAME")
-    more = f" and {len(names) - 3} more" if len(names) > 3 else ""
-    return Finding("weights", "works", ", ".join(names[:3]) + more)
+    found = ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
+    if NAME in names or at_hand(NAME):
+        return Finding("weights", "works", found or NAME)
+    advice = f"fetched when first needed; before going offline: balpoe weights get {NAME}"
+    return Finding("weights", "missing", f"{f'{found}; not ' if found else 'not '}{NAME}, the default", advice)
 
 
 def extra_finding(extra: str, needed: Sequence[Requirement]) -> Finding:
     """Return whether the packages of an extra are there."""
-    problems = [problem for each in needed if (problem := each.problem())]
-    if problems:
-        return Finding(
-            f"[{extra}]", "missing", "; ".join(problems), f"for {USES[extra]}: pip install 'balpoe[{extra}]'"
-        )
+    if problems := _problems(needed):
+        return Finding(f"[{extra}]", "missing", problems, f"for {USES[extra]}: pip install 'balpoe[{extra}]'")
     return Finding(f"[{extra}]", "works", USES[extra])
+
+
+def _problems(needed: Iterable[Requirement]) -> str:
+    """What is wrong with the packages of a list, or nothing.
+
+    >>> _problems([Requirement("numpy", (1,)), Requirement("numpy-of-tomorrow", ()), Requirement("numpy-of-today", ())])
+    'not installed: numpy-of-tomorrow, numpy-of-today'
+    """
+    unmet = [each for each in needed if not each.met]
+    absent = ", ".join(each.name for each in unmet if not each.installed)
+    old = [f"{each.name} is {each.installed}, but {each.words} is needed" for each in unmet if each.installed]
+    return "; ".join([f"not installed: {absent}"] * bool(absent) + old)
 
 
 def _installed() -> bool:
@@ -261,4 +300,5 @@ def _numbers(text: str) -> tuple[int, ...]:
 
 
 def _reason(error: Exception) -> str:
-    return str(error).strip().partition("\n")[0] or type(error).__name__
+    """The first line of what an error says, cut where a terminal would be full of it."""
+    return textwrap.shorten(str(error).strip().partition("\n")[0], 200) or type(error).__name__

@@ -72,7 +72,7 @@ def track_prior(
     ...     labels = (torch.rand(samples, generator=generator) < share).float()
     ...     x = 2 * labels - 1 + torch.randn(samples, generator=generator)
     ...     return torch.stack([-x, x], dim=1)
-    >>> tracker = track_prior([0.5, 0.5], half_life=300)
+    >>> tracker = track_prior([0.5, 0.5], half_life=300, every=100)
     >>> [round(float(tracker.update(stream(share, 2000))[1]), 1) for share in (0.5, 0.9, 0.2)]
     [0.5, 0.9, 0.2]
     """

@@ -1,20 +1,30 @@
-"""What a record of `transfer` holds beside that of every run: what was trained, and what adjusting after it does.
+"""What some records hold beside that of every run: what was trained, and what can be done after it.
 
 Cross-entropy that is adjusted to the uniform prior after training is the honest rival of every method that is made for
-it; a temperature, fitted on held-out training images, separates what a method ranks from how sure it is.
+it; a temperature, fitted on held-out training images, separates what a method ranks from how sure it is. Statistics of
+batch normalisation of images that are not mixed make a network of mixed ones surer, without further labels.
 """
+
+from dataclasses import replace
 
 from balpoe.data.registry import validation_data
 from balpoe.evaluation.evaluate import evaluate
 from balpoe.evaluation.predictions import Predictions
 from balpoe.evaluation.rival import adjusted_rival
+from balpoe.experiments.build import assemble
 from balpoe.experiments.model_file import load
+from balpoe.experiments.recipe import updated
 from balpoe.experiments.run_folder import Run
 from balpoe.training.checkpoints import load_checkpoint
+from balpoe.training.concurrent import Work
 from balpoe.training.distributed import chosen_device
+from balpoe.training.fit import fit_and_predict_by_step
+from balpoe.training.interrupts import Interrupt
 
-__all__ = ["adjusted_scores", "trained_parameters", "validation_predictions"]
+__all__ = ["adjusted_scores", "trained_parameters", "unmixed_scores", "validation_predictions"]
 
+VALIDATION = 2000
+"""Largest number of validation images, but for 20 of each class, where classes are many."""
 SCORES = ("accuracy", "balanced_accuracy", "many", "medium", "few", "ece", "nll", "brier")
 
 
@@ -42,10 +52,39 @@ def adjusted_scores(predictions: Predictions) -> dict[str, float | None] | None:
 def validation_predictions(run: Run, data_root: str) -> Predictions:
     """Return what a run's model says about training images that it did not see, and keep it in the run's folder."""
     recipe, model = run.recipe(), load(run.folder)
-    data = validation_data(recipe.dataset, data_root or None, imbalance_ratio=recipe.imbalance_ratio)
+    per_class = max(20, VALIDATION // len(model.class_names))
+    data = validation_data(
+        recipe.dataset, data_root or None, imbalance_ratio=recipe.imbalance_ratio, per_class=per_class
+    )
     model.network.to(chosen_device(recipe.device))
     if data.preprocessing.size != model.preprocessing.size:
         data = data.resized(model.preprocessing)
     predictions: Predictions = model.predictions(data)
     predictions.save(run.folder / "validation")
     return predictions
+
+
+def unmixed_scores(run: Run, data_root: str, interrupt: Interrupt) -> "Work[dict[str, float | None]]":
+    """Measure a run's network once more, with statistics of batch normalisation of batches that are not mixed.
+
+    As a generator, for `concurrent`: it is a training of one epoch with a rate of 0, which leaves the weights, and so
+    does their mean; what is new are the statistics after it.
+
+    Args:
+        run: Finished run.
+        data_root: Folder of the data.
+        interrupt: What ends it before it is done.
+    """
+    made = []
+    yield lambda: made.append(assemble(updated(run.recipe(), {"data_root": data_root}), progress=False))
+    (parts,) = made
+    parts.network.load_state_dict(load(run.folder).network.state_dict())
+    settings = replace(
+        parts.settings, epochs=1, schedule=lambda epoch, epochs: 0.0, weight_average_fraction=1.0,
+        weight_average_decay=0.0, unmixed_statistics=True, step="eager", progress=False,
+    )  # fmt: skip
+    samples = parts.train, parts.test
+    _, logits = yield from fit_and_predict_by_step(parts.trained, parts.loss, *samples, settings, interrupt)
+    assert logits is not None
+    found = evaluate(replace(run.predictions(), expert_logits=logits.cpu()), num_resamples=0).to_dict()
+    return {name: found[name] for name in SCORES}

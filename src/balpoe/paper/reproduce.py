@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 
@@ -21,6 +21,8 @@ from balpoe.experiments.run_folder import Run, train_run_by_step
 from balpoe.experiments.weights_version import with_weights_version
 from balpoe.files import InUseError, read_text, write_json, write_text
 from balpoe.method.calibration import fit_scale, to_labels
+from balpoe.paper.best_columns import BEST_RESULTS, BEST_TABLES, COLUMNS
+from balpoe.paper.best_tables import best_tables
 from balpoe.paper.expected import (
     ALL_METHODS,
     ALSO_SHIFTED,
@@ -30,7 +32,7 @@ from balpoe.paper.expected import (
     TABLES_AND_FIGURES,
 )
 from balpoe.paper.figures import write_figures
-from balpoe.paper.further_records import adjusted_scores, trained_parameters, validation_predictions
+from balpoe.paper.further_records import adjusted_scores, trained_parameters, unmixed_scores, validation_predictions
 from balpoe.paper.not_reproduced import NOT_REPRODUCED
 from balpoe.paper.paper_result import PaperResult
 from balpoe.paper.tables import (
@@ -45,6 +47,7 @@ from balpoe.paper.tables import (
     shifted_result_table,
     welch_table,
 )
+from balpoe.paper.training_cost import SECONDS_A_STEP, SECONDS_ALONE, training_steps
 from balpoe.paper.transfer import FURTHER_TABLES
 from balpoe.report.console import console
 from balpoe.training.concurrent import TRAININGS_AT_ONCE, Work, can_share_a_gpu, side_by_side
@@ -52,16 +55,10 @@ from balpoe.training.interrupts import Interrupt, time_limit
 
 __all__ = ["MissingRun", "missing_runs", "reproduce", "write_tables"]
 
-# A step of three experts, of one of five trainings that share an H200, and of one alone (results/cifar_step.json).
-SECONDS_A_STEP, SECONDS_ALONE = 0.0068, 0.0017
-SAMPLES = {("cifar100-lt", 100): 10_847, ("cifar100-lt", 50): 12_608, ("cifar100-lt", 10): 19_573,
-           ("cifar10-lt", 100): 12_406, ("cifar10-lt", 50): 13_996, ("cifar10-lt", 10): 20_431,
-           ("tiny-imagenet-lt", 100): 21_549}  # fmt: skip
-WORK = {("vit_tiny_patch8_64", "head"): 0.2, ("vit_tiny_patch8_64", "adapters"): 8.0,
-        ("vit_tiny_patch8_64", "full"): 10.0, ("resnet50", "full"): 5.0, ("resnext50_32x4d", "full"): 6.0}  # fmt: skip
-"""About how many steps of resnet32 a step of another network takes as long as, by what is tuned."""
-VALIDATED = {"cifar100-lt/balpoe", "cifar100-lt-best/balpoe", "cifar100-lt-best/last-weights"}
+VALIDATED = {"cifar100-lt/balpoe", "cifar100-lt-best/last-weights", *BEST_RESULTS}
 """Folders of results of which the validation set is predicted as well."""
+SEARCHED = {trial.folder for column in COLUMNS for trial in column.search}
+"""Folders of trials that are measured with statistics of unmixed batches as well."""
 
 
 class MissingRun(NamedTuple):
@@ -77,16 +74,8 @@ class MissingRun(NamedTuple):
 
     @property
     def steps(self) -> int:
-        """Length of the training, in steps of three experts that take as long.
-
-        Experts share a trunk, and launches: one takes 0.5 to 0.75 of the time of three, seven 1.7 to 2.
-        """
-        recipe = self.result.recipe(self.seed)
-        samples = SAMPLES.get((recipe.dataset, int(recipe.imbalance_ratio)), 1000)
-        steps = recipe.epochs * -(-samples // recipe.batch_size)
-        if (work := WORK.get((recipe.network, recipe.tune))) is not None:
-            return round(steps * work)
-        return steps * (2 + recipe.experts) // 5
+        """Length of the training, in steps of three experts that take as long."""
+        return training_steps(self.result.recipe(self.seed))
 
     def folder(self, runs: Path) -> Path:
         """Return the folder of the run."""
@@ -103,7 +92,7 @@ class MissingRun(NamedTuple):
 def _table_names(names: Sequence[str]) -> list[str]:
     """Names of tables here; a table or figure of the paper stands for those it needs, nothing for all of the paper."""
     known = {
-        **{name: (name,) for name in (*PAPER_TABLES, *NOT_REPRODUCED, *FURTHER_TABLES)},
+        **{name: (name,) for name in (*PAPER_TABLES, *NOT_REPRODUCED, *FURTHER_TABLES, *BEST_TABLES)},
         **TABLES_AND_FIGURES,
         "all": (*PAPER_TABLES, *NOT_REPRODUCED),
     }
@@ -119,7 +108,7 @@ def missing_runs(names: Sequence[str], results: Path) -> list[MissingRun]:
     for name in _table_names(names):
         if name in NOT_REPRODUCED:
             continue
-        table = PAPER_TABLES.get(name) or FURTHER_TABLES[name]
+        table = PAPER_TABLES.get(name) or FURTHER_TABLES.get(name) or BEST_TABLES[name]
         for seed in range(1, max(result.seeds for result in table) + 1):
             found += [MissingRun(result, seed) for result in table if seed <= result.seeds]
     missing = {each.path: each for each in found if not (results / each.path).exists()}  # tables share some results
@@ -226,11 +215,13 @@ def write_tables(results: Path) -> None:
         for result in table:
             if result.shifted and measured_records(result, results):
                 write_text(results / "tables" / f"{name}-shifted.md", shifted_result_table(result, results))
-    write_text(results / "tables" / "commands.md", commands_table(PAPER_TABLES | ALL_METHODS, results))
+    write_text(results / "tables" / "commands.md", commands_table(PAPER_TABLES | ALL_METHODS | BEST_TABLES, results))
     write_text(results / "tables" / "overview.md", overview_table(OVERVIEW, results))
     write_text(results / "tables" / "also-shifted.md", shifted_overview_table(ALSO_SHIFTED, results))
     write_text(results / "tables" / "differences.md", differences_table(PAPER_RESULTS.values(), results))
     write_text(results / "tables" / "welch.md", welch_table(PAPER_RESULTS.values(), results))
+    for name, shown in best_tables(results).items():
+        write_text(results / "tables" / f"{name}.md", shown)
     for name, rows in NOT_REPRODUCED.items():
         write_text(results / "tables" / f"{name}.md", not_reproduced_table(rows))
     write_figures(results)
@@ -251,15 +242,22 @@ def _measure(missing: MissingRun, results: Path, runs: Path, data_root: str, int
         run = yield from train_run_by_step(recipe, folder, fresh=other, progress=False, interrupt=interrupt)
     except InUseError:
         return f"{missing.path}: left to the process that trains it"
-    yield functools.partial(_record, run, missing, results, data_root)
+    unmixed = None
+    if missing.result.folder in SEARCHED:
+        unmixed = yield from unmixed_scores(run, data_root, interrupt)
+    yield functools.partial(_record, run, missing, results, data_root, unmixed)
     scores = run.evaluation()
     return (
         f"{missing.path}: accuracy {100 * scores['accuracy']:.1f}, ECE {100 * scores['ece']:.1f}, {run.seconds():.0f} s"
     )
 
 
-def _record(run: Run, missing: MissingRun, results: Path, data_root: str) -> None:
+def _record(
+    run: Run, missing: MissingRun, results: Path, data_root: str, unmixed: dict[str, Any] | None = None
+) -> None:
     record = run.record()
+    if unmixed is not None:
+        record["unmixed"] = unmixed
     if _in_memory(missing):
         record["duplicates"] = _without_duplicates(run, data_root)
     folder = missing.result.folder

@@ -15,11 +15,15 @@ from balpoe.report.console import mean_and_deviation
 __all__ = [
     "commands_table",
     "differences_table",
+    "markdown",
     "measured_records",
     "methods_table",
     "not_reproduced_table",
     "overview_table",
     "paper_table",
+    "printed_number",
+    "seeds_measured",
+    "shifted_accuracies",
     "shifted_overview_table",
     "shifted_result_table",
     "welch_table",
@@ -48,8 +52,8 @@ def paper_table(table: PaperTable, results: Path) -> str:
         if calibrated := [record["calibrated"] for record in found if "calibrated" in record]:
             rows.append(_calibrated_row(calibrated))
         if result.paper:
-            rows.append(["*paper*", "", *(_printed(result.paper.get(name)) for name in PRINTED_SCORES)])
-    return _markdown(rows)
+            rows.append(["*paper*", "", *(printed_number(result.paper.get(name)) for name in PRINTED_SCORES)])
+    return markdown(rows)
 
 
 def _measured_row(result: PaperResult, found: list[dict[str, Any]]) -> list[str]:
@@ -57,7 +61,7 @@ def _measured_row(result: PaperResult, found: list[dict[str, Any]]) -> list[str]
     values = [[record["evaluation"][name] for record in found] for name in PRINTED_SCORES]
     return [
         result.title,
-        _seeds(result, len(found)),
+        seeds_measured(result, len(found)),
         *(mean_and_deviation(each, per_cent=True) for each in values),
         f"{size['parameters']:,}",
         f"{size['multiply_adds'] / 1e6:.1f} M",
@@ -76,12 +80,12 @@ def overview_table(methods: Mapping[str, Mapping[str, PaperResult | None]], resu
     rows = [["", *next(iter(methods.values()))]]
     for method, of_data in methods.items():
         rows.append([method, *(_ours_and_printed(result, results) if result else "-" for result in of_data.values())])
-    return _markdown(rows)
+    return markdown(rows)
 
 
 def _ours_and_printed(result: PaperResult, results: Path) -> str:
     ours = [record["evaluation"]["accuracy"] for record in measured_records(result, results)]
-    printed = f" ({_printed(result.paper['accuracy'])})" if "accuracy" in result.paper else ""
+    printed = f" ({printed_number(result.paper['accuracy'])})" if "accuracy" in result.paper else ""
     return mean_and_deviation(ours, per_cent=True) + printed if ours else "-"
 
 
@@ -101,16 +105,16 @@ def methods_table(methods: PaperTable, results: Path) -> str:
         printed = result.paper.get("accuracy") or result.quoted.get("accuracy")
         shifted = [[record["evaluation"]["shifted"][place]["adjusted"] for record in records] for place in (0, -1)]
         under_shift = ["-" if None in each else mean_and_deviation(each, per_cent=True) for each in shifted]
-        seeds, size = _seeds(result, len(records)), f"{records[0]['evaluation']['parameters']:,}"
+        seeds, size = seeds_measured(result, len(records)), f"{records[0]['evaluation']['parameters']:,}"
         measured = [mean_and_deviation(_values(records, name), METRICS[name].per_cent) for name in scores]
-        row = [result.title, seeds, *measured, *under_shift, _printed(printed), size]
+        row = [result.title, seeds, *measured, *under_shift, printed_number(printed), size]
         ranked.append((fmean(_values(records, "accuracy")), row))
         if result.changes.get("lambdas") == (1,):  # the same runs, with logit adjustment after training
             after = [_adjusted_to_uniform(record) for record in records]
             blank = ["-"] * (len(scores) - 1)
             row = [f"{result.title}, adjusted after training", seeds, mean_and_deviation(after, True), *blank]
             ranked.append((fmean(after), [*row, *under_shift, "-", size]))
-    return _markdown([heading, *(row for _, row in sorted(ranked, key=lambda pair: -pair[0]))])
+    return markdown([heading, *(row for _, row in sorted(ranked, key=lambda pair: -pair[0]))])
 
 
 def commands_table(tables: Mapping[str, PaperTable], results: Path) -> str:
@@ -119,7 +123,7 @@ def commands_table(tables: Mapping[str, PaperTable], results: Path) -> str:
     for name, table in tables.items():
         measured = (result for result in table if measured_records(result, results))
         rows += [[name, result.title, f"`{result.command()}`"] for result in measured]
-    return _markdown(rows)
+    return markdown(rows)
 
 
 def _adjusted_to_uniform(record: dict[str, Any]) -> float:
@@ -138,13 +142,13 @@ def shifted_result_table(result: PaperResult, results: Path) -> str:
     sets = found[0]["evaluation"]["shifted"]
     columns = [["test set", *(row["name"] for row in sets), "*mean of the eleven*"]]
     columns.append(["samples", *(f"{row['samples']:,}" for row in sets), ""])
-    for use, seeds in _accuracies(found).items():
+    for use, seeds in shifted_accuracies(found).items():
         each = [*zip(*seeds, strict=True), [fmean(values) for values in seeds]]
-        heading = f"{use} ({_seeds(result, len(seeds))} seeds)"
+        heading = f"{use} ({seeds_measured(result, len(seeds))} seeds)"
         columns.append([heading, *(mean_and_deviation(list(values), per_cent=True) for values in each)])
         if use in paper:
             columns.append(["paper", *(f"{value:.1f}" for value in (*paper[use], fmean(paper[use])))])
-    return _markdown(list(zip(*columns, strict=True)))
+    return markdown(list(zip(*columns, strict=True)))
 
 
 def shifted_overview_table(titled: Mapping[str, PaperResult], results: Path) -> str:
@@ -154,11 +158,11 @@ def shifted_overview_table(titled: Mapping[str, PaperResult], results: Path) -> 
         found = measured_records(result, results)
         if found and not rows:
             rows.append(["", "seeds", *(row["name"] for row in found[0]["evaluation"]["shifted"]), "mean"])
-        for use, seeds in _accuracies(found).items():
+        for use, seeds in shifted_accuracies(found).items():
             means = [fmean(values) for values in zip(*seeds, strict=True)]
             numbers = [f"{100 * value:.1f}" for value in (*means, fmean(means))]
-            rows.append([f"{title}, {use}", _seeds(result, len(seeds)), *numbers])
-    return _markdown(rows)
+            rows.append([f"{title}, {use}", seeds_measured(result, len(seeds)), *numbers])
+    return markdown(rows)
 
 
 class _Comparison(NamedTuple):
@@ -189,7 +193,7 @@ class _Comparison(NamedTuple):
 
     def cells(self) -> list[str]:
         ours = mean_and_deviation(self.values, per_cent=True)
-        return [f"{self.result.folder}: {self.name}", ours, _printed(self.paper), f"{self.difference:+.1f}"]
+        return [f"{self.result.folder}: {self.name}", ours, printed_number(self.paper), f"{self.difference:+.1f}"]
 
 
 def _comparisons(expected: Iterable[PaperResult], results: Path) -> list[_Comparison]:
@@ -206,7 +210,7 @@ def differences_table(expected: Iterable[PaperResult], results: Path) -> str:
     once = sum(not each.result.repeats for each in compared)
     rows = [each.cells() for each in compared if each.beyond_two_deviations]
     last = [f"*of {len(compared)} comparisons, {once} without repeats*"]
-    return _markdown([["", "ours", "paper", "difference"], *rows, last])
+    return markdown([["", "ours", "paper", "difference"], *rows, last])
 
 
 def welch_table(expected: Iterable[PaperResult], results: Path, level: float = 0.05) -> str:
@@ -218,7 +222,7 @@ def welch_table(expected: Iterable[PaperResult], results: Path, level: float = 0
         f"{sum(p < level for p in ps)} of {len(ps)} below {level:g}, {level * len(ps):.1f} expected" for ps in groups
     ]
     last = f"*{'; without repeats '.join(counts)}*"
-    return _markdown([["", "ours", "paper", "difference", "p"], *rows, [last]])
+    return markdown([["", "ours", "paper", "difference", "p"], *rows, [last]])
 
 
 def _compared(result: PaperResult, found: list[dict[str, Any]]) -> Iterator[tuple[str, list[float], Number]]:
@@ -226,7 +230,7 @@ def _compared(result: PaperResult, found: list[dict[str, Any]]) -> Iterator[tupl
     for name, printed in result.paper.items():
         yield PRINTED_SCORES[name], [record["evaluation"][name] for record in found], printed
     if result.shifted:
-        sets, ours = [row["name"] for row in found[0]["evaluation"]["shifted"]], _accuracies(found)
+        sets, ours = [row["name"] for row in found[0]["evaluation"]["shifted"]], shifted_accuracies(found)
         theirs = {"as trained": result.shifted.as_trained, "adjusted": result.shifted.adjusted}
         for use in (use for use in theirs if use in ours):
             for name, values, accuracy in zip(sets, zip(*ours[use], strict=True), theirs[use], strict=True):
@@ -234,8 +238,8 @@ def _compared(result: PaperResult, found: list[dict[str, Any]]) -> Iterator[tupl
                     yield f"{name}, {use}", list(values), (accuracy, None)
 
 
-def _accuracies(found: list[dict[str, Any]]) -> dict[str, list[list[float]]]:
-    """For each use of the prior that some records have: their accuracies under the shifted test sets.
+def shifted_accuracies(found: list[dict[str, Any]]) -> dict[str, list[list[float]]]:
+    """Return, for each use of the prior that some records have, their accuracies under the shifted test sets.
 
     Records of a method whose scores are no posterior have no adjusted ones.
     """
@@ -254,22 +258,30 @@ def not_reproduced_table(absent: Iterable[NotReproduced]) -> str:
     for row in absent:
         rows.append([row.title, "0", "not measured", f"`balpoe train {row.command}`", f"{row.hours:.1f}"])
         rows.append(["*paper*", "", f"{row.paper}"])
-    return _markdown(rows)
+    return markdown(rows)
 
 
-def _seeds(result: PaperResult, measured: int) -> str:
+def seeds_measured(result: PaperResult, measured: int) -> str:
+    """Return how many seeds of a result are measured, such as 3, or 2 of 3."""
     return str(measured) if measured == result.seeds else f"{measured} of {result.seeds}"
 
 
-def _printed(number: Number | None) -> str:
+def printed_number(number: Number | None) -> str:
+    """Return a number as the paper prints it; - where it prints none."""
     if number is None:
         return "-"
     value, deviation = number
     return f"{value}" if deviation is None else f"{value} ± {deviation}"
 
 
-def _markdown(rows: Sequence[Sequence[str]]) -> str:
-    """A table whose first row has the headings; shorter rows end in empty cells."""
+def markdown(rows: Sequence[Sequence[str]]) -> str:
+    """Return a table whose first row has the headings; shorter rows end in empty cells.
+
+    >>> print(markdown([["", "seeds"], ["BalPoE"]]), end="")
+    |  | seeds |
+    | --- | --- |
+    | BalPoE |  |
+    """
     width = len(rows[0]) if rows else 0
     whole = [[*row, *[""] * (width - len(row))] for row in rows]
     whole[1:1] = [["---"] * width] if rows else []

@@ -50,7 +50,7 @@ def fit(
     momentum: float = 0.9, nesterov: bool = True, weight_decay: float = 5e-4, decay_norms: bool = True,
     trunk_lr_factor: float = 1.0, depth_lr_decay: float = 1.0, lr_factors: Mapping[str, float] = NO_SETTINGS,
     accumulate: int = 1, clip_gradients: float = 0.0,
-    weight_average_fraction: float = 0.0, weight_average_decay: float = 0.0,
+    weight_average_fraction: float = 0.0, weight_average_decay: float = 0.0, unmixed_statistics: bool = False,
     mixup_alpha: float = 0.4, cutmix_probability: float = 0.0, mixing: Mixing | None = None,
     augmentation: Sequence[Operation | ResizedCrop] = (), second_view: Sequence[Operation] | None = None,
     class_balanced: bool = False,
@@ -88,6 +88,8 @@ def fit(
             augmented and mixed like the others (of several processes, the first one's).
         weight_average_decay: Decay a step of an exponential mean of the weights, which the network gets at the end,
             with statistics of one more pass; 0 for no such mean.
+        unmixed_statistics: Whether the batches of that pass are augmented, but not mixed: test images are not, either,
+            and a network whose statistics are of mixed images is less sure of them.
         mixup_alpha: Alpha of mixup's Beta distribution; 0 trains without mixup.
         cutmix_probability: Part of the batches that gets CutMix instead of mixup.
         mixing: A method's own mixing, such as `balpoe.baselines.remix.Remix`; mixup_alpha is then 0.
@@ -124,7 +126,8 @@ def fit(
         decay_norms=decay_norms, trunk_lr_factor=trunk_lr_factor, depth_lr_decay=depth_lr_decay,
         lr_factors=dict(lr_factors), accumulate=accumulate, clip_gradients=clip_gradients,
         weight_average_fraction=weight_average_fraction,
-        weight_average_decay=weight_average_decay, mixup_alpha=mixup_alpha, cutmix_probability=cutmix_probability,
+        weight_average_decay=weight_average_decay, unmixed_statistics=unmixed_statistics,
+        mixup_alpha=mixup_alpha, cutmix_probability=cutmix_probability,
         mixing=mixing, augmentation=tuple(augmentation),
         second_view=None if second_view is None else tuple(second_view), class_balanced=class_balanced,
         sync_batchnorm=sync_batchnorm, seed=seed,

@@ -7,6 +7,7 @@ import time
 import warnings
 import zlib
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import torch
@@ -99,9 +100,11 @@ class Trainer:
         """Whether nothing is left to do."""
         return self.epoch == self.settings.epochs and not self.mean
 
-    def _begin(self, epoch: int, first: int = 0) -> "_Epoch":
+    def _begin(self, epoch: int, first: int = 0, mixed: bool = True) -> "_Epoch":
         """Plan an epoch and make its batches from number `first` on, the first of them at once."""
         rank, world, settings = self.fabric.global_rank, self.fabric.world_size, self.settings
+        if not mixed:
+            settings = replace(settings, mixup_alpha=0.0, cutmix_probability=0.0, mixing=None)
         plan = plan_epoch(
             settings.seed, epoch, self.num_samples, settings.batch_size,
             mixup_alpha=settings.mixup_alpha, cutmix_probability=settings.cutmix_probability, smallest_batch=2 * world,
@@ -172,9 +175,12 @@ class Trainer:
         self.mean = []
 
     def _pass(self, interrupt: Interrupt, display: TrainingProgress) -> "Work[bool]":
-        """Let the batches of an epoch more go through the network, as they are trained on; return whether all did."""
+        """Let the batches of an epoch more go through the network; return whether all did.
+
+        They are as those that are trained on, or not mixed, as test images are not.
+        """
         rank, world, epoch = self.fabric.global_rank, self.fabric.world_size, self.settings.epochs
-        (plan, batch, batches), done = self._begin(epoch), 0
+        (plan, batch, batches), done = self._begin(epoch, mixed=not self.settings.unmixed_statistics), 0
         while batch is not None and not (interrupt.requested and world == 1):
             _seed_torch(self.fabric.device, self.settings.seed, epoch, done, rank)
             with torch.no_grad():

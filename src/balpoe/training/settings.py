@@ -70,6 +70,10 @@ class TrainingOptions:
         0.0, "decay of an exponential mean of the weights, for each step; 0: none", at_least=0, below=1,
         group="optimisation",
     )  # fmt: skip
+    unmixed_statistics: bool = setting(
+        False, "statistics of batch normalisation for a mean of the weights: of batches that are not mixed",
+        group="optimisation",
+    )  # fmt: skip
     sync_batchnorm: bool = setting(
         False, "statistics of batch normalisation over all GPUs together", group="optimisation"
     )
@@ -114,6 +118,10 @@ class TrainingOptions:
         if self.weight_average_fraction and self.weight_average_decay:
             raise UserError(
                 "weight_average_fraction and weight_average_decay are two means of the weights; set one of them to 0"
+            )
+        if self.unmixed_statistics and not (self.weight_average_fraction or self.weight_average_decay):
+            raise UserError(
+                "unmixed_statistics are those of a mean of the weights; set weight_average_fraction, such as 0.4, too"
             )
 
     def all_optimizer_settings(self) -> dict[str, Any]:

@@ -72,6 +72,7 @@ def stage_settings(settings: FitSettings, stage: Stage) -> FitSettings:
         lr_factors=dict(stage.lr_factors),
         weight_average_fraction=0.0,
         weight_average_decay=0.0,
+        unmixed_statistics=False,
         run=settings.run and settings.run / stage.name,
         label=f"{settings.label}, {stage.name}",
     )

@@ -582,7 +582,7 @@ def test_the_format_of_phones_is_named_where_it_cannot_be_read(tmp_path, monkeyp
 
 
 def heic(image: Image.Image, **options: object) -> bytes:
-    pytest.importorskip("pillow_heif")  # the extra heic
+    pytest.importorskip("pillow_heif")  # the extra images
     assert "HEIF" in decoding._formats()
     return encoded(image, "HEIF", quality=90, **options)
 

@@ -1,6 +1,7 @@
 """A real server process: a worker that is killed, a stop amid requests, slow and garbled heads."""
 
 import contextlib
+import functools
 import http.client
 import json
 import os
@@ -10,6 +11,7 @@ import subprocess
 import sys
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -108,14 +110,13 @@ def test_a_killed_worker_is_replaced_strangers_are_answered_and_a_stop_finishes_
     garbled = exchange(server.port, b"\x16\x03\x01 nonsense\r\n\r\n")
     assert garbled.startswith(b"HTTP/1.1 400")
     assert b'{"error": "' in garbled
-    slow_head = exchange(server.port, b"POST /predict HTTP/1.1\r\nHost: x\r\n")
+    head = b"POST /predict HTTP/1.1\r\nHost: x\r\n"
+    body = head + b"Content-Type: application/json\r\nContent-Length: 100\r\n\r\n{"
+    with ThreadPoolExecutor() as at_once:  # each waits for a second
+        slow_head, slow_body, nothing = at_once.map(functools.partial(exchange, server.port), (head, body, b""))
     assert slow_head.startswith(b"HTTP/1.1 408")
-    slow_body = exchange(
-        server.port,
-        b"POST /predict HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n{",
-    )
     assert slow_body.startswith(b"HTTP/1.1 408")
-    assert exchange(server.port, b"") == b""  # a connection without a request ends, too
+    assert nothing == b""  # a connection without a request ends, too
 
     results, asking = [], threading.Event()
 

@@ -357,18 +357,27 @@ def test_fused_gradients_are_as_near_to_float32_as_those_of_autocast():
 
 @pytest.mark.gpu
 @cuda
-@pytest.mark.parametrize("num_experts", [1, 2])
-def test_fused_and_eager_give_the_same_losses(monkeypatch, recwarn, num_experts):
-    """A small network amplifies rounding with each step: at a low rate there is nothing to amplify."""
+@pytest.mark.parametrize(
+    ("step", "num_experts", "width"), [("fused", 1, 16), ("fused", 2, 16), ("auto", 1, 64), ("auto", 3, 64)]
+)
+def test_losses_are_as_near_to_float32_as_eager_ones(monkeypatch, recwarn, step, num_experts, width):
+    """Both round to bf16, each in its own order: neither may be nearer to float32 than the other by much.
+
+    A small network amplifies rounding with each step: at a low rate there is nothing to amplify. Width 64 is the
+    "ResNet-32" of some papers, for which `auto` takes whatever serves its 256 channels.
+    """
     data, losses = tiny_data(), []
-    for kind in ("eager", "fused"):
-        settings = {"batch_size": 16, "lr": 1e-5, "device": "cuda", "precision": "bf16-mixed", "step": kind}
+    for kind, precision in (("eager", "32-true"), ("eager", "bf16-mixed"), (step, "bf16-mixed")):
+        settings = {"batch_size": 16, "lr": 1e-5, "device": "cuda", "precision": precision, "step": kind}
         with monkeypatch.context() as patch:
             found = losses_of_steps(patch)
-            train(data, resnet(num_experts, width=16), epochs=5, cutmix_probability=0.5, **settings)
-            losses.append([float(loss) for loss in found])
-    assert len(losses[0]) == len(losses[1]) == 20
-    assert losses[1] == pytest.approx(losses[0], rel=1e-2)
+            train(data, resnet(num_experts, width=width), epochs=5, cutmix_probability=0.5, **settings)
+            losses.append(torch.tensor([float(loss) for loss in found]))
+    exact, eager, ours = losses
+    assert len(exact) == len(eager) == len(ours) == 20
+    of_eager, of_ours = (((loss - exact) / exact).abs() for loss in (eager, ours))
+    assert of_ours.mean() < 1.5 * of_eager.mean() < 0.01
+    assert of_ours.max() < 2 * of_eager.max()
     assert not [warning for warning in recwarn if "captured" in str(warning.message)]
 
 

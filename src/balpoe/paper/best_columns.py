@@ -1,0 +1,148 @@
+"""Our own recipe for each column of the paper's tables of CIFAR: how it is chosen, and what others have published.
+
+Every column begins with the recipe of `cifar100-lt-best`. Three trainings of half its length, on training images of
+which some are held out, are each measured with two kinds of statistics of batch normalisation, of mixed batches and of
+unmixed ones: six configurations. The one with the lowest NLL on the held-out images is the column's preset, which is
+then trained with five seeds and measured on the test set. A network of width 64 has the same recipe.
+"""
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from balpoe.paper.paper_result import Number, PaperResult, PaperTable
+from balpoe.paper.tables import measured_records
+
+__all__ = [
+    "BEST_RESULTS",
+    "BEST_TABLES",
+    "COLUMNS",
+    "TRIALS",
+    "WIDTH_64",
+    "BestColumn",
+    "Candidate",
+    "candidates",
+    "chosen",
+]
+
+TRIALS: dict[str, dict[str, Any]] = {
+    "start": {},
+    "alpha-0.2": {"mixup_alpha": 0.2},
+    "seven-experts": {"num_experts": 7},
+}
+"""Changes to where a column starts, the cheapest first: less mixing, which makes surer, and more experts."""
+
+
+class BestColumn(NamedTuple):
+    """A data set and its ratio: our preset, where its search starts, and the numbers to compare with."""
+
+    title: str
+    preset: str
+    folder: str
+    """Folder of the preset's records."""
+    start: Mapping[str, Any]
+    """What the start of the search changes of `cifar100-lt-best`."""
+    validation: int
+    """Images of each class that the search is measured by: 2,000 in all."""
+    paper: Number
+    """Accuracy with the paper's long schedule."""
+    published: tuple[float, str]
+    """The highest accuracy published of a ResNet-32 of width 16, whatever the number of networks, and whose it is."""
+    standard: str = ""
+    """Folder of the paper's standard BalPoE, of which it prints accuracies under shifted test sets."""
+
+    @property
+    def result(self) -> PaperResult:
+        """The preset with five seeds."""
+        return PaperResult(self.folder, f"{self.title}, {self.preset}", self.preset, {}, 5)
+
+    @property
+    def search(self) -> PaperTable:
+        """The trainings of the search, half as long as the start; none where the recipe was chosen before."""
+        return tuple(
+            PaperResult(
+                f"{self.preset}-search/{name}", f"{self.preset}: {name}", "cifar100-lt-best",
+                {**self.start, "epochs": self.start.get("epochs", 1600) // 2, "validation": self.validation, **changes},
+                1,
+            )
+            for name, changes in TRIALS.items()
+            if self.start
+        )  # fmt: skip
+
+
+COLUMNS = (
+    BestColumn(
+        "CIFAR-100-LT, ratio 100", "cifar100-lt-best", "cifar100-lt-best/balpoe", {}, 20,
+        (55.9, 0.4), (56.3, "SHIKE"), "cifar100-lt/balpoe",
+    ),
+    BestColumn(
+        "CIFAR-100-LT, ratio 50", "cifar100-lt-50-best", "cifar100-lt-50/balpoe-best",
+        {"imbalance_ratio": 50.0}, 20, (60.1, None), (60.1, "BalPoE"), "cifar100-lt-50/balpoe",
+    ),
+    BestColumn(
+        "CIFAR-100-LT, ratio 10", "cifar100-lt-10-best", "cifar100-lt-10/balpoe-best",
+        {"imbalance_ratio": 10.0, "epochs": 800}, 20, (68.1, None), (68.1, "BalPoE"), "cifar100-lt-10/balpoe",
+    ),
+    BestColumn(
+        "CIFAR-10-LT, ratio 100", "cifar10-lt-best", "cifar10-lt-100/balpoe-best",
+        {"dataset": "cifar10-lt"}, 200, (86.8, 0.2), (86.8, "BalPoE"),
+    ),
+    BestColumn(
+        "CIFAR-10-LT, ratio 50", "cifar10-lt-50-best", "cifar10-lt-50/balpoe-best",
+        {"dataset": "cifar10-lt", "imbalance_ratio": 50.0}, 200, (88.5, 0.2), (88.5, "BalPoE"),
+    ),
+    BestColumn(
+        "CIFAR-10-LT, ratio 10", "cifar10-lt-10-best", "cifar10-lt-10/balpoe-best",
+        {"dataset": "cifar10-lt", "imbalance_ratio": 10.0, "epochs": 800}, 200, (91.9, 0.1), (91.9, "BalPoE, ProCo"),
+    ),
+)  # fmt: skip
+
+WIDTH_64: PaperTable = tuple(
+    # A shorter training than that of width 16, whose step takes a tenth of the time: GLMC has 200 epochs, too.
+    PaperResult(f"width-64/{name}", title, "cifar100-lt-best", {"width": (64,), "epochs": 200, **changes})
+    for name, title, changes in (
+        ("logit-adjusted", "one expert", {"lambdas": (0,)}),
+        ("balpoe", "BalPoE, three experts", {}),
+    )
+)
+"""The recipe of `cifar100-lt-best` with the "ResNet-32" of some papers, four times as wide."""
+
+BEST_RESULTS: dict[str, PaperResult] = {column.folder: column.result for column in COLUMNS}
+"""By folder: each column's preset with its five seeds."""
+BEST_TABLES: dict[str, PaperTable] = {
+    **{f"{column.preset}-search": column.search for column in COLUMNS if column.start},
+    **{column.preset if column.start else f"{column.preset}-five": (column.result,) for column in COLUMNS},
+    "width-64": WIDTH_64,
+}
+"""By name; `balpoe reproduce` trains them when they are asked for, and not as part of the paper."""
+
+
+class Candidate(NamedTuple):
+    """A configuration of a search, with its scores on held-out images; None where it is not measured yet."""
+
+    trial: PaperResult
+    changes: dict[str, Any]
+    """What it changes of the start; seven experts stay as short as their trial, and cost no more than three do."""
+    scores: Mapping[str, Any] | None
+
+
+def candidates(column: BestColumn, results: Path) -> Iterator[Candidate]:
+    """Yield the configurations of a column's search: each training with either kind of statistics."""
+    for trial, changes in zip(column.search, TRIALS.values(), strict=False):  # a column without a search has none
+        record = next(iter(measured_records(trial, results)), None)
+        length = {"epochs": trial.changes["epochs"]} if "num_experts" in changes else {}
+        whole = {**changes, **length}
+        yield Candidate(trial, whole, record and record["evaluation"])
+        yield Candidate(trial, {**whole, "unmixed_statistics": True}, record and record["unmixed"])
+
+
+def chosen(column: BestColumn, results: Path) -> Candidate | None:
+    """Return the configuration with the lowest NLL; None as long as one is not measured.
+
+    >>> chosen(COLUMNS[0], Path("nowhere")) is None
+    True
+    """
+    found = list(candidates(column, results))
+    if not found or any(each.scores is None for each in found):
+        return None
+    return min(found, key=lambda each: float(each.scores["nll"]) if each.scores else 0.0)

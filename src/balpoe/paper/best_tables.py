@@ -1,0 +1,133 @@
+"""The best of every column as Markdown tables: accuracy, calibration and cost beside what others have published."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+from balpoe.files import read_json
+from balpoe.paper.best_columns import COLUMNS, WIDTH_64, BestColumn, candidates, chosen
+from balpoe.paper.expected import PAPER_RESULTS
+from balpoe.paper.paper_result import PaperResult
+from balpoe.paper.tables import markdown, measured_records, printed_number, seeds_measured, shifted_accuracies
+from balpoe.paper.training_cost import SECONDS_A_STEP, gpu_seconds, training_steps
+from balpoe.report.console import mean_and_deviation
+from balpoe.training.concurrent import TRAININGS_AT_ONCE
+
+__all__ = [
+    "PUBLISHED_64",
+    "best_tables",
+    "columns_table",
+    "search_table",
+    "seconds_alone",
+    "shifted_columns_table",
+    "width_table",
+]
+
+ABSENT = "not measured yet"
+PUBLISHED_64 = {"GLMC with MaxNorm": (58.41, 64.57, 74.28), "SURE": (57.34, 63.13, 73.24)}
+"""Accuracies published for a "ResNet-32" of width 64, one network, on CIFAR-100-LT of ratio 100, 50 and 10."""
+PARAMETERS_64 = {"width-64/logit-adjusted": 7_409_216, "width-64/balpoe": 21_484_096}
+
+
+def best_tables(results: Path) -> dict[str, str]:
+    """Return all of these tables by name."""
+    return {
+        "best-columns": columns_table(results),
+        "best-columns-search": search_table(results),
+        "best-columns-shifted": shifted_columns_table(results),
+        "width-64": width_table(results),
+    }
+
+
+def columns_table(results: Path) -> str:
+    """Return a row for each column: the paper's number, the highest published, ours, its calibration, its cost."""
+    heading = ["", "paper", "highest published", "ours", "experts", "seeds"]
+    rows = [[*heading, "ECE", "ECE at a temperature", "GPU seconds"]]
+    for column in COLUMNS:
+        found, (published, whose) = measured_records(column.result, results), column.published
+        row = [f"{column.title}: `{column.preset}`", printed_number(column.paper), f"{published} ({whose})"]
+        rows.append([*row, *(_measured_cells(column, found, results) if found else [ABSENT])])
+    return markdown(rows)
+
+
+def _measured_cells(column: BestColumn, found: Sequence[Mapping[str, Any]], results: Path) -> list[str]:
+    accuracy, ece = ([record["evaluation"][name] for record in found] for name in ("accuracy", "ece"))
+    tempered = [record["calibrated"]["ece"] for record in found if "calibrated" in record]
+    seconds, measured = seconds_alone(column.result, results)
+    return [
+        mean_and_deviation(accuracy, per_cent=True), str(column.result.recipe(1).experts),
+        seeds_measured(column.result, len(found)),
+        mean_and_deviation(ece, per_cent=True), mean_and_deviation(tempered, per_cent=True),
+        f"{seconds:.0f}" if measured else f"about {seconds:.0f}",
+    ]  # fmt: skip
+
+
+def seconds_alone(result: PaperResult, results: Path) -> tuple[float, bool]:
+    """Return how long the epochs of a training take alone on the GPU, and whether that was measured.
+
+    Where it was not, it is about what its steps take.
+
+    Args:
+        result: What is trained.
+        results: Folder of whole_trainings.json, if there is one.
+
+    >>> seconds_alone(PaperResult("a/b", "BalPoE", "cifar100-lt"), Path("nowhere"))
+    (28.9, False)
+    """
+    path = results / "whole_trainings.json"
+    for row in read_json(path)["rows"] if path.exists() else ():
+        if (row["recipe"], row["seeds"], row["cold"]) == (result.preset, 1, False) and not result.changes:
+            return float(row["epochs_seconds"]), True
+    return round(gpu_seconds(result.recipe(1)), 3), False
+
+
+def search_table(results: Path) -> str:
+    """Return the configurations of every search, with the one that was chosen; seconds are of one of five at once."""
+    rows = [["", "statistics", "accuracy", "many", "medium", "few", "ECE", "NLL", "GPU seconds", "chosen"]]
+    for column in COLUMNS:
+        best = chosen(column, results)
+        for each in candidates(column, results):
+            unmixed = "unmixed_statistics" in each.changes
+            seconds = training_steps(each.trial.recipe(1)) * SECONDS_A_STEP / TRAININGS_AT_ONCE
+            cost = "the same" if unmixed else f"about {seconds:.0f}"
+            if each.scores is not None:
+                names = ("accuracy", "many", "medium", "few", "ece")
+                scores = [mean_and_deviation([each.scores[name]], per_cent=True) for name in names]
+                row = [each.trial.title, "unmixed" if unmixed else "mixed", *scores, f"{each.scores['nll']:.3f}"]
+                rows.append([*row, cost, "yes" if each == best else ""])
+            elif not unmixed:  # of what is not measured a row for each training
+                rows.append([each.trial.title, "both", ABSENT, *[""] * 5, cost])
+    return markdown(rows)
+
+
+def shifted_columns_table(results: Path) -> str:
+    """Return mean accuracies on the eleven test distributions, the prior known or estimated, beside the paper's."""
+    heading = ["", "seeds", "as trained", "prior known", "prior estimated", "paper, prior known", "known minus paper"]
+    rows = [heading]
+    for column in COLUMNS:
+        found = measured_records(column.result, results)
+        theirs = PAPER_RESULTS[column.standard].shifted if column.standard else None
+        printed = f"{fmean(theirs.adjusted):.1f}" if theirs else "-"
+        if not found:
+            rows.append([column.title, "", ABSENT, "", "", printed])
+            continue
+        uses = {use: fmean(map(fmean, seeds)) for use, seeds in shifted_accuracies(found).items()}
+        cells = [f"{100 * uses[use]:.1f}" if use in uses else "-" for use in ("as trained", "adjusted", "estimated")]
+        gain = f"{100 * uses['adjusted'] - fmean(theirs.adjusted):+.1f}" if theirs and "adjusted" in uses else "-"
+        rows.append([column.title, seeds_measured(column.result, len(found)), *cells, printed, gain])
+    return markdown(rows)
+
+
+def width_table(results: Path) -> str:
+    """Return what the recipe has at width 64 beside what others have published of that network."""
+    rows = [["", "parameters", "epochs", "ratio 100", "ratio 50", "ratio 10", "ECE, ratio 100"]]
+    for result in WIDTH_64:
+        found = measured_records(result, results)
+        ours = ([record["evaluation"][name] for record in found] for name in ("accuracy", "ece"))
+        accuracy, ece = (mean_and_deviation(each, per_cent=True) if found else ABSENT for each in ours)
+        row = [f"ours, {result.title}", f"{PARAMETERS_64[result.folder]:,}", str(result.recipe(1).epochs)]
+        rows.append([*row, accuracy, "-", "-", ece])
+    for title, accuracies in PUBLISHED_64.items():
+        rows.append([f"*{title}*, one network", "-", "-", *map(str, accuracies), "-"])
+    return markdown(rows)

@@ -1,0 +1,44 @@
+"""What a training costs on one H200: its length in steps of three ResNet-32 experts, and seconds a step."""
+
+from balpoe.experiments.recipe import Recipe
+
+__all__ = ["SAMPLES", "SECONDS_ALONE", "SECONDS_A_STEP", "gpu_seconds", "training_steps"]
+
+# A step of three experts, of one of five trainings that share an H200, and of one alone (results/cifar_step.json).
+SECONDS_A_STEP, SECONDS_ALONE = 0.0068, 0.0017
+SAMPLES = {("cifar100-lt", 100): 10_847, ("cifar100-lt", 50): 12_608, ("cifar100-lt", 10): 19_573,
+           ("cifar10-lt", 100): 12_406, ("cifar10-lt", 50): 13_996, ("cifar10-lt", 10): 20_431,
+           ("tiny-imagenet-lt", 100): 21_549}  # fmt: skip
+WORK = {("vit_tiny_patch8_64", "head"): 0.2, ("vit_tiny_patch8_64", "adapters"): 8.0,
+        ("vit_tiny_patch8_64", "full"): 10.0, ("resnet50", "full"): 5.0, ("resnext50_32x4d", "full"): 6.0}  # fmt: skip
+"""About how many steps of resnet32 a step of another network takes as long as, by what is tuned."""
+WIDE_WORK = {32: 4, 64: 10}
+"""The same of a resnet32 of so many channels in its first stage, with torch's kernels: expected, not measured.
+
+Of width 64 it has 16 times the products, and 4 times the numbers to move.
+"""
+
+
+def training_steps(recipe: Recipe) -> int:
+    """Return the length of a training, in steps of three experts that take as long.
+
+    Experts share a trunk, and launches: one takes 0.5 to 0.75 of the time of three, seven 1.7 to 2.
+
+    >>> training_steps(Recipe()), training_steps(Recipe(num_experts=7))
+    (17000, 30600)
+    """
+    samples = SAMPLES.get((recipe.dataset, int(recipe.imbalance_ratio)), 1000)
+    steps = recipe.epochs * -(-samples // recipe.batch_size)
+    if (work := WORK.get((recipe.network, recipe.tune))) is not None:
+        return round(steps * work)
+    wide = WIDE_WORK.get(recipe.width[0], 1) if recipe.network == "resnet32" else 1
+    return wide * steps * (2 + recipe.experts) // 5
+
+
+def gpu_seconds(recipe: Recipe) -> float:
+    """Return about how many seconds the epochs of a training take, alone on the GPU.
+
+    >>> round(gpu_seconds(Recipe()))
+    29
+    """
+    return training_steps(recipe) * SECONDS_ALONE

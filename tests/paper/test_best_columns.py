@@ -1,0 +1,112 @@
+"""The best of every column: where each search starts, what it tries, and what it chooses."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from balpoe.experiments.presets import preset
+from balpoe.experiments.recipe import updated
+from balpoe.paper.best_columns import BEST_RESULTS, BEST_TABLES, COLUMNS, TRIALS, WIDTH_64, candidates, chosen
+from balpoe.paper.expected import PAPER_RESULTS, PAPER_TABLES
+from balpoe.paper.reproduce import VALIDATED, missing_runs
+from balpoe.paper.training_cost import training_steps
+from balpoe.paper.transfer import FURTHER_TABLES
+
+ROOT = Path(__file__).parents[2]
+SEARCHED = [column for column in COLUMNS if column.start]
+
+
+@pytest.mark.parametrize("column", COLUMNS, ids=lambda column: column.preset)
+def test_a_preset_is_what_its_search_has_chosen(column):
+    """And where the search starts, as long as it is not measured."""
+    found = chosen(column, ROOT / "results")
+    changes = {**column.start, **(found.changes if found else {})}
+    assert preset(column.preset).identity() == updated(preset("cifar100-lt-best"), changes).identity()
+
+
+@pytest.mark.parametrize("column", COLUMNS, ids=lambda column: column.preset)
+def test_columns_are_those_of_the_paper(column):
+    recipe = preset(column.preset)
+    name = {"cifar100-lt": "CIFAR-100-LT", "cifar10-lt": "CIFAR-10-LT"}[recipe.dataset]
+    assert column.title == f"{name}, ratio {recipe.imbalance_ratio:g}"
+    at_100 = column.preset == "cifar100-lt-best"
+    long = "cifar100-lt-long/balpoe" if at_100 else column.folder.replace("-best", "-long")
+    assert PAPER_RESULTS[long].paper["accuracy"] == column.paper
+    assert column.published[0] >= column.paper[0]
+    shifted = {result.folder for result in PAPER_RESULTS.values() if result.shifted}
+    assert column.standard in shifted or (not column.standard and recipe.dataset == "cifar10-lt")
+    assert column.folder in VALIDATED
+    assert BEST_RESULTS[column.folder].seeds == 5
+
+
+@pytest.mark.parametrize("column", SEARCHED, ids=lambda column: column.preset)
+def test_trials_are_few_and_measured_on_held_out_images(column, tmp_path):
+    assert len(list(candidates(column, tmp_path))) == 2 * len(TRIALS) <= 6
+    start = updated(preset("cifar100-lt-best"), column.start)
+    for result in column.search:
+        recipe = result.recipe(1)
+        classes = {"cifar100-lt": 100, "cifar10-lt": 10}[recipe.dataset]
+        assert recipe.validation * classes == 2000
+        assert (recipe.dataset, recipe.imbalance_ratio) == (start.dataset, start.imbalance_ratio)
+        assert 2 * recipe.epochs == start.epochs
+        assert not recipe.unmixed_statistics  # those are measured as well, of the same training
+    assert column.search[0].recipe(1).identity() == updated(
+        start, {"epochs": start.epochs // 2, "validation": column.validation, "seed": 1}
+    ).identity()  # fmt: skip
+
+
+def written(results, column, scores):
+    """Records of a search: the NLL of each trial, with mixed and unmixed statistics."""
+    for result, (mixed, unmixed) in zip(column.search, scores, strict=True):
+        path = results / result.folder / "seed-1.json"
+        path.parent.mkdir(parents=True)
+        path.write_text(json.dumps({"evaluation": {"nll": mixed}, "unmixed": {"nll": unmixed}}))
+
+
+@pytest.mark.parametrize(
+    ("scores", "changes"),
+    [
+        ([(1.5, 1.6), (1.7, 1.6), (1.8, 1.8)], {}),
+        ([(1.5, 1.6), (1.7, 1.4), (1.8, 1.8)], {"mixup_alpha": 0.2, "unmixed_statistics": True}),
+        ([(1.5, 1.6), (1.7, 1.4), (1.3, 1.4)], {"num_experts": 7, "epochs": 800}),
+    ],
+)
+def test_the_lowest_nll_is_chosen(tmp_path, scores, changes):
+    column = COLUMNS[1]
+    written(tmp_path, column, scores)
+    assert chosen(column, tmp_path).changes == changes
+    (tmp_path / column.search[2].folder / "seed-1.json").unlink()
+    assert chosen(column, tmp_path) is None  # before all are measured
+
+
+@pytest.mark.parametrize("column", SEARCHED, ids=lambda column: column.preset)
+def test_no_choice_costs_more_than_the_start(column, tmp_path):
+    start = updated(preset("cifar100-lt-best"), column.start)
+    for each in candidates(column, tmp_path):
+        assert training_steps(updated(start, each.changes)) <= training_steps(start)
+
+
+def test_the_recipe_of_ratio_100_was_chosen_before():
+    assert COLUMNS[0].search == ()
+    assert chosen(COLUMNS[0], ROOT / "results") is None
+
+
+def test_they_are_trained_when_they_are_asked_for(tmp_path):
+    assert not BEST_TABLES.keys() & (PAPER_TABLES.keys() | FURTHER_TABLES.keys())
+    folders = {result.folder for table in BEST_TABLES.values() for result in table}
+    missing = {each.result.folder for each in missing_runs([], tmp_path)}
+    assert missing & folders == {"cifar100-lt-best/balpoe"}  # of which the paper's tables have three seeds
+    found = missing_runs(list(BEST_TABLES), tmp_path)
+    assert len(found) == 5 * 3 + 6 * 5 + 2 * 3
+    assert [each.seed for each in missing_runs(["cifar100-lt-best-five"], tmp_path)] == [1, 2, 3, 4, 5]
+
+
+def test_width_64_is_the_same_recipe_for_a_wider_network():
+    best = preset("cifar100-lt-best")
+    for result, experts in zip(WIDTH_64, (1, 3), strict=True):
+        recipe = result.recipe(1)
+        same = {**best.identity(), "width": (64,), "epochs": 200, "seed": 1}
+        same |= {"num_experts": experts, "lambdas": recipe.expert_lambdas}
+        assert recipe.identity() == same
+        assert recipe.experts == experts

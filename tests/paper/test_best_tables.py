@@ -1,0 +1,87 @@
+"""The tables of the best of every column, from made-up records."""
+
+import json
+
+import pytest
+import torch
+
+import balpoe
+from balpoe.paper.best_columns import BEST_RESULTS, COLUMNS, WIDTH_64
+from balpoe.paper.best_tables import PARAMETERS_64, columns_table, search_table, shifted_columns_table, width_table
+from balpoe.paper.expected import PAPER_RESULTS
+
+
+def write(results, folder, *records):
+    (results / folder).mkdir(parents=True)
+    for seed, record in enumerate(records, start=1):
+        (results / folder / f"seed-{seed}.json").write_text(json.dumps(record))
+
+
+def rows(table):
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in table.splitlines()[2:]]
+
+
+@pytest.fixture
+def measured(tmp_path):
+    """Two seeds of the column of ratio 50, one of them calibrated and estimated."""
+    shifted = [{"name": str(place), "samples": 9, "as_trained": 0.5, "adjusted": 0.6} for place in range(11)]
+    plain = {"evaluation": {"accuracy": 0.62, "ece": 0.02, "shifted": shifted}}
+    estimated = [{"name": str(place), "estimated": 0.64} for place in range(11)]
+    whole = {"evaluation": {**plain["evaluation"], "accuracy": 0.64}, "calibrated": {"ece": 0.01}}
+    write(tmp_path, COLUMNS[1].folder, plain, {**whole, "estimated": estimated})
+    return tmp_path
+
+
+def test_columns(measured):
+    table = rows(columns_table(measured))
+    assert len(table) == 6
+    assert table[0][:4] == ["CIFAR-100-LT, ratio 100: `cifar100-lt-best`", "55.9 ± 0.4", "56.3 (SHIKE)",
+                            "not measured yet"]  # fmt: skip
+    assert table[1][2:] == ["60.1 (BalPoE)", "63.0 ± 1.4", "3", "2 of 5", "2.0 ± 0.0", "1.0", "about 269"]
+    timed = {"recipe": "cifar100-lt-50-best", "seeds": 1, "cold": False, "epochs_seconds": 251.4}
+    cold = {**timed, "cold": True, "epochs_seconds": 290.0}
+    (measured / "whole_trainings.json").write_text(json.dumps({"rows": [cold, timed]}))
+    assert rows(columns_table(measured))[1][-1] == "251"
+
+
+def test_under_shifted_priors(measured):
+    table = rows(shifted_columns_table(measured))
+    theirs = sum(PAPER_RESULTS["cifar100-lt-50/balpoe"].shifted.adjusted) / 11
+    assert table[1] == ["CIFAR-100-LT, ratio 50", "2 of 5", "50.0", "60.0", "64.0", f"{theirs:.1f}",
+                        f"{60 - theirs:+.1f}"]  # fmt: skip
+    assert table[3] == ["CIFAR-10-LT, ratio 100", "", "not measured yet", "", "", "-", ""]
+
+
+def test_the_search(tmp_path):
+    before = rows(search_table(tmp_path))
+    assert all(row[1:3] == ["both", "not measured yet"] and not row[-1] for row in before)
+    column = COLUMNS[1]
+    for place, result in enumerate(column.search):
+        scores = dict.fromkeys(("accuracy", "many", "medium", "few", "ece"), 0.5) | {"nll": 1.5 + place}
+        unmixed = {**scores, "accuracy": 0.51, "few": None, "nll": scores["nll"] - 0.1}
+        write(tmp_path, result.folder, {"evaluation": scores, "unmixed": unmixed})
+    table = rows(search_table(tmp_path))
+    assert (len(before), len(table)) == (5 * 3, 6 + 4 * 3)
+    title = "cifar100-lt-50-best: start"
+    assert table[0] == [title, "mixed", *["50.0"] * 5, "1.500", "about 108", ""]
+    assert table[1] == [title, "unmixed", "51.0", "50.0", "50.0", "-", "50.0", "1.400", "the same", "yes"]
+    assert [row[-1] for row in table].count("yes") == 1
+
+
+def test_width_64(tmp_path):
+    write(tmp_path, WIDTH_64[1].folder, {"evaluation": {"accuracy": 0.601, "ece": 0.031}})
+    table = rows(width_table(tmp_path))
+    assert [row[1] for row in table[:2]] == ["7,409,216", "21,484,096"]
+    assert table[0][3] == "not measured yet"
+    assert table[1][3:] == ["60.1", "-", "-", "3.1"]
+    assert table[2][3:6] == ["58.41", "64.57", "74.28"]
+    for result in WIDTH_64:
+        recipe = result.recipe(1)
+        with torch.device("meta"):
+            network = balpoe.expert_network("resnet32", num_classes=100, num_experts=recipe.experts, width=64)
+        assert sum(weight.numel() for weight in network.parameters()) == PARAMETERS_64[result.folder]
+
+
+def test_results_have_folders_of_their_own():
+    assert len(BEST_RESULTS) == len(COLUMNS) == 6
+    assert set(BEST_RESULTS) & set(PAPER_RESULTS) == {"cifar100-lt-best/balpoe"}
