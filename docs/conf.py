@@ -74,6 +74,6 @@ sphinx_gallery_conf = {
     "write_computation_times": False,
     "abort_on_example_error": True,
     "reset_modules": ("matplotlib", "gallery_look.use_style"),
-    "image_srcset": ["2x"],
+    "image_scrapers": ("gallery_look.save_figures",),
     "show_api_usage": False,
 }

@@ -1,6 +1,6 @@
 """make results: figures of explanations and how-tos, from records or computed: python docs/explanation_figures.py.
 
-Each is drawn on a transparent ground in colours that light and dark pages can both show.
+Each is light or dark as the page that shows it.
 """
 
 import json
@@ -9,18 +9,17 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-import matplotlib.pyplot as plt
 import torch
 from matplotlib.figure import Figure
 
+from balpoe.files import write_file
+from balpoe.report.drawing import themed_file
+from balpoe.report.look import LIGHT
+
 HERE = Path(__file__).parent
 RESULTS = HERE.parent / "results"
-INK, BLUE, GREY, GREEN, AMBER, RED = "#7a828c", "C0", "C1", "C2", "C3", "C6"
-WORDS = {
-    BLUE: "#2585c5",
-    GREY: INK,
-    AMBER: "#b87a00",
-}  # of a colour too dark, or too light, for letters on either ground
+INK = LIGHT["soft"]
+BLUE, GREY, GREEN, AMBER, RED = (LIGHT[name] for name in ("blue", "grey", "green", "orange", "red"))
 
 
 def calibration(figure: Figure) -> None:
@@ -135,17 +134,12 @@ def draw(name: str, folder: Path) -> None:
         name: Key of `FIGURES`.
         folder: Where to write NAME.svg.
     """
-    inks: Any = dict.fromkeys(("text.color", "axes.labelcolor", "xtick.color", "ytick.color", "axes.edgecolor"), INK)
-    with plt.style.context(HERE / "gallery.mplstyle"), plt.rc_context({"svg.hashsalt": name, **inks}):
-        fill, size = FIGURES[name]
-        fill(figure := plt.figure(figsize=size))
-        figure.savefig(folder / f"{name}.svg", transparent=True, metadata={"Date": None})
-        plt.close(figure)
+    data = themed_file(*FIGURES[name], name)
+    write_file(folder / f"{name}.svg", lambda stream: stream.write(data))
 
 
 def _beside(axes: Any, words: str, point: tuple[float, float], points: tuple[float, float], **look: Any) -> None:
     """Words beside a point, some points of the page away."""
-    look["color"] = WORDS.get(look["color"], look["color"])
     axes.annotate(words, point, points, textcoords="offset points", **look)
 
 

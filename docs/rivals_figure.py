@@ -1,7 +1,7 @@
 """make results: accuracy and ECE of all methods in one recipe, drawn from the records in results/ as one SVG.
 
-It has a light and a dark look, of which the reader's system chooses one, and a ground of its own, so that it can be
-read on any page. Nothing is measured by a font: the same records give the same file everywhere.
+It is light or dark as the page that shows it, on a ground of its own. Nothing is measured by a font: the same records
+give the same file everywhere.
 """
 
 from collections.abc import Iterator
@@ -13,25 +13,22 @@ from typing import NamedTuple
 from balpoe.files import write_text
 from balpoe.paper.expected import ALL_METHODS
 from balpoe.paper.tables import measured_records
+from balpoe.report.look import FONT, LIGHT, css_variables, hue
 
 ROOT = Path(__file__).parents[1]
 FIGURE = ROOT / "docs" / "images" / "methods.svg"
-LOOK = """
-  svg { --ground: #ffffff; --ink: #1c2733; --line: #c9d0d7; --ours: #0072b2; --other: #767676; }
-  @media (prefers-color-scheme: dark) {
-    svg { --ground: #14181e; --ink: #e6ebf0; --line: #3b4652; --ours: #56b4e9; --other: #9aa5b1; }
-  }
-  text {
-    font: 13px system-ui, Helvetica, Arial, sans-serif; fill: var(--ink);
-    stroke: var(--ground); stroke-width: 4px; paint-order: stroke;
-  }
-  .head { font-weight: 600; } .ground { fill: var(--ground); } .grid { stroke: var(--line); }
-  .ours { fill: var(--ours); stroke: var(--ours); } .other { fill: var(--other); stroke: var(--other); }
-  text.ours { stroke: var(--ground); font-weight: 600; }
+LOOK = f"""
+{css_variables("svg")}
+text {{
+  font: 13px {FONT}; fill: var(--ink); stroke: var(--paper); stroke-width: 4px; paint-order: stroke;
+}}
+.ours {{ fill: var(--blue); stroke: var(--blue); }} .other {{ fill: var(--grey); stroke: var(--grey); }}
+text.ours {{ stroke: var(--paper); font-weight: 600; }}
+.head {{ font-weight: 600; }} .ground {{ fill: var(--paper); }} .grid {{ stroke: var(--line); }}
 """
-WIDTH, TOP, ROW, NAMES = 960, 66, 22, 330
-PANELS = {"accuracy": (NAMES + 20, 235, 30.0, 60.0), "ece": (NAMES + 345, 235, 0.0, 45.0)}
-HEADS = {"accuracy": "accuracy, % (more is better)", "ece": "ECE, % (less is better)"}
+WIDTH, TOP, ROW, NAMES = 760, 66, 22, 275
+PANELS = {"accuracy": (NAMES + 20, 165, 30.0, 60.0), "ece": (NAMES + 265, 165, 0.0, 45.0)}
+HEADS = {"accuracy": "accuracy, % (better: more)", "ece": "ECE, % (better: less)"}
 
 
 class Bar(NamedTuple):
@@ -84,15 +81,17 @@ def axes(bottom: int) -> Iterator[str]:
 
 def line(bar: Bar, y: int) -> Iterator[str]:
     """Yield the name of a method, and for each score a dot, the deviation over seeds, and the number."""
-    look = "ours" if bar.ours else "other"
-    emphasis = ' class="ours"' if bar.ours else ""
-    yield f'<text{emphasis} x="{NAMES}" y="{y + 4}" text-anchor="end">{escape(short(bar.title))}</text>'
-    for name, panel in PANELS.items():
-        mean, deviation = bar.scores[name]
+    name = hue(bar.title) or "grey"
+    words = f' style="fill: var(--{name}-words)"' if f"{name}-words" in LIGHT else f' style="fill: var(--{name})"'
+    colour = f'style="fill: var(--{name}); stroke: var(--{name})"'
+    weight = ' class="head"' if bar.ours else ""
+    yield f'<text{weight}{words} x="{NAMES}" y="{y + 4}" text-anchor="end">{escape(short(bar.title))}</text>'
+    for score, panel in PANELS.items():
+        mean, deviation = bar.scores[score]
         low, x, high = (place(value, *panel) for value in (mean - deviation, mean, mean + deviation))
-        yield f'<path class="{look}" d="M{low:.1f},{y} H{high:.1f}" stroke-width="3"/>'
-        yield f'<circle class="{look}" cx="{x:.1f}" cy="{y}" r="4.5"/>'
-        yield f'<text{emphasis} x="{high + 10:.1f}" y="{y + 4}">{mean:.1f}</text>'
+        yield f'<path {colour} d="M{low:.1f},{y} H{high:.1f}" stroke-width="3"/>'
+        yield f'<circle {colour} cx="{x:.1f}" cy="{y}" r="4.5"/>'
+        yield f'<text{weight}{words} x="{high + 10:.1f}" y="{y + 4}">{mean:.1f}</text>'
 
 
 def place(value: float, left: float, width: float, low: float, high: float) -> float:
@@ -102,7 +101,11 @@ def place(value: float, left: float, width: float, low: float, high: float) -> f
 
 def short(title: str) -> str:
     """Return a title that fits beside its dot."""
-    return title.replace("SADE's loss, without its test-time part,", "SADE's loss,").replace(" (transductive)", "")
+    return (
+        title.replace("SADE's loss, without its test-time part,", "SADE's loss,")
+        .replace(" (transductive)", "")
+        .replace("prior from the ", "")
+    )
 
 
 if __name__ == "__main__":

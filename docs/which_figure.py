@@ -1,11 +1,12 @@
-"""Draw the figure of which.md, once for light pages and once for dark ones: python docs/which_figure.py."""
+"""Draw the figure of which.md, for light and dark pages: python docs/which_figure.py."""
 
 from pathlib import Path
 
-THEMES = {
-    "light": {"ask": "#f3f4f5", "do": "#e3f1fa", "line": "#7a828c", "blue": "#0072b2", "ink": "#1c2733"},
-    "dark": {"ask": "#242b35", "do": "#12384d", "line": "#8b96a3", "blue": "#56b4e9", "ink": "#e6ebf0"},
-}
+from balpoe.files import write_text
+from balpoe.report.look import FONT, css_variables
+
+FIGURE = Path(__file__).parent / "images" / "which.svg"
+
 TITLE = (
     "What do you have? A table leads to BalPoEClassifier, a folder of images to balpoe train, your own loop to "
     "BalPoELoss, a trained classifier to balpoe.load or saved logits; then come priors, costs, abstaining and a report."
@@ -22,58 +23,60 @@ USE = (
     ("May it say nothing?", "--abstain-error 0.05|--sets 0.1"),
     ("Who has to believe it?", "balpoe report RUN|balpoe evaluate RUN"),
 )
-SANS, MONO = "system-ui, Helvetica, Arial, sans-serif", "ui-monospace, Menlo, Consolas, monospace"
+LOOK = f"""
+{css_variables("svg", ("ink", "soft", "paper", "field", "blue"))}
+text {{ font: 14px {FONT}; fill: var(--ink); text-anchor: middle; }}
+.command {{ font: 12px ui-monospace, Menlo, Consolas, monospace; }}
+rect {{ fill: var(--field); stroke: var(--soft); stroke-width: 1.5; }}
+.do {{ fill: var(--paper); stroke: var(--blue); }}
+.ground {{ fill: var(--paper); stroke: none; }}
+path {{ stroke: var(--soft); stroke-width: 1.5; fill: none; }}
+.tip {{ fill: var(--soft); stroke: none; }}
+"""
 PLACES = (20, 262, 504, 746)
 WIDE, NARROW = 214, 104
 
 
-def drawing(colours: dict[str, str]) -> str:
+def drawing() -> str:
     """Return the figure as SVG."""
-    tip = f'<path d="M0,0 L10,5 L0,10 z" fill="{colours["line"]}"/>'
     marker = '<marker id="tip" viewBox="0 0 10 10" refX="9" refY="5" markerWidth="7" markerHeight="7" orient="auto">'
-    parts = [f"<defs>{marker}{tip}</marker></defs>", box(380, 14, 220, 44, "What do you have?", colours)]
+    parts = [f'<defs>{marker}<path class="tip" d="M0,0 L10,5 L0,10 z"/></marker></defs>']
+    parts += ['<rect class="ground" width="980" height="546"/>', box(380, 14, 220, 44, "What do you have?")]
     for x, (have, question, *answers) in zip(PLACES, HAVE, strict=True):
         middle = x + WIDE // 2
-        parts += [arrow(490, 58, middle, 106, colours), box(x, 108, WIDE, 40, have, colours)]
-        parts += [arrow(middle, 148, middle, 186, colours), box(x, 188, WIDE, 40, question, colours)]
+        parts += [arrow(490, 58, middle, 106), box(x, 108, WIDE, 40, have)]
+        parts += [arrow(middle, 148, middle, 186), box(x, 188, WIDE, 40, question)]
         for side, (word, command) in zip((-1, 1), answers, strict=True):
             left = x if side < 0 else x + WIDE - NARROW
             end = left + NARROW // 2
-            parts.append(arrow(middle + 30 * side, 228, end, 280, colours))
-            parts.append(text(end + 24 * side, 256, word, SANS, 12.5, colours))
-            parts.append(box(left, 282, NARROW, 54, command, colours, command=True))
-    parts.append(f'<path d="M20,362 H960" stroke="{colours["line"]}" stroke-dasharray="3 5"/>')
-    parts.append(text(490, 387, "Then, where it is used:", SANS, 14, colours))
+            parts += [arrow(middle + 30 * side, 228, end, 280), text(end + 24 * side, 256, word)]
+            parts.append(box(left, 282, NARROW, 54, command, command=True))
+    parts += ['<path d="M20,362 H960" stroke-dasharray="3 5"/>', text(490, 387, "Then, where it is used:")]
     for x, (question, commands) in zip(PLACES, USE, strict=True):
-        parts += [box(x, 402, WIDE, 40, question, colours), arrow(x + WIDE // 2, 442, x + WIDE // 2, 472, colours)]
-        parts.append(box(x, 474, WIDE, 58, commands, colours, command=True))
+        parts += [box(x, 402, WIDE, 40, question), arrow(x + WIDE // 2, 442, x + WIDE // 2, 472)]
+        parts.append(box(x, 474, WIDE, 58, commands, command=True))
     head = '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 980 546" role="img" aria-labelledby="title">'
-    return "\n".join([head, f'<title id="title">{TITLE}</title>', *parts, "</svg>\n"])
+    return "\n".join([head, f'<title id="title">{TITLE}</title>', f"<style>{LOOK}</style>", *parts, "</svg>\n"])
 
 
-def box(x: int, y: int, width: int, height: int, words: str, colours: dict[str, str], *, command: bool = False) -> str:
+def box(x: int, y: int, width: int, height: int, words: str, *, command: bool = False) -> str:
     """Return a box with one line or two: a question, or a command."""
-    fill, edge = (colours["do"], colours["blue"]) if command else (colours["ask"], colours["line"])
-    frame = f'x="{x}" y="{y}" width="{width}" height="{height}" rx="8"'
-    lines, (font, size) = words.split("|"), (MONO, 12) if command else (SANS, 14)
+    lines, kind = words.split("|"), ' class="do"' if command else ""
     first = y + height / 2 + 5 - 9 * (len(lines) - 1)
-    inside = [text(x + width / 2, first + 18 * row, line, font, size, colours) for row, line in enumerate(lines)]
-    return "\n".join([f'<rect {frame} fill="{fill}" stroke="{edge}" stroke-width="1.5"/>', *inside])
+    inside = [text(x + width / 2, first + 18 * row, line, command=command) for row, line in enumerate(lines)]
+    return "\n".join([f'<rect{kind} x="{x}" y="{y}" width="{width}" height="{height}" rx="8"/>', *inside])
 
 
-def text(x: float, y: float, words: str, font: str, size: float, colours: dict[str, str]) -> str:
+def text(x: float, y: float, words: str, *, command: bool = False) -> str:
     """Return a line of text around a point."""
-    look = f'text-anchor="middle" font-family="{font}" font-size="{size}" fill="{colours["ink"]}"'
-    return f'<text x="{x}" y="{y}" {look}>{words}</text>'
+    kind = ' class="command"' if command else ""
+    return f'<text{kind} x="{x}" y="{y}">{words}</text>'
 
 
-def arrow(x: int, y: int, to_x: int, to_y: int, colours: dict[str, str]) -> str:
+def arrow(x: int, y: int, to_x: int, to_y: int) -> str:
     """Return an arrow."""
-    line = f'd="M{x},{y} L{to_x},{to_y}" stroke="{colours["line"]}" stroke-width="1.5" fill="none"'
-    return f'<path {line} marker-end="url(#tip)"/>'
+    return f'<path d="M{x},{y} L{to_x},{to_y}" marker-end="url(#tip)"/>'
 
 
 if __name__ == "__main__":
-    for name, theme in THEMES.items():
-        path = Path(__file__).parent / "images" / f"which-{name}.svg"
-        path.write_text(drawing(theme), encoding="utf-8")
+    write_text(FIGURE, drawing())

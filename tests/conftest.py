@@ -166,9 +166,9 @@ def no_drawings(no_figure_files, monkeypatch):
     def unsaved(draw, size, kind):
         figure = Figure(figsize=size)
         draw(figure)
-        return figure, b"<svg ></svg>"
+        return figure, b"\x89PNG" if kind == "png" else b"<svg ></svg>"
 
-    monkeypatch.setattr("balpoe.report.plots._drawn", unsaved)
+    monkeypatch.setattr("balpoe.report.drawing._drawn", unsaved)
 
 
 @pytest.fixture

@@ -10,6 +10,7 @@ import numpy as np
 import torch
 
 from balpoe.report.explorer.pack import explorer_assets
+from balpoe.report.look import css_variables
 
 RATIOS = (1, 1.25, 1.6, 2, 2.5, 3.2, 4, 5, 6.5, 8, 10, 13, 16, 20, 25, 32, 40, 50, 65, 80, 100)  # from the middle on
 METRICS = ("accuracy", "balanced_accuracy", "many", "medium", "few", "ece", "mce")
@@ -22,7 +23,7 @@ def page_of(*explorers, more="", assets=("", "")):
     policy = "default-src 'none'; img-src data:; style-src 'unsafe-inline'; script-src 'unsafe-inline'"
     return f"""<!DOCTYPE html><html lang="en"><head><meta charset="utf-8"><title>Page</title>
 <meta http-equiv="Content-Security-Policy" content="{policy}">
-<meta name="viewport" content="width=device-width, initial-scale=1"><style>{css}</style></head>
+<meta name="viewport" content="width=device-width, initial-scale=1"><style>{css_variables()}{css}</style></head>
 <body><main>{fragments}</main><script>{js}</script></body></html>"""
 
 

@@ -19,9 +19,9 @@ figure, axes = plt.subplots()
 for place, share in enumerate((0.5, 0.1, 0.01)):
     moved = balpoe.shift_prior(logits, target_prior=[1 - share, share])
     malignant = moved.softmax(dim=1)[:, 1]
-    axes.plot(x, malignant, color=f"C{(0, 3, 6)[place]}")
+    axes.plot(x, malignant, color=f"C{(0, 3, 5)[place]}")
     border = float(x[malignant > 0.5][0])
-    axes.plot(border, 0.5, "o", color=f"C{(0, 3, 6)[place]}")
+    axes.plot(border, 0.5, "o", color=f"C{(0, 3, 5)[place]}")
     axes.annotate(f"{100 * share:g} %", (border, 0.5), (8, -3), textcoords="offset points")
 axes.set(xlabel="measurement", ylabel="probability of malignant", title="Where 50, 10 or 1 % are malignant")
 plt.show()

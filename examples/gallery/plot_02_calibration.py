@@ -25,7 +25,7 @@ unseen, final = (balpoe.predict(network, part, class_counts=about[0], lambdas=ab
 temperature = balpoe.fit_temperature(unseen.expert_logits, unseen.targets, *about)
 
 figure, axes = plt.subplots(figsize=(4.8, 4.4))
-axes.plot([0.3, 1], [0.3, 1], "--", color="0.6")
+axes.plot([0.3, 1], [0.3, 1], "k--", linewidth=1)
 for name, value, colour in (("before", 1.0, "C1"), ("after", temperature, "C0")):
     logits = balpoe.product_of_experts(balpoe.at_temperature(final.expert_logits, value, *about))
     confidence, answer = balpoe.shift_prior(logits, about[0] / about[0].sum()).softmax(dim=1).max(dim=1)

@@ -22,7 +22,7 @@ predictions = balpoe.predict(network, test, class_counts=train.class_counts, lam
 found = balpoe.evaluate(predictions, shot_groups=(10, 50), num_resamples=0)
 
 groups = ("many", "medium", "few")
-experts = [(f"lambda {each}", found.experts[place], f"C{(6, 3, 2)[place]}") for place, each in enumerate(LAMBDAS)]
+experts = [(f"lambda {each}", found.experts[place], f"C{(1, 2, 5)[place]}") for place, each in enumerate(LAMBDAS)]
 figure, axes = plt.subplots()
 for name, scores, colour in (*experts, ("product", found, "C0")):
     values = [100 * getattr(scores, group) for group in groups]

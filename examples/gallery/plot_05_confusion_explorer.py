@@ -24,12 +24,13 @@ shares = 100 * torch.bincount(10 * test.targets + answers, minlength=100).view(1
 
 figure, panels = plt.subplot_mosaic("A1;A2;A3", figsize=(8, 4.4))
 shown = panels["A"].imshow(shares.numpy(), norm=PowerNorm(0.5, 0, 100))
+panels["A"].grid(visible=False)
 panels["A"].set(xlabel="answer", ylabel="digit", xticks=range(10), yticks=range(10), title="All digits")
 figure.colorbar(shown, ax=panels["A"], label="share of the digit's images, %", shrink=0.8)
 worst = shares.clone().fill_diagonal_(0).flatten().topk(3).indices.tolist()
 for panel, (digit, answer) in zip("123", (divmod(place, 10) for place in worst), strict=True):
     share = f"{shares[digit, answer]:.0f}"
-    panels["A"].text(answer, digit, share, ha="center", va="center", color="1", fontsize=8)
+    panels["A"].text(answer, digit, share, ha="center", va="center", color="0.98", fontsize=8)
     confused = ((test.targets == digit) & (answers == answer)).nonzero()[:, 0]
     surest = confused[confidence[confused].argsort(descending=True)][:4]
     strip = torch.cat([test.images[each].view(8, 8) for each in surest], dim=1)

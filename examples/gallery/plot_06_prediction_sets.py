@@ -32,7 +32,7 @@ for shift, (method, colour) in enumerate((("marginal", "C1"), ("per-class", "C0"
     for axes, values in zip(panels, (covered, sizes), strict=True):
         axes.bar([each + 0.4 * shift - 0.2 for each in range(5)], values, 0.38, color=colour, label=method)
         axes.set_xticks(range(5), names)
-panels[0].axhline(90, color="0.3", linewidth=1, linestyle="--")
+panels[0].axhline(90, color="k", linewidth=1, linestyle="--")
 panels[0].set(ylabel="sets that hold the tree, %", ylim=(60, 100), title="What is promised: 90 %")
 panels[1].set(ylabel="classes in a set, mean", ylim=(0, 2.5), title="What it costs")
 panels[1].legend()

@@ -30,7 +30,7 @@ for name, lambdas, alpha, colour in (("cross-entropy", (1,), 0, "C1"), ("BalPoE"
     point = 100 * float(curve.coverage[kept]), 100 * float(curve.risk[kept])
     axes.plot(*point, "o", color=colour)
     axes.annotate(f"{point[0]:.0f} % answered", point, (8, -12), textcoords="offset points")
-axes.axhline(5, color="0.3", linewidth=1, linestyle="--")
+axes.axhline(5, color="k", linewidth=1, linestyle="--")
 axes.set(xlabel="samples that are answered, %", ylabel="wrong answers among them, %", xlim=(0, 122))
 axes.set_title("What an error of 5 % leaves unanswered")
 plt.show()

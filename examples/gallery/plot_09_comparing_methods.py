@@ -27,13 +27,13 @@ for name, lambdas in METHODS.items():
     answers[name] = balpoe.predict(network, test, class_counts=train.class_counts, lambdas=lambdas)
 
 figure, axes = plt.subplots(figsize=(6.4, 2.8))
-for row, name in enumerate(list(METHODS)[1:]):
+for row, (name, colour) in enumerate(zip(list(METHODS)[1:], ("C1", "C2", "C0"), strict=True)):
     found = balpoe.compare(answers[name], answers["cross-entropy"], num_resamples=300)["balanced_accuracy"]
     gain, low, high = (100 * each for each in found)
-    axes.hlines(row, low, high, color="C0" if name == "BalPoE" else "C2", linewidth=4, alpha=0.5)
-    axes.plot(gain, row, "o", color="C0" if name == "BalPoE" else "C2")
+    axes.hlines(row, low, high, color=colour, linewidth=4, alpha=0.5)
+    axes.plot(gain, row, "o", color=colour)
     axes.annotate(f"{gain:.1f}", (gain, row), (0, 7), textcoords="offset points", ha="center")
-axes.axvline(0, color="0.3", linewidth=1)
+axes.axvline(0, color="k", linewidth=1)
 axes.set_yticks(range(len(METHODS) - 1), list(METHODS)[1:])
 axes.set(xlabel="balanced accuracy against cross-entropy, points, with 95 % interval", ylim=(-0.6, 2.7))
 plt.show()

@@ -30,7 +30,7 @@ for _ in range(15):
 grid = torch.linspace(-4, 4, 120)
 expert_logits = network.eval()(torch.cartesian_prod(grid, grid).flip(1)).detach()  # row by row
 figure, axes = plt.subplots(figsize=(5.4, 4.6))
-axes.scatter(x[:, 0], x[:, 1], s=5, color=["C1" if target == 0 else "C6" for target in targets.tolist()])
+axes.scatter(x[:, 0], x[:, 1], s=5, color=["C1" if target == 0 else "C5" for target in targets.tolist()])
 answers = {"lambda 1": expert_logits[:, 0], "product": balpoe.product_of_experts(expert_logits)}
 for (name, logits), style in zip(answers.items(), ("dotted", "solid"), strict=True):
     lines = axes.contour(grid, grid, (logits[:, 1] - logits[:, 0]).view(120, 120), [0], colors="C0", linestyles=style)

@@ -24,7 +24,7 @@ for cost in costs.tolist():
     alarms.append(100 * float((answer[truth == 0] == 1).float().mean()))
 
 figure, axes = plt.subplots()
-for name, values, colour in (("rare samples that are found", found, "C0"), ("others taken for rare", alarms, "C6")):
+for name, values, colour in (("rare samples that are found", found, "C0"), ("others taken for rare", alarms, "C5")):
     axes.semilogx(costs, values, "o-", color=colour)
     axes.annotate(name, (costs[4], values[4]), (0, 9), textcoords="offset points", color=colour, ha="right")
 axes.set_xticks(costs, [f"{cost:g}" for cost in costs.tolist()])

@@ -28,11 +28,11 @@ nines = np.log([0.02] * 9 + [0.82])
 
 new = X[1000:].astype(np.float32)
 figure, axes = plt.subplots()
-for name, prior, colour in (("all digits alike", balanced, "C0"), ("82 % nines", nines, "C6")):
+for name, prior, colour in (("all digits alike", balanced, "C0"), ("82 % nines", nines, "C5")):
     inputs = {"features": new, "log_prior": np.array(prior, dtype=np.float32)}
     (probabilities,) = session.run(["probabilities"], inputs)
     axes.plot(np.sort(100 * probabilities[:, 9])[::-1], color=colour, label=name)
-axes.axvline(int((y[1000:] == 9).sum()), color="0.3", linewidth=1, linestyle="--", label="nines among the samples")
+axes.axvline(int((y[1000:] == 9).sum()), color="k", linewidth=1, linestyle="--", label="nines among the samples")
 axes.set(xlabel="samples, the surest first", ylabel="probability of a nine, %", xlim=(0, 250))
 axes.legend()
 plt.show()

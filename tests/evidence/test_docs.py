@@ -16,6 +16,7 @@ from balpoe.data.registry import DATASETS
 from balpoe.estimator import classifier
 from balpoe.estimator.parameters import least_steps
 from balpoe.evaluation.catalogue import METRICS
+from balpoe.report.look import css_variables
 from balpoe.training.optimizers import BUILDERS
 from balpoe.training.settings import OPTIMIZERS
 from images import picture_folder
@@ -223,8 +224,19 @@ def test_what_the_page_that_leads_to_a_command_names_is_there():
 
 def test_the_figure_that_leads_to_a_command_is_the_one_that_is_drawn():
     drawn = script("docs/which_figure.py")
-    for name, colours in drawn.THEMES.items():
-        assert (ROOT / "docs" / "images" / f"which-{name}.svg").read_text(encoding="utf-8") == drawn.drawing(colours)
+    assert drawn.FIGURE.read_text(encoding="utf-8") == drawn.drawing()
+
+
+def test_the_figure_of_compared_methods_has_all_of_the_record():
+    drawn = (ROOT / "docs" / "images" / "compare.svg").read_text(encoding="utf-8")
+    rows = json.loads((ROOT / "results" / "compare_digits.json").read_text(encoding="utf-8"))["rows"]
+    assert {row["title"] for row in rows} <= set(re.findall(r"<text[^>]*>([^<]+)</text>", drawn))
+
+
+def test_the_example_report_has_the_present_look():
+    page = (ROOT / "docs" / "example-report.html").read_text(encoding="utf-8")
+    assert css_variables() in page
+    assert (ROOT / "src" / "balpoe" / "report" / "assets" / "report.css").read_text(encoding="utf-8") in page
 
 
 def test_the_commands_of_the_page_on_decisions_run(tmp_path, monkeypatch, capsys):

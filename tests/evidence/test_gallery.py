@@ -9,11 +9,12 @@ import matplotlib.pyplot as plt
 import pytest
 from matplotlib.text import Annotation
 
+from balpoe.report.drawing import themed_svg
+from balpoe.report.look import STYLE
 from scripts import in_few_epochs
 
 FOLDER = Path(__file__).parents[2] / "examples" / "gallery"
 SCRIPTS = sorted(FOLDER.glob("plot_*.py"))
-LOOK = FOLDER.parents[1] / "docs" / "gallery.mplstyle"
 
 
 @pytest.fixture(autouse=True)
@@ -22,7 +23,7 @@ def look(monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(plt, "show", lambda: None)
     plt.switch_backend("Agg")
-    with plt.style.context(LOOK):
+    with plt.rc_context(STYLE):
         yield
         plt.close("all")
 
@@ -47,6 +48,8 @@ def test_a_script_draws_a_figure_that_can_be_read(path, monkeypatch):
     boxes = [each.get_window_extent() for each in figure.findobj(Annotation) if each.get_text()]
     for first, second in itertools.combinations(boxes, 2):
         assert not first.overlaps(second)
+    colours = set(re.findall(r"(?:fill|stroke): (#\w+)", themed_svg(figure, path.stem)))
+    assert all(len(set(re.findall("..", colour[1:]))) == 1 for colour in colours), colours  # greys on a map, no others
 
 
 @pytest.mark.parametrize("path", SCRIPTS, ids=lambda path: path.stem)

@@ -1,6 +1,7 @@
 """The site: it builds without a warning, fits a phone, is dark where wanted, fetches nothing, and finds a word."""
 
 import dataclasses
+import io
 import os
 import re
 import shutil
@@ -9,13 +10,16 @@ import sys
 from pathlib import Path
 
 import pytest
+from PIL import Image
 
 import balpoe
 from balpoe.cli.main import COMMANDS, main
 from balpoe.experiments.recipe import FIELDS, Recipe
+from balpoe.report.look import DARK, LIGHT
 
 pytest.importorskip("sphinx")
 ROOT = Path(__file__).parents[2]
+THEMES = {"light": LIGHT, "dark": DARK}
 MADE = ("_build", "generated", "gallery", "__pycache__")
 PAGES = (
     "index",
@@ -129,7 +133,18 @@ def test_in_a_browser(site, browser, scheme, width):
         assert page.evaluate("document.documentElement.dataset.theme") == scheme, name
         assert page.locator("h1").first.is_visible()
     assert complaints == []
+    _figures_follow_the_page(page, site, scheme)
     context.close()
+
+
+def _figures_follow_the_page(page, site, scheme):
+    """A figure is dark on a dark page, and light where the reader has switched the page to light."""
+    page.goto((site / "which.html").as_uri())
+    figure = page.locator(".wide-figure img")
+    for theme, colours in {scheme: THEMES[scheme], "light": LIGHT, "dark": DARK}.items():
+        page.evaluate("theme => { document.documentElement.dataset.theme = theme; }", theme)
+        image = Image.open(io.BytesIO(figure.screenshot())).convert("RGB")
+        assert "#{:02x}{:02x}{:02x}".format(*image.getpixel((30, 30))) == colours["paper"], theme
 
 
 def test_search_finds_a_page(site, browser):

@@ -2,7 +2,9 @@
 
 import json
 import math
+import re
 from pathlib import Path
+from xml.etree import ElementTree as ET
 
 import pytest
 
@@ -34,17 +36,20 @@ def results(tmp_path_factory):
 def test_every_figure_is_drawn(results):
     figures.write_figures(results)
     names = {path.name for path in (results / "figures").iterdir()}
-    ablations = {"experts.png", "mean-lambda.png", "alpha.png"}
-    diagrams = {"reliability-cifar100-lt.png", "reliability-cifar10-lt-100.png"}
-    others = {"figure2.png", "cost-cifar100-lt.png", "marginals-cifar100-lt.png"}
+    ablations = {"experts.svg", "mean-lambda.svg", "alpha.svg"}
+    diagrams = {"reliability-cifar100-lt.svg", "reliability-cifar10-lt-100.svg"}
+    others = {"figure2.svg", "cost-cifar100-lt.svg", "marginals-cifar100-lt.svg"}
     assert names == {*others, *diagrams, *ablations}
     for path in (results / "figures").iterdir():
-        assert path.read_bytes().startswith(b"\x89PNG")
+        text = path.read_text(encoding="utf-8")
+        assert ET.fromstring(text).tag.endswith("svg")
+        assert {"paper", "ink"} <= set(re.findall(r"var\(--([a-z-]+)\)", text))
+        assert not re.findall(r"(?:fill|stroke): #", text)  # no colour that a dark page would not change
 
 
 def test_average_predictions_lie_beside_their_priors(results, monkeypatch, undrawn):
     drawn = []
-    monkeypatch.setattr(figures, "plot_marginal", lambda prior, marginal, axes: drawn.append((prior, marginal)))
+    monkeypatch.setattr(figures, "plot_marginal", lambda prior, marginal, *_, **__: drawn.append((prior, marginal)))
     figures.write_figures(results)
     evaluation = json.loads((results / "cifar100-lt" / "balpoe" / "seed-1.json").read_text())["evaluation"]
     checks = [evaluation["check"], *evaluation["expert_checks"]]
@@ -69,6 +74,6 @@ def test_curves_hold_the_results_they_should(results, monkeypatch, undrawn):
     assert dict(error["alpha 0.2"])[0.5] == pytest.approx(100 - number)
     alphas = by_label["alpha", "accuracy, all, %"]["ensemble"]
     assert sorted(alpha for alpha, _ in alphas) == [0, 0.1, 0.2, 0.4, 0.6, 0.8, 1]
-    divergences = by_label["alpha", "KL of average prediction and prior"]
+    divergences = by_label["alpha", "KL of average and prior"]
     assert sorted(alpha for alpha, _ in divergences["ensemble"]) == [0.1, 0.2, 0.4, 0.6, 0.8, 1]
     assert len(divergences["lambda -1"]) == 7

@@ -4,7 +4,7 @@ from matplotlib.figure import Figure
 
 from balpoe import UserError, track_prior
 from balpoe.deployment.prior_tracking import PriorStep
-from balpoe.report.plots import figure_bytes
+from balpoe.report.drawing import figure_bytes
 from balpoe.report.prior_tracking import plot_tracked_prior
 
 
@@ -19,7 +19,7 @@ HISTORY = [step(100, 0.2, None), step(200, 0.5, 0.4), step(300, 0.8, 0.001)]
 def test_shares_bands_and_what_no_prior_explains():
     axes = Figure().subplots()
     plot_tracked_prior(HISTORY, ("oak", "ash", "elm"), axes, x="hours", most=2)
-    assert [text.get_text() for text in axes.get_legend().get_texts()] == ["oak", "ash"]
+    assert [text.get_text() for text in axes.texts] == ["oak", "ash"]
     shares, estimates = axes.lines[:2]
     assert shares.get_ydata() == pytest.approx([20, 50, 80])
     assert estimates.get_ydata() == pytest.approx([21, 51, 81])

@@ -226,8 +226,31 @@ def test_no_group_of_classes_without_a_class(tmp_path, browser):
     tab.context.close()
 
 
+CONTRASTS = """() => {
+  const numbers = (colour) => colour.match(/[\\d.]+/g).map(Number);
+  const light = (colour) => numbers(colour).slice(0, 3).map((part) => part / 255)
+    .map((part) => part <= 0.04045 ? part / 12.92 : ((part + 0.055) / 1.055) ** 2.4)
+    .reduce((sum, part, place) => sum + part * [0.2126, 0.7152, 0.0722][place], 0.05);
+  const ground = (element) => {
+    for (let each = element; each; each = each.parentElement) {
+      const colour = getComputedStyle(each).backgroundColor;
+      if ((numbers(colour)[3] ?? 1) > 0) return colour;
+    }
+  };
+  const walker = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT), found = [];
+  while (walker.nextNode()) {
+    const element = walker.currentNode.parentElement, text = walker.currentNode.data.trim();
+    if (!text || !element.getClientRects().length || element.closest("script, style, .skip")) continue;
+    const style = getComputedStyle(element), words = element.closest("svg") ? style.fill : style.color;
+    const pair = [light(words), light(ground(element))];
+    found.push([Math.max(...pair) / Math.min(...pair), text]);
+  }
+  return found;
+}"""
+
+
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("width", [360, 1100])
+@pytest.mark.parametrize("width", [360, 1920])
 def test_the_page_in_a_browser(page, browser, scheme, width):
     tab, complaints, requests = opened(
         browser, page, color_scheme=scheme, viewport={"width": width, "height": 800}, offline=True
@@ -239,10 +262,36 @@ def test_the_page_in_a_browser(page, browser, scheme, width):
     assert tab.locator(".explorer").inner_text().count("%") > 3
     assert complaints == []
     assert requests == [page.as_uri()]
+    contrasts = tab.evaluate(CONTRASTS)
+    assert len(contrasts) > 300
+    assert min(contrasts)[0] >= 4.5, min(contrasts)  # of every word, those in figures included
+    ours = tab.locator("#section-0 .drawing svg use[style*=blue]").first.evaluate("e => getComputedStyle(e).fill")
+    ground = tab.evaluate("getComputedStyle(document.body).backgroundColor")
+    assert (ground, ours) == {
+        "light": ("rgb(255, 255, 255)", "rgb(0, 114, 178)"),
+        "dark": ("rgb(20, 24, 30)", "rgb(86, 180, 233)"),
+    }[scheme]
+    if width == 1920:
+        _a_wide_screen_is_used(tab)
     images = tab.locator("img").evaluate_all("images => images.map(i => [i.naturalWidth, i.alt])")
     assert images
     assert all(size == 8 and "taken for" in alt for size, alt in images)
     tab.context.close()
+
+
+def _a_wide_screen_is_used(tab):
+    """No part leaves the right half of a wide screen empty, and the numbers stand beside their figure."""
+    ends = """all => all.map((part) => Math.max(...[...part.querySelectorAll("p, td, svg, pre, img")]
+      .map((each) => each.getBoundingClientRect().right)))"""
+    sections = [part for part in tab.locator("main > section").all() if part.locator("table, svg, pre").count()]
+    rows = {}
+    for part, end in zip(sections, tab.locator("main > section:has(table, svg, pre)").evaluate_all(ends), strict=True):
+        top = part.bounding_box()["y"]
+        rows[top] = max(end, rows.get(top, 0))
+    assert len(rows) > 6
+    assert min(rows.values()) > 0.75 * 1920
+    drawing, numbers = (tab.locator(f"#section-1 {each}").first.bounding_box() for each in (".drawing", "details"))
+    assert numbers["x"] > drawing["x"] + drawing["width"]
 
 
 def test_in_print(page, browser):

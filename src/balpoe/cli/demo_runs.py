@@ -5,7 +5,7 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import fmean, stdev
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
@@ -19,7 +19,10 @@ from balpoe.files import write_file
 from balpoe.report.console import command_line, console, print_scores
 from balpoe.report.write import write_report
 
-__all__ = ["ROWS", "demo"]
+if TYPE_CHECKING:
+    from balpoe.report.drawing import Drawing
+
+__all__ = ["FIGURE_SIZE", "NAMES", "ROWS", "SEEDS", "demo", "demo_drawing"]
 
 ROWS: dict[str, dict[str, Any]] = {
     "cross-entropy": {"lambdas": (1,), "mixup_alpha": 0.0},
@@ -30,10 +33,13 @@ ROWS: dict[str, dict[str, Any]] = {
 RIVAL = "cross-entropy, adjusted"
 NAMES = ("demo-cross-entropy", "demo-cross-entropy-experts", "demo-logit-adjusted", "demo-balpoe")
 SEEDS = (0, 1, 2)
+FIGURE_SIZE = (8.5, 4.2)
 
 
 def demo(root: Path, *, fresh: bool = False) -> dict[str, list[Run]]:
     """Train the four rows with three seeds each, print the table and what it says; return the runs."""
+    from balpoe.report.drawing import figure_bytes
+
     out, started = console(), time.monotonic()
     base = preset("digits-lt")
     out.print(
@@ -59,7 +65,8 @@ def demo(root: Path, *, fresh: bool = False) -> dict[str, list[Run]]:
     print_scores(out, shown, columns, "Mean and deviation over three seeds", extra)
     out.print(explanation(evaluations, adjusted))
     figure, page = root / "demo.png", root / "demo.html"
-    _draw(runs, evaluations, figure)
+    image = figure_bytes(demo_drawing(runs), FIGURE_SIZE, "png")
+    write_file(figure, lambda stream: stream.write(image))
     first, *others, ours = (str(several[0].folder.parent) for several in runs.values())
     out.print(f"Runs: {', '.join((first, *others, ours))} (seed-0 to seed-2 in each)")
     write_report([ours, *others], page, baseline=first)
@@ -114,20 +121,21 @@ def explanation(evaluations: Mapping[str, Sequence[Mapping[str, Any]]], rival: S
     )
 
 
-def _draw(
-    runs: Mapping[str, Sequence[Run]], evaluations: Mapping[str, Sequence[Mapping[str, Any]]], path: Path
-) -> None:
+def demo_drawing(runs: Mapping[str, Sequence[Run]]) -> "Drawing":
+    """Return what draws the accuracy of each class, of each row the mean over its seeds."""
     from matplotlib.figure import Figure
 
     from balpoe.report.plots import plot_accuracy_by_class
 
     predictions = next(iter(runs.values()))[0].predictions()
     accuracies = {
-        row: [fmean(values) for values in zip(*(e["per_class"] for e in several), strict=True)]
-        for row, several in evaluations.items()
+        row: [fmean(values) for values in zip(*(run.evaluation()["per_class"] for run in several), strict=True)]
+        for row, several in runs.items()
     }
-    figure = Figure(figsize=(9, 4.5), layout="constrained")
-    axes = figure.subplots()
-    plot_accuracy_by_class(predictions.class_names, predictions.class_counts.tolist(), accuracies, axes)
-    axes.set_title("Long-tailed digits: accuracy of each class, mean of three seeds")
-    write_file(path, lambda stream: figure.savefig(stream, format="png", dpi=120))
+
+    def draw(figure: Figure) -> None:
+        axes = figure.subplots()
+        plot_accuracy_by_class(predictions.class_names, predictions.class_counts.tolist(), accuracies, axes)
+        axes.set_title("Long-tailed digits: accuracy of each class, mean of three seeds")
+
+    return draw

@@ -123,7 +123,7 @@ class TrackedPrior(Adjustment):
             return
         from matplotlib.figure import Figure
 
-        from balpoe.report.plots import figure_bytes
+        from balpoe.report.drawing import figure_bytes
         from balpoe.report.prior_tracking import plot_tracked_prior
 
         def draw(figure: Figure) -> None:

@@ -37,8 +37,8 @@ def reliability_section(subject: Subject) -> Section:
         columns = min(2, len(predictors))
         axes = figure.subplots(-(-len(predictors) // columns), columns, squeeze=False).flatten()
         for place, (name, seeds) in zip(axes, predictors.items(), strict=False):
-            plot_reliability(seeds[0]["reliability"], place)
-            place.set_title(f"{name}\nECE {100 * seeds[0]['ece']:.1f}", fontsize=9)
+            plot_reliability(seeds[0]["reliability"], place, name if len(predictors) > 1 else subject.name)
+            place.set_title(f"{name}: ECE {100 * seeds[0]['ece']:.1f} %", fontsize=9.5)
         for place in axes[len(predictors) :]:
             place.remove()
 
@@ -197,11 +197,12 @@ def _marginals_figure(
     def draw(figure: Any) -> None:
         axes = figure.subplots(-(-len(names) // 2), min(2, len(names)), squeeze=False, sharey=True).flatten()
         for place, name, prior, marginal in zip(axes, names, priors, marginals, strict=False):
-            plot_marginal(prior, marginal, place)
+            plot_marginal(prior, marginal, place, name, legend=len(names) % 2 == 0 or len(names) == 1)
             place.set(ylabel="" if place in axes[1::2] else "share, %")
-            place.set_title(name, fontsize=9)
-        for place in axes[len(names) :]:
-            place.remove()
+            place.set_title(name, fontsize=9.5)
+        for place in axes[len(names) :]:  # at most one, which has room for the names
+            place.set_axis_off()
+            place.legend(*axes[0].get_legend_handles_labels(), loc="center left", fontsize=10)
 
     columns = [column for pair in zip(priors, marginals, strict=True) for column in pair]
     rows = [

@@ -59,7 +59,7 @@ def what_section(subject: Subject, beside: Sequence[Subject] = ()) -> Section:
         f"Trained on {int(counts.sum()):,} {where} in {predictions.num_classes:,} classes{ratio}; "
         f"measured on {evaluation['samples']:,} test samples."
     )
-    return Section("What was trained on what", [sentence], [Table(["", ""], rows)])
+    return Section("What was trained on what", [sentence], [Table(["", ""], rows)], narrow=True)
 
 
 def deployment_section(subject: Subject, prior: str, validation: str | None) -> Section:
@@ -112,7 +112,7 @@ def seeds_section(subject: Subject) -> Section:
     each = {name: (evaluation,) for name, evaluation in zip(names, subject.evaluations, strict=True)}
     headings, rows = score_table({**each, "mean and deviation": subject.evaluations})
     text = f"Trained {len(names)} times with different seeds: how much of a difference is random."
-    return Section("Seed by seed", [text], [Table(headings, rows)])
+    return Section("Seed by seed", [text], [Table(headings, rows)], narrow=True)
 
 
 def recipe_section(subject: Subject) -> Section:
@@ -132,6 +132,7 @@ def recipe_section(subject: Subject) -> Section:
         "How to do it again",
         [_again(run.recipe())],
         [Code("recipe.toml", recipe), Code("Where it was trained", "\n".join(lines))],
+        narrow=True,
     )
 
 

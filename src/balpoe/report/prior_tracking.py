@@ -7,7 +7,8 @@ from matplotlib.axes import Axes
 
 from balpoe.deployment.prior_tracking import PriorStep
 from balpoe.errors import UserError
-from balpoe.report.plots import COLOURS, plot_label
+from balpoe.report.labels import label_ends, plot_label
+from balpoe.report.look import HUES, LIGHT, Look, words
 
 __all__ = ["plot_tracked_prior"]
 
@@ -38,15 +39,16 @@ def plot_tracked_prior(
     at = [step.at for step in history]
     priors, estimates = (torch.stack([getattr(step, name) for step in history]) for name in ("prior", "estimate"))
     bands = torch.stack([step.band for step in history])
+    looks, ends = {}, {}
     for number, label in enumerate(priors.amax(dim=0).argsort(descending=True, stable=True)[:most].tolist()):
-        colour, name = COLOURS[(3 + number) % len(COLOURS)], plot_label(class_names[label])
+        hue, name = HUES[number % len(HUES)], class_names[label]
         low, high = (100 * bands[:, :, label]).T
-        axes.plot(at, 100 * priors[:, label], color=colour, drawstyle="steps-post", linewidth=1.6, label=name)
-        axes.plot(at, 100 * estimates[:, label], color=colour, linestyle="none", marker=".", markersize=3)
-        axes.fill_between(at, low, high, color=colour, alpha=0.15, linewidth=0)
+        axes.plot(at, 100 * priors[:, label], color=LIGHT[hue], drawstyle="steps-post", label=plot_label(name))
+        axes.plot(at, 100 * estimates[:, label], color=LIGHT[hue], linestyle="none", marker=".", markersize=3)
+        axes.fill_between(at, low, high, color=LIGHT[hue], alpha=0.15, linewidth=0)
+        looks[name], ends[name] = Look(LIGHT[hue], words(hue), "", "-"), (at[-1], float(100 * priors[-1, label]))
     for step, before in zip(history, [at[0], *at], strict=False):
         if step.changed:
-            axes.axvspan(before, step.at, color="#999999", alpha=0.25, linewidth=0)
-    axes.set(xlabel=x, ylabel="share, %", ylim=(0, None))
-    axes.grid(alpha=0.3)
-    axes.legend(frameon=False, fontsize=8)
+            axes.axvspan(before, step.at, color=LIGHT["grey"], alpha=0.25, linewidth=0)
+    axes.set(xlabel=x, ylabel="share, %", ylim=(0, None), xlim=axes.get_xlim())
+    label_ends(axes, ends, looks)

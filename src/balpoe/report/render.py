@@ -8,14 +8,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from importlib import resources
 
+from balpoe.report.drawing import Drawing, inline_svg
+from balpoe.report.look import FONT, css_variables
 from balpoe.report.page_data import script_json
-from balpoe.report.plots import Drawing, inline_svg
 
 __all__ = ["Code", "Exhibit", "Figure", "Fragment", "Section", "Table", "html_page", "markdown_page"]
 
 MOST_TABLE_ROWS = 300  # of a table on the page: a reader looks at no more, and a phone bears no more
 LONG_HEADING = 24  # letters of a heading from which on its column is made wide, or it would be a tower of single words
-REM_OF_AN_INCH = 6.8  # at most, on a wide screen: letters of a drawing are then about as large as those of the page
+REM_OF_AN_INCH = 7.6  # at most, on a wide screen: letters of a drawing are then about as large as those of the page
 
 
 @dataclass(frozen=True)
@@ -71,6 +72,8 @@ class Section:
     title: str
     sentences: Sequence[str]
     exhibits: Sequence[Exhibit] = field(default=())
+    narrow: bool = False
+    """Whether half of a wide screen is enough for it."""
 
 
 def html_page(title: str, sections: Sequence[Section], styles: str = "", scripts: str = "") -> str:
@@ -89,6 +92,7 @@ def html_page(title: str, sections: Sequence[Section], styles: str = "", scripts
 <meta name="color-scheme" content="light dark">
 <title>{_text(title)}</title>
 <style>
+{css_variables()}:root{{--font:{FONT}}}
 {_asset("report.css")}{styles}</style>
 </head>
 <body>
@@ -117,7 +121,8 @@ def markdown_page(title: str, sections: Sequence[Section]) -> str:
 def _section_html(number: int, section: Section) -> str:
     sentences = "".join(f"<p>{_name(sentence)}</p>" for sentence in section.sentences)
     exhibits = "\n".join(_exhibit_html(exhibit) for exhibit in section.exhibits)
-    return f'<section id="section-{number}"><h2>{_text(section.title)}</h2>{sentences}\n{exhibits}</section>'
+    kind = ' class="narrow"' if section.narrow else ""
+    return f'<section id="section-{number}"{kind}><h2>{_text(section.title)}</h2>{sentences}\n{exhibits}</section>'
 
 
 def _exhibit_html(exhibit: Exhibit) -> str:

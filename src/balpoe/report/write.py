@@ -11,6 +11,7 @@ from balpoe.report.classes import classes_section, shifted_section
 from balpoe.report.confusions import confident_errors_section, confusions_section
 from balpoe.report.decide.page import decide_assets
 from balpoe.report.decide.section import decide_section
+from balpoe.report.drawing import figure_bytes
 from balpoe.report.explorer.pack import explorer_assets
 from balpoe.report.images import load_images
 from balpoe.report.inputs import Subject, read_subjects
@@ -22,7 +23,6 @@ from balpoe.report.overview import (
     seeds_section,
     what_section,
 )
-from balpoe.report.plots import figure_bytes
 from balpoe.report.render import Figure, Section, html_page, markdown_page
 from balpoe.report.result import adjusted_subject, result_section
 

@@ -3,6 +3,7 @@
 import pytest
 
 from balpoe import PriorTable
+from balpoe.report.look import DARK
 from served import (
     CLASSES,
     FEATURES,
@@ -107,6 +108,7 @@ def test_an_image_is_dropped_and_a_wrong_file_gets_a_sentence(opened, address):
 
 def test_by_keys_alone(opened, address):
     page = opened(address)
+    page.on("filechooser", lambda _: None)  # choosers are caught from here on: asked at the key, it can come too late
     page.wait_for_selector("#ask:not([hidden])")
     page.keyboard.press("Tab")
     assert page.evaluate("document.activeElement.id") == "file"
@@ -133,7 +135,9 @@ def test_on_a_phone_nothing_is_wider_than_the_screen(opened, address):
         assert box["x"] + box["width"] <= 320
     assert page.locator("#slider").bounding_box()["height"] >= 32  # a finger's target
     colours = "e => { const s = getComputedStyle(e); return [s.color, s.backgroundColor]; }"
-    assert page.locator("body").evaluate(colours) == ["rgb(232, 230, 227)", "rgb(19, 20, 22)"]
+    look = [tuple(bytes.fromhex(DARK[name][1:])) for name in ("ink", "paper")]
+    shown = page.locator("body").evaluate(colours)[0], page.locator("#drop").evaluate(colours)[1]
+    assert shown == tuple(f"rgb{colour}" for colour in look)
 
 
 def test_a_token_is_asked_for(opened):

@@ -16,6 +16,11 @@ for (const button of document.querySelectorAll("button.copy")) {
   });
 }
 
+// Where there is room beside a figure, its numbers are shown.
+if (matchMedia("screen and (min-width: 75rem)").matches) {
+  for (const details of document.querySelectorAll("section > figure > details, .explorer figure > details")) details.open = true;
+}
+
 // What scrolls says so, and in which direction there is more.
 for (const box of document.querySelectorAll(".scroll")) {
   const pane = box.querySelector(".pane");
