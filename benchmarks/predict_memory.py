@@ -101,10 +101,11 @@ def main() -> None:
     predict_rows.Model.logits_of_blocks = forward  # type: ignore[method-assign]
     with tempfile.TemporaryDirectory() as folder:
         model, table = made(Path(folder), arguments.rows)
-        found = [measured(model, table, arguments.rows, parts) for parts in (True, False)]
-    for each in found:
-        print(each)
-    write_json(Path(arguments.out), {"runs": found, "torch": torch.__version__})
+        found = []
+        for parts in (True, False):
+            found.append(measured(model, table, arguments.rows, parts))
+            print(found[-1])
+            write_json(Path(arguments.out), {"runs": found, "torch": torch.__version__})
 
 
 if __name__ == "__main__":
