@@ -3,6 +3,7 @@
 import json
 import os
 import tracemalloc
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -140,7 +141,8 @@ def test_a_part_has_its_counts_and_its_rows(tmp_path):
     parts = sorted((tmp_path / "rows.csv.parts").glob("part-*"))
     assert [int(part.name.split("-")[1]) for part in parts] == [1, 3]
     head, *rows = parts[0].read_text().splitlines()
-    assert json.loads(head) == {"rows": 4, "errors": 0}
+    counts = json.loads(head)
+    assert (counts["rows"], counts["errors"]) == (4, 0)
     assert rows == [path for path, _ in images(8)][4:]
 
 
@@ -155,3 +157,29 @@ def test_ten_times_the_images_take_no_more_memory(tmp_path):
 
     peak(1_000)  # what is imported at the first use
     assert peak(25_000) < 1.2 * peak(5_000)
+
+
+def test_an_image_that_has_changed_under_its_name_is_predicted_again(tmp_path):
+    """By whichever process; one that does not write its part leaves the merging to the one that does."""
+    out, files, blocks = tmp_path / "rows.csv", [tmp_path / f"{number}.png" for number in range(20)], []
+    for file in files:
+        file.write_text("one")
+    listed = [(str(file), ()) for file in files]
+
+    def contents(put, block, head):
+        blocks.append(len(blocks))
+        for path, _ in block:
+            put(f"{Path(path).read_text()}\n")
+        return {"rows": len(block), "errors": 0}
+
+    def start(rank, world=2, rows=4):
+        return Parts(out, {}, Share(rank, world), rows).predict(iter(listed), contents)
+
+    assert start(0) is None  # parts 0, 2 and 4; then process 1 was killed
+    files[9].write_text("another")
+    files[0].touch()
+    assert start(1) is None  # of all parts that are there now two are outdated, which are the other's
+    assert start(0) == {"rows": 20, "errors": 0}
+    assert out.read_text().split() == ["another" if number == 9 else "one" for number in range(20)]
+    assert len(blocks) == 3 + 2 + 2
+    assert not (tmp_path / "rows.csv.parts").exists()

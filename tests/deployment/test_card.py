@@ -162,10 +162,21 @@ def test_a_model_by_itself_has_no_scores(run, tmp_path):
 
 def test_an_exported_model_goes_along(run, tmp_path):
     whole = shutil.copytree(run, tmp_path / "digits" / "seed-0")
-    (whole / "model.onnx").write_bytes(b"exported")
-    assert "model.onnx" in write_card(balpoe.load(whole), tmp_path / "card")
-    assert (tmp_path / "card" / "model.onnx").read_bytes() == b"exported"
-    assert "`model.onnx` is the same model for ONNX Runtime" in (tmp_path / "card" / "README.md").read_text()
+    model = balpoe.load(whole)
+    file = balpoe.export(model, whole / "model.onnx", experts=[0, 2], precision="fp16").path
+    assert "model.onnx" in write_card(model, tmp_path / "card")
+    assert (tmp_path / "card" / "model.onnx").read_bytes() == file.read_bytes()
+    text = (tmp_path / "card" / "README.md").read_text()
+    assert "`model.onnx` is the same model (2 of its 3 experts, fp16) for ONNX Runtime" in text
+    with pytest.raises(UserError, match="this is an ONNX file; give the run that it is of"):
+        write_card(balpoe.load(file), tmp_path / "further")
+    model.network.classifier.weight.data += 0.1  # as if trained again since
+    with pytest.warns(UserWarning, match="it is not of the model as it is now; export it again"):
+        assert "model.onnx" not in write_card(model, tmp_path / "later")
+    file.write_bytes(file.read_bytes()[:-9])
+    with pytest.warns(UserWarning, match=r"model\.onnx is left out: .* export or fetch it again"):
+        assert "model.onnx" not in write_card(model, tmp_path / "damaged")
+    assert "model.onnx" not in (tmp_path / "damaged" / "README.md").read_text()
 
 
 def test_adapters_take_their_backbone_along(tmp_path):

@@ -1,17 +1,21 @@
 """Files of strangers, and files that are not whole, are refused in one sentence, before anything in them is run."""
 
+import contextlib
 import hashlib
 import json
 import random
 
+import numpy as np
 import onnx
 import onnxruntime
 import pytest
+from google.protobuf.message import DecodeError
 from onnx import TensorProto, helper, numpy_helper
 
 import balpoe
 from balpoe import UserError
 from balpoe.deployment.onnx_file import NO_DIGEST, read_onnx
+from balpoe.deployment.onnx_memory import MOST_VALUES
 
 
 @pytest.fixture(autouse=True)
@@ -110,6 +114,36 @@ def test_operators_of_somebodys_own_and_loops(tmp_path, feature_file):
     body = helper.make_graph([], "body", [], [])
     proto.graph.node.append(helper.make_node("Loop", ["", ""], ["endless"], body=body))
     assert refused(tmp_path, signed(proto)).startswith("has functions or loops")
+    proto = onnx.load(feature_file)
+    proto.graph.sparse_initializer.add().values.CopyFrom(proto.graph.initializer[0])
+    assert refused(tmp_path, signed(proto)).startswith("has sparse weights")
+
+
+def test_a_graph_that_wants_any_amount_of_memory(tmp_path, feature_file):
+    proto = onnx.load(feature_file)
+    size = numpy_helper.from_array(np.array([10**6, 10**6]), "size")
+    proto.graph.initializer.append(size)
+    proto.graph.node.append(helper.make_node("ConstantOfShape", ["size"], ["huge"]))
+    assert refused(tmp_path, signed(proto)).startswith("may ask for any amount of memory: one sample would take")
+
+
+def test_bits_flipped_by_somebody_who_makes_the_digest_right_again(tmp_path, feature_file):
+    """Whatever the graph is then, it is refused in one sentence or has bounds; nothing else is raised."""
+    content, draw = feature_file.read_bytes(), random.Random(1)
+    metadata = content.index(b"balpoe", len(content) // 4)
+    kept = 0
+    for _ in range(150):
+        place = draw.randrange(min(metadata, len(content)))
+        flipped = content[:place] + bytes([content[place] ^ 1 << draw.randrange(8)]) + content[place + 1 :]
+        try:
+            path = tmp_path / "flipped.onnx"
+            path.write_bytes(signed(onnx.load_model_from_string(flipped)))
+        except (DecodeError, KeyError, ValueError):
+            continue  # damaged, which its own test has
+        with contextlib.suppress(UserError):
+            assert 0 < read_onnx(path)[1]["values_of_a_sample"] <= MOST_VALUES
+            kept += 1
+    assert kept  # a flipped bit of a weight is another weight
 
 
 def test_other_classes_or_samples_than_it_says(tmp_path, feature_file):

@@ -1,10 +1,13 @@
 """A model in ONNX Runtime is used like any other."""
 
+from types import SimpleNamespace
+
 import pytest
 import torch
 
 import balpoe
 from balpoe import UserError
+from balpoe.evaluation.image_views import VIEWS
 from exported_models import NAMES, made_features, made_images
 
 
@@ -46,12 +49,38 @@ def test_labelled_data_are_scored_as_by_the_model(image_model, image_export):
     assert (theirs.parameters, theirs.multiply_adds) == (ours.parameters, ours.multiply_adds)
 
 
+@pytest.mark.parametrize("views", VIEWS)
+def test_views_are_those_of_the_model(image_model, image_export, views):
+    loaded, images = balpoe.load(image_export.path), made_images(5)
+    torch.testing.assert_close(loaded.predict(images, views=views), image_model.predict(images, views=views))
+    larger = [image.permute(1, 2, 0).repeat(2, 2, 1).numpy() for image in images]  # crops are taken of those
+    torch.testing.assert_close(loaded.predict(larger, views=views), image_model.predict(larger, views=views))
+    data = balpoe.Dataset(images, torch.arange(5) % 4, NAMES, image_model.preprocessing)
+    found, expected = (each.predictions(data, views=views).logits for each in (loaded, image_model))
+    torch.testing.assert_close(found, expected)
+
+
+def test_a_router_leaves_no_views(image_export):
+    loaded = balpoe.load(image_export.path)
+    loaded.network.router = True
+    with pytest.raises(UserError, match="cannot be averaged where a router decides"):
+        loaded.predict(made_images(2), views="flips")
+
+
+def test_memory_bounds_the_samples_at_a_time(image_export, monkeypatch):
+    whole, images = balpoe.load(image_export.path), made_images(10)
+    monkeypatch.setattr("balpoe.deployment.onnx_memory.MOST_VALUES", 3 * whole.network.about["values_of_a_sample"] + 1)
+    some, seen = balpoe.load(image_export.path), []
+    run = some.network.session.run
+    some.network.session = SimpleNamespace(run=lambda names, feed: seen.append(len(feed["images"])) or run(names, feed))
+    torch.testing.assert_close(some.predict(images), whole.predict(images))
+    assert seen == [3, 3, 3, 1]
+
+
 def test_samples_that_it_cannot_take(image_export, feature_file):
     images, rows = balpoe.load(image_export.path), balpoe.load(feature_file)
     with pytest.raises(UserError, match=r"takes samples of torch.uint8, but got torch.float32"):
         images.predict(made_images(2).float())
     with pytest.raises(UserError, match=r"samples of shape \(6,\)"):
         rows.predict(torch.zeros(2, 5))
-    with pytest.raises(UserError, match="takes no views of images"):
-        images.predict(made_images(2), views="flips")
     torch.testing.assert_close(rows.predict(made_features(3).double()), rows.predict(made_features(3)))

@@ -2,6 +2,7 @@
 
 import math
 
+import numpy as np
 import pytest
 import torch
 
@@ -145,6 +146,13 @@ def test_equal_probabilities_are_told_together():
     assert (row.threshold, row.precision) == (pytest.approx((torch.sigmoid(torch.tensor(1.0)).item() + 0.5) / 2), 0.5)
 
 
+@pytest.mark.parametrize("row", [list, torch.tensor, np.array])
+def test_costs_are_any_row_of_two_numbers(row):
+    found, expected = (Thresholds.fit(PREDICTIONS, costs=each, num_resamples=2) for each in (row([2, 5]), (2, 5)))
+    assert found.rows == expected.rows
+    assert found.aim == expected.aim == "least cost (2 a false alarm, 5 a miss)"
+
+
 def test_a_miss_that_costs_nothing_is_never_answered():
     row = Thresholds.fit(PREDICTIONS, costs=(1, 0), num_resamples=5).rows[0]
     assert (row.threshold, row.recall, row.interval) == (None, 0.0, (2.0, 2.0))
@@ -172,6 +180,9 @@ def test_through_a_file(tmp_path):
         ({"num_resamples": 1.5}, "num_resamples must be a whole number, but is 1.5"),
         ({"costs": (1, math.nan)}, "costs must be those of a false alarm and of a miss"),
         ({"costs": (0, 0)}, "not both 0"),
+        ({"costs": 3}, "costs must be those of a false alarm and of a miss"),
+        ({"costs": "ab"}, "but are ab"),
+        ({"costs": [[1, 2], [3, 4]]}, "costs must be those of a false alarm and of a miss"),
         ({"level": 1}, r"level must lie in \(0, 1\)"),
     ],
 )

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 import balpoe
 from balpoe import BalPoEClassifier, UserError
+from balpoe.deployment.some_experts import with_experts
 from balpoe.estimator.deployed import FeatureScaling
 from balpoe.estimator.inputs import FeatureInputs
 from balpoe.networks import expert_network
@@ -60,6 +61,31 @@ def test_images_are_exported_as_bytes_alone(tmp_path):
         bytes_alone.fit(X / 255.0, y).export(tmp_path / "model.onnx")
 
 
-def test_experts_of_several_networks_stay_together(classifier, tmp_path):
-    with pytest.raises(UserError, match="cannot be told apart"):
-        balpoe.export(classifier, tmp_path / "model.onnx", experts=[0])
+@pytest.mark.parametrize("chosen", [[0], [1, 0]])
+def test_some_experts_are_those_of_every_network(classifier, chosen):
+    X = table()[0]
+    some = with_experts(classifier.deployed_model(), chosen)
+    expected = classifier.predict_expert_proba(X)[:, chosen]
+    assert np.abs(some.expert_logits(torch.from_numpy(X)).softmax(dim=2).numpy() - expected).max() < 1e-5
+
+
+def test_a_file_has_the_chosen_experts_and_the_prior_that_is_set(classifier, tmp_path):
+    X = table()[0]
+    prior = {"oak": 1, "ash": 0, "yew": 9}
+    model = classifier.set_params(target_prior=prior).deployed_model()
+    assert np.abs(model.predict(torch.from_numpy(X)).numpy() - classifier.predict_proba(X)).max() < 1e-5
+    loaded = balpoe.load(classifier.export(tmp_path / "model.onnx", images=X, experts=[0]).path)
+    classifier.set_params(target_prior="uniform")
+    torch.testing.assert_close(loaded.source_prior, loaded.train_prior)  # its lambda is 1
+    logits = np.log(classifier.predict_expert_proba(X)[:, 0]) - np.log(classifier.class_prior_)
+    weights = np.exp(logits) * [0, 1, 9]  # ash, oak and yew
+    expected = weights / weights.sum(axis=1, keepdims=True)
+    assert np.abs(loaded.predict(X).numpy() - expected).max() < 1e-5
+    _, found, _ = loaded.network.outputs(torch.from_numpy(X))  # as of another runtime, which is fed the metadata
+    assert np.abs(found.numpy() - expected).max() < 1e-5
+
+
+def test_a_prior_that_new_samples_say_is_no_default(classifier):
+    model = classifier.set_params(target_prior="estimate").deployed_model()
+    classifier.set_params(target_prior="uniform")
+    assert model.default_prior is None

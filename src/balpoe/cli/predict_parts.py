@@ -1,8 +1,9 @@
 """A long list of images, predicted in parts: each is complete or absent, and the same command goes on where it stopped.
 
-Part k holds the rows of a fixed number of images. Its name has a digest of the command and of these images, so that
-what another command, another model or another list has left is never taken for it. Processes need not talk: each
-walks the whole list, writes every world-th part, and whoever finds all parts there merges them.
+Part k holds the rows of a fixed number of images. Its name has a digest of the command and of the images' names, so
+that what another command, another model or another list has left is never taken for it; its first line has one of the
+files' sizes and times, so that an image that has changed since is predicted again. Processes need not talk: each walks
+the whole list, writes every world-th part, and whoever finds all parts there merges them.
 """
 
 import contextlib
@@ -24,6 +25,7 @@ __all__ = ["ROWS_IN_PART", "Parts", "Share", "in_blocks"]
 ROWS_IN_PART = 512  # a multiple of what goes through the network at once, so that parts change no batch
 DIGEST_SIZE = 8
 COMMAND = "command.json"
+FILES = "files"  # in a part's first line: the state of its images
 
 Counts = dict[str, Any]
 """What is known of the rows of a part: "rows", "errors" and whatever the caller adds, as JSON has it."""
@@ -75,6 +77,7 @@ class Parts:
         self.out, self.command, self.share, self.rows = out, dict(command), share or Share(), rows
         self.folder = out.with_name(f"{out.name}.parts")
         self.before = _state(out)
+        self.outdated: dict[Path, str] = {}
         self.digest = _digest(json.dumps([self.command, rows], sort_keys=True, default=str))
 
     def predict(
@@ -99,23 +102,34 @@ class Parts:
     def _write(self, images: Iterable[Image], write: WriteRows) -> bytes:
         """Write this process's parts that are not there; return the digests of all, or none where all are merged."""
         rank, world, digests = self.share.rank, self.share.world, bytearray()
+        earlier = self._names()  # of parts of earlier starts: others are as new as their images
         with CountProgress("predicting", 0, show=not rank) as count:
             for number, block in enumerate(in_blocks(images, self.rows)):
                 digest = _digest(json.dumps(block))
                 digests += digest  # all that is kept of a part
+                path = self._path(number, digest)
+                wrong = path.name in earlier and not _holds(path, files := _files_state(block))
                 if number % world != rank:
+                    if wrong:
+                        self.outdated[path] = files
                     continue
                 if not self.share.go_on():
                     raise KeyboardInterrupt
                 if _state(self.out) != self.before:  # the others found all parts there before this process was ready
                     return b""
-                path = self._path(number, digest)
-                if not path.exists():
+                if wrong or not path.exists():
                     if not number:
                         self._describe()
                     self._write_part(path, block, write, head=not number)
                 count(len(block))
         return bytes(digests)
+
+    def _names(self) -> frozenset[str]:
+        """What lies in the folder."""
+        try:
+            return frozenset(os.listdir(self.folder))
+        except FileNotFoundError:
+            return frozenset()
 
     def _path(self, number: int, digest: bytes) -> Path:
         return self.folder / f"part-{number:08}-{self.digest.hex()}-{digest.hex()}"
@@ -126,15 +140,18 @@ class Parts:
             yield self._path(number, digests[start : start + DIGEST_SIZE])
 
     def _write_part(self, path: Path, block: Sequence[Image], write: WriteRows, head: bool) -> None:
-        """The counts as JSON on a line, then the rows."""
+        """The counts and the images' state as JSON on a line, then the rows."""
         texts: list[str] = []
-        counts = write(texts.append, block, head)
+        files = _files_state(block)  # before they are read: a later change is then one
+        counts = {**write(texts.append, block, head), FILES: files}
         text = "".join((json.dumps(counts), "\n", *texts))
         write_file(path, lambda stream: stream.write(text.encode(errors="replace")))
 
     def _merged(self, digests: bytes, each: Callable[[Counts], object]) -> Counts | None:
         # Asked after this process's last part is there: of several that end, the last one finds all.
         if not digests or not all(path.exists() for path in self._paths(digests)):
+            return None
+        if not all(_holds(path, files) for path, files in self.outdated.items()):  # theirs to write, and to merge then
             return None
         total: Counts = {"rows": 0, "errors": 0}
 
@@ -198,6 +215,28 @@ def _state(path: Path) -> tuple[int, int] | None:
     except FileNotFoundError:
         return None
     return found.st_mtime_ns, found.st_ino
+
+
+def _files_state(block: Sequence[Image]) -> str:
+    """A digest of the size and the time of each image's file, which another file under its name changes."""
+    return _digest(json.dumps([_size_and_time(path) for path, _ in block])).hex()
+
+
+def _size_and_time(path: str) -> tuple[int, int] | None:
+    try:
+        found = os.stat(path)
+    except (OSError, ValueError):
+        return None
+    return found.st_size, found.st_mtime_ns
+
+
+def _holds(part: Path, files: str) -> bool:
+    """Whether a part is of images in this state."""
+    try:
+        with open(part, "rb") as stream:
+            return bool(json.loads(stream.readline()).get(FILES) == files)
+    except (FileNotFoundError, ValueError):
+        return False
 
 
 def _digest(text: str) -> bytes:

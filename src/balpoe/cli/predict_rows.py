@@ -149,7 +149,9 @@ def _adjustment(
         return TrackedPrior(run, model, track)
     if table is not None:
         return TablePrior(table.read(model.class_names, model.source_prior), model)
-    return Adjustment() if prior is None else OnePrior(parse_prior(prior, model), model)
+    if prior is not None:
+        return OnePrior(parse_prior(prior, model), model)
+    return Adjustment() if model.default_prior is None else OnePrior(model.default_prior, model)
 
 
 def _check_out(out: str | None, read: Sequence[str]) -> None:

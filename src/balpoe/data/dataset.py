@@ -47,6 +47,15 @@ class Preprocessing:
         mean, std = _statistics(self, batch.device, 255.0 if batch.dtype == torch.uint8 else 1.0)
         return (batch.float() - mean) / std
 
+    def pixels(self, batch: Tensor) -> Tensor:
+        """Return the uint8 images that `normalise` made these floats of; they may be of another height and width.
+
+        >>> Preprocessing((1, 1, 2), mean=(0.5,), std=(0.5,)).pixels(torch.tensor([[[[-1.0, 1.0]]]]))
+        tensor([[[[  0, 255]]]], dtype=torch.uint8)
+        """
+        mean, std = _statistics(self, batch.device, 255.0)
+        return (batch * std + mean).round().clamp(0, 255).to(torch.uint8)
+
 
 @functools.lru_cache(maxsize=16)
 def _statistics(preprocessing: Preprocessing, device: torch.device, scale: float) -> tuple[Tensor, Tensor]:

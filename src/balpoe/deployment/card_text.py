@@ -29,6 +29,7 @@ def card_text(
     *,
     data: str = "",
     files: Sequence[str] = (),
+    exported: str = "",
     license: str = "unknown",  # noqa: A002 (the Hub's word)
     environment: Mapping[str, Any] | None = None,
 ) -> str:
@@ -40,13 +41,14 @@ def card_text(
         scores: What its run's predictions say; None for a model by itself.
         data: Name of the data; by default what the model's recipe says.
         files: Names of the files beside the card.
+        exported: What the ONNX file among them is, such as fp32.
         license: The Hub's name of the licence.
         environment: Where it was trained.
     """
     data = data or data_name(model)
     sections = {
         f"# {safe_text(name)}": [_what(model)],
-        "## How to use it": _use(model, files),
+        "## How to use it": _use(model, exported),
         "## Data": _data(model, scores, data),
         "## How good it is": _scores(scores),
         "## Under other class frequencies": _under_priors(scores),
@@ -85,7 +87,7 @@ def _what(model: Model) -> str:
     )
 
 
-def _use(model: Model, files: Sequence[str]) -> list[str]:
+def _use(model: Model, exported: str) -> list[str]:
     size = model.preprocessing.size
     images = len(size) == 3 and size[0] == 3
     given = '["one.jpg", "two.jpg"]' if images else "samples"
@@ -107,8 +109,10 @@ def _use(model: Model, files: Sequence[str]) -> list[str]:
     texts.append(
         'From the Hub, with `pip install balpoe[hub]`: `balpoe.deployment.hub.HubModel.from_pretrained("USER/NAME")`.'
     )
-    if "model.onnx" in files:
-        texts.append("`model.onnx` is the same model for ONNX Runtime and others; `balpoe.load` takes it, too.")
+    if exported:
+        texts.append(
+            f"`model.onnx` is the same model ({exported}) for ONNX Runtime and others; `balpoe.load` takes it, too."
+        )
     return texts
 
 

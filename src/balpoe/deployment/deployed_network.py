@@ -8,7 +8,6 @@ import copy
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from balpoe.experiments.model_file import Model
 from balpoe.method.ensemble import product_of_experts
@@ -52,7 +51,7 @@ class SeparateExperts(nn.Module):
         shared = self.trunk(samples)
         features = [self._features(shared, index) for index in range(len(self.branches))]
         logits = torch.stack(
-            [F.normalize(each, dim=-1) @ self.get_buffer(f"directions_{index}") for index, each in enumerate(features)],
+            [_unit(each) @ self.get_buffer(f"directions_{index}") for index, each in enumerate(features)],
             dim=1,
         )
         if self.router is None:
@@ -69,6 +68,12 @@ class SeparateExperts(nn.Module):
         for layer in layers:
             x = layer(x)
         return x.mean(dim=(2, 3)) if x.ndim == 4 else x.flatten(1)
+
+
+def _unit(features: Tensor) -> Tensor:
+    """Features of length one, as `F.normalize` has them, which would be exported with the shape of the batch."""
+    length: Tensor = torch.linalg.vector_norm(features, dim=-1, keepdim=True).clamp_min(1e-12)
+    return features / length
 
 
 def _separated(network: nn.Module) -> nn.Module:

@@ -16,6 +16,7 @@ from balpoe.deployment.file_check import FileCheck, checked_file
 from balpoe.deployment.loaded_model import load
 from balpoe.deployment.model import Model
 from balpoe.deployment.onnx_file import FORMAT, OPSET, onnx_bytes, require_onnx
+from balpoe.deployment.onnx_memory import values_of_a_sample
 from balpoe.deployment.onnx_model import onnx_model
 from balpoe.deployment.onnx_precision import PRECISIONS, in_half, in_int8
 from balpoe.deployment.some_experts import with_experts
@@ -24,6 +25,7 @@ from balpoe.errors import UserError, unknown_name
 from balpoe.evaluation.evaluate import evaluate
 from balpoe.experiments.model_file import description
 from balpoe.files import write_file
+from balpoe.networks.frozen_weights import weights_digest
 
 __all__ = ["FORMATS", "Export", "export"]
 
@@ -96,7 +98,8 @@ def export(
         raise UserError("int8 takes its scales from images, but none are given; give images= some hundred of them")
     program = traced(kept)
     if kind == "onnx":
-        data, check, made = _onnx_file(kept, program, path, precision, samples, license)
+        about = {**_about(kept, precision, license), "weights": weights_digest(whole.network)}
+        data, check, made = _onnx_file(kept, program, path, about, samples)
     else:
         data, made = _torch_file(kept, program, license), kept
         check = checked_file(kept, _outputs_of(program, kept), samples, precision, path)
@@ -149,7 +152,7 @@ def _samples(model: Model, images: Any) -> Tensor:
 
 
 def _about(model: Model, precision: str, license: str) -> dict[str, Any]:  # noqa: A002
-    prior = model.source_prior
+    log_prior, default = _log_prior(model), model.default_prior
     costs = model.costs(torch.zeros(0, model.network.num_experts, model.num_classes))
     return {
         "format": FORMAT,
@@ -158,31 +161,42 @@ def _about(model: Model, precision: str, license: str) -> dict[str, Any]:  # noq
         "precision": precision,
         "license": license,
         "experts": model.network.num_experts,
-        "log_prior": None if prior is None else prior.double().log().tolist(),
+        "router": getattr(model.network, "router", None) is not None,
+        "log_prior": None if log_prior is None else log_prior.tolist(),
+        "default_prior": None if default is None else default.tolist(),
         "parameters": costs["parameters"],
         "multiply_adds": costs.get("multiply_adds_of_all", costs["multiply_adds"]),
         **description(model),
     }
 
 
+def _log_prior(model: Model) -> Tensor | None:
+    """The default of the input of that name; None for logits that are no posterior."""
+    prior = model.source_prior if model.default_prior is None else model.default_prior
+    return None if prior is None else prior.double().log()
+
+
 def _onnx_file(
-    model: Model,
-    program: Any,
-    path: Path,
-    precision: str,
-    samples: Tensor,
-    license: str,  # noqa: A002
+    model: Model, program: Any, path: Path, about: dict[str, Any], samples: Tensor
 ) -> tuple[bytes, FileCheck, Model]:
     """The bytes of the file, how they compare, and the model that they are."""
-    proto = onnx_graph(model, program)
+    proto, precision = onnx_graph(model, program), about["precision"]
     if precision == "fp16":
         proto = in_half(proto)
     elif precision == "int8":
         proto = in_int8(proto, samples)
-    about = _about(model, precision, license)
     data = onnx_bytes(proto, about)
-    made = onnx_model(data, json.loads(json.dumps(about)), str(path))
+    known = {**json.loads(json.dumps(about)), "values_of_a_sample": _values(proto, path)}
+    made = onnx_model(data, known, str(path))
     return data, checked_file(model, made.network.outputs, samples, precision, path), made
+
+
+def _values(proto: Any, path: Path) -> int:
+    """What `balpoe.load` will want to know: a file that it would refuse is not written."""
+    try:
+        return values_of_a_sample(proto.graph, proto.opset_import)
+    except ValueError as error:
+        raise UserError(f"{path} could not be read again: {error}; it was not written") from error
 
 
 def _torch_file(model: Model, program: Any, license: str) -> bytes:  # noqa: A002
@@ -194,10 +208,10 @@ def _torch_file(model: Model, program: Any, license: str) -> bytes:  # noqa: A00
 
 def _outputs_of(program: Any, model: Model) -> Any:
     run = program.module()
-    default = None if model.source_prior is None else model.source_prior.double().log().float()
+    default = _log_prior(model)
 
     def outputs(samples: Tensor, log_prior: Tensor | None = None) -> Any:
-        prior = () if default is None else (default if log_prior is None else log_prior.float(),)
+        prior = () if default is None else ((default if log_prior is None else log_prior).float(),)
         with torch.no_grad():
             return run(samples, *prior)
 

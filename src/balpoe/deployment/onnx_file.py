@@ -7,6 +7,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+from balpoe.deployment.onnx_memory import values_of_a_sample
 from balpoe.errors import UserError
 from balpoe.experiments.model_file import about_of
 
@@ -19,7 +20,6 @@ INPUTS = {1: "features", 3: "images"}
 """Name of the first input by the axes of a sample."""
 NO_DIGEST = "0" * 64
 READABLE = ("class_names", "class_counts", "source_prior", "calibration", "preprocessing", "log_prior", "license")
-CONTROL_FLOW = {"If", "Loop", "Scan", "SequenceMap"}
 
 
 def require_onnx(*packages: str) -> None:
@@ -66,6 +66,8 @@ def _with_digest(data: bytes, old: str, new: str) -> bytes:
 def read_onnx(path: Path) -> tuple[bytes, dict[str, Any]]:
     """Return the bytes of a file of ours and what is known of it; any other file is refused. Nothing in it is run.
 
+    What is known has "values_of_a_sample", too, found from the graph: how many values it holds at once for a sample.
+
     Args:
         path: File.
     """
@@ -87,7 +89,11 @@ def read_onnx(path: Path) -> tuple[bytes, dict[str, Any]]:
     if len(digest) != 64 or hashlib.sha256(_with_digest(data, digest, NO_DIGEST)).hexdigest() != digest:
         raise UserError(f"{path} is damaged, or was changed since it was exported; export or fetch it again")
     _check_graph(path, proto, about)
-    return data, about
+    try:
+        values = values_of_a_sample(proto.graph, proto.opset_import)
+    except ValueError as error:
+        raise UserError(f"{path} may ask for any amount of memory: {error}; export it again") from error
+    return data, {**about, "values_of_a_sample": values}
 
 
 def _check_graph(path: Path, proto: Any, about: Mapping[str, Any]) -> None:
@@ -95,12 +101,19 @@ def _check_graph(path: Path, proto: Any, about: Mapping[str, Any]) -> None:
     from onnx import TensorProto
 
     graph = proto.graph
-    constants = [each.t for node in graph.node for each in node.attribute if each.HasField("t")]
-    if any(each.data_location == TensorProto.EXTERNAL for each in (*graph.initializer, *constants)):
+    attributes = [each for node in graph.node for each in node.attribute]
+    constants = [tensor for each in attributes for tensor in (each.t, *each.tensors)]
+    if any(
+        each.data_location == TensorProto.EXTERNAL or each.external_data for each in (*graph.initializer, *constants)
+    ):
         raise UserError(f"{path} keeps weights in other files, which are not read; give one whole file")
     foreign = sorted({node.domain for node in graph.node} - {"", "ai.onnx"})
-    if foreign or proto.functions or CONTROL_FLOW & {node.op_type for node in graph.node}:
-        what = f"operators of {foreign[0]!r}" if foreign else "functions or loops"
+    inside = any(each.HasField("g") or each.graphs for each in attributes)
+    sparse = graph.sparse_initializer or any(
+        each.HasField("sparse_tensor") or each.sparse_tensors for each in attributes
+    )
+    if foreign or inside or sparse or proto.functions or proto.training_info:
+        what = f"operators of {foreign[0]!r}" if foreign else "sparse weights" if sparse else "functions or loops"
         raise UserError(f"{path} has {what}, which no file of balpoe has; export it again")
     try:
         expected = _signature(about)

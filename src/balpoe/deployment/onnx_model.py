@@ -9,9 +9,11 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from balpoe.data.dataset import Preprocessing
 from balpoe.data.loading.image_files import Samples, raw_blocks
 from balpoe.deployment.model import Model
 from balpoe.deployment.onnx_file import INPUTS, OUTPUTS, read_onnx
+from balpoe.deployment.onnx_memory import rows_at_once
 from balpoe.errors import UserError
 from balpoe.experiments.model_file import described
 
@@ -23,12 +25,15 @@ class OnnxNetwork(nn.Module):
 
     Args:
         data: ONNX file.
-        about: Its metadata.
+        about: What is known of it.
+        preprocessing: How samples are normalised in it.
         name: Name of the file, for messages.
         threads: Number of threads; 0: as many as there are cores.
     """
 
-    def __init__(self, data: bytes, about: dict[str, Any], name: str, threads: int = 0) -> None:
+    def __init__(
+        self, data: bytes, about: dict[str, Any], preprocessing: Preprocessing, name: str, threads: int = 0
+    ) -> None:
         super().__init__()
         import onnxruntime
 
@@ -40,12 +45,18 @@ class OnnxNetwork(nn.Module):
             reason = str(error).strip().partition("\n")[0]
             raise UserError(f"ONNX Runtime cannot load {name} ({reason}); export it again") from error
         self.num_experts, self.num_classes = int(about["experts"]), len(about["class_names"])
-        self.about, self.name = about, name
-        self.input = INPUTS[len(about["preprocessing"]["size"])]
+        self.about, self.name, self.preprocessing = about, name, preprocessing
+        self.input = INPUTS[len(preprocessing.size)]
+        self.rows = rows_at_once(about["values_of_a_sample"])
+        self.router = True if about.get("router") else None  # not one to call, but views cannot be averaged with it
 
     def forward(self, samples: Tensor) -> Tensor:
-        """Refuse: there is no network in torch here."""
-        raise UserError(f"{self.name} runs in ONNX Runtime, which takes no views of images; take the run itself")
+        """Return expert logits of normalised images, as any network does: views of images are made of those."""
+        return self.expert_logits(self.preprocessing.pixels(samples))
+
+    def expert_logits(self, samples: Tensor) -> Tensor:
+        """Return expert logits of raw samples, so many at a time as the file leaves memory for."""
+        return torch.cat([self.outputs(rows, names=OUTPUTS[2:])[0] for rows in samples.split(self.rows)])
 
     def outputs(self, samples: Tensor, log_prior: Any = None, names: Iterable[str] = OUTPUTS) -> list[Tensor]:
         """Return what the file says of raw samples.
@@ -73,8 +84,7 @@ class OnnxModel(Model):
 
     def logits_of_blocks(self, blocks: Iterable[Tensor]) -> Tensor:
         """Return expert logits, as the file gives them, of blocks of raw samples of the model's size."""
-        found = [self.network.outputs(block, names=OUTPUTS[2:])[0] for block in blocks]
-        return torch.cat(found)
+        return torch.cat([self.network.expert_logits(block) for block in blocks])
 
     def _logits_of(self, data: Samples) -> Tensor:
         return self.logits_of_blocks(raw_blocks(data, 64, self.recipe.workers))
@@ -100,17 +110,18 @@ def onnx_model(data: bytes, about: dict[str, Any], name: str, threads: int = 0) 
 
     Args:
         data: The file.
-        about: Its metadata.
+        about: What `read_onnx` knows of it.
         name: Its name, for messages.
         threads: Number of threads of ONNX Runtime.
     """
     try:
-        fields = described(about)
+        default = about.get("default_prior")
+        fields = {**described(about), "default_prior": None if default is None else torch.tensor(default)}
         _check_sizes(fields, about)
     except (KeyError, TypeError, ValueError, RuntimeError) as error:
         reason = (str(error).splitlines() or [type(error).__name__])[0]
         raise UserError(f"{name} does not describe a model of this version: {reason}; export it again") from error
-    return OnnxModel(OnnxNetwork(data, about, name, threads), **fields)
+    return OnnxModel(OnnxNetwork(data, about, fields["preprocessing"], name, threads), **fields)
 
 
 def _check_sizes(fields: dict[str, Any], about: dict[str, Any]) -> None:
@@ -118,7 +129,9 @@ def _check_sizes(fields: dict[str, Any], about: dict[str, Any]) -> None:
     classes, experts, lambdas = len(fields["class_names"]), int(about["experts"]), fields["lambdas"]
     default, calibration = about["log_prior"], fields["calibration"]
     numbers = [
-        each for each in (fields["class_counts"], fields["train_prior"], fields["source_prior"]) if each is not None
+        each
+        for each in (fields[name] for name in ("class_counts", "train_prior", "source_prior", "default_prior"))
+        if each is not None
     ]
     prior = numbers[1:] + ([] if default is None else [torch.tensor(default).exp()])
     fitting = {

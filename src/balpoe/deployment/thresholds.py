@@ -83,7 +83,7 @@ class Thresholds:
         *,
         precision: float | None = None,
         recall: float | None = None,
-        costs: tuple[float, float] | None = None,
+        costs: Any = None,
         target_prior: Any = None,
         level: float = 0.95,
         num_resamples: int = 200,
@@ -95,7 +95,7 @@ class Thresholds:
             held_out: Labelled predictions outside of training.
             precision: Wanted precision: the lowest threshold that has it.
             recall: Wanted recall: the highest threshold that has it.
-            costs: Cost of a false alarm and of a miss: the threshold of least cost.
+            costs: Cost of a false alarm and of a miss, two numbers in any row of them: the threshold of least cost.
             target_prior: Deployment prior, in any form of `balpoe.target_prior`; None: uniform.
             level: Probability of the intervals.
             num_resamples: Number of resamples of the bootstrap, over samples or their groups.
@@ -256,7 +256,7 @@ class _Fit:
         )
 
 
-def _aim(precision: float | None, recall: float | None, costs: tuple[float, float] | None) -> tuple[str, _Choice]:
+def _aim(precision: float | None, recall: float | None, costs: Any) -> tuple[str, _Choice]:
     """What is wanted, in words, and how to choose."""
     if sum(each is not None for each in (precision, recall, costs)) > 1:
         raise UserError("give one of precision, recall and costs, not several")
@@ -271,13 +271,27 @@ def _aim(precision: float | None, recall: float | None, costs: tuple[float, floa
         return f"recall {least:g}", lambda found, _, total: _first(found >= (least - 1e-9) * total)
     if costs is None:
         return "best F1", lambda found, said, total: _all_reached((2 * found / (said + total)).argmax(dim=1))
-    if len(costs) != 2 or not all(0 <= cost < math.inf for cost in costs) or not any(costs):
-        raise UserError(f"costs must be those of a false alarm and of a miss, from 0 and not both 0, but are {costs}")
-    alarm, miss = costs
+    alarm, miss = _two_costs(costs)
     return (
         f"least cost ({alarm:g} a false alarm, {miss:g} a miss)",
         lambda found, said, total: _of_least_cost(alarm * (said - found) + miss * (total - found), miss * total),
     )
+
+
+def _two_costs(costs: Any) -> tuple[float, float]:
+    """Costs of a false alarm and of a miss, as numbers."""
+    try:
+        found = torch.as_tensor(costs, dtype=torch.float64).tolist()
+    except (TypeError, ValueError, RuntimeError):
+        found = None
+    if not isinstance(found, list) or len(found) != 2 or not any(found) or not all(_is_cost(each) for each in found):
+        raise UserError(f"costs must be those of a false alarm and of a miss, from 0 and not both 0, but are {costs}")
+    alarm, miss = found
+    return alarm, miss
+
+
+def _is_cost(value: Any) -> bool:
+    return isinstance(value, float) and 0 <= value < math.inf
 
 
 def _with_precision(precision: Tensor, wanted: float) -> tuple[Tensor, Tensor]:

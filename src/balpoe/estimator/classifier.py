@@ -472,12 +472,14 @@ class BalPoEClassifier(ClassifierMixin, BaseEstimator):
     def deployed_model(self) -> Model:
         """Return the classifier as a model of raw features, (samples, features), as `balpoe.load` gives one.
 
-        Its priors are numbers of `predict`: `target_prior` of this classifier has no part in it.
+        Where no other is given, its deployment prior is the classifier's `target_prior`, as it is now; for "estimate",
+        which new samples would say, it is the prior that the ensemble is made for.
         """
         check_is_fitted(self)
         return deployed_model(
             self.network_, self._plan.inputs, self.classes_, self._class_counts,
             torch.from_numpy(self.class_prior_), self._plan.lambdas, self.temperature_,
+            None if self._estimates_prior() else self._given_prior(),
         )  # fmt: skip
 
     def export(self, path: Any, **settings: Any) -> Export:

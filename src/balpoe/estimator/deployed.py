@@ -1,5 +1,7 @@
 """A fitted classifier as a model of its own, from raw features to expert logits: what is exported of it."""
 
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -17,6 +19,7 @@ from balpoe.networks.experts import ExpertNetwork
 __all__ = ["FeatureScaling", "NetworkMean", "deployed_model"]
 
 LARGEST = 1e100  # its square is a number still
+LEAST_SHARE = 1e-30  # of a class that a prior excludes: its logarithm is a number still
 
 
 class FeatureScaling(nn.Module):
@@ -104,6 +107,15 @@ class NetworkMean(nn.Module):
         logits: Tensor = self.network(self.inputs(samples)).unflatten(1, (-1, self.num_experts))
         return logits.mean(dim=1) / self.temperature
 
+    def some_experts(self, indices: Sequence[int]) -> "NetworkMean":
+        """Return a copy that holds some experts of each network alone."""
+        each, networks = self.num_experts, self.network.num_experts // self.num_experts
+        kept = self.network.some_experts([each * network + index for network in range(networks) for index in indices])
+        trunk: Any = kept.trunk
+        if hasattr(trunk, "num_networks"):  # it gives each expert its network's features
+            trunk.num_experts = len(indices)
+        return NetworkMean(self.inputs, kept, len(indices), self.temperature).train(self.training)
+
 
 def deployed_model(
     network: ExpertNetwork,
@@ -113,6 +125,7 @@ def deployed_model(
     train_prior: Tensor,
     lambdas: Tensor,
     temperature: float,
+    default_prior: Tensor | None,
 ) -> Model:
     """Return a classifier as a model: raw features in, its temperature already in the expert logits.
 
@@ -124,6 +137,7 @@ def deployed_model(
         train_prior: Prior that the loss was given.
         lambdas: Lambdas of the loss.
         temperature: Temperature of the logits.
+        default_prior: Deployment prior where none is given; None: the prior that the ensemble is made for.
     """
     if isinstance(inputs, ImageInputs) and not inputs.bytes:
         raise UserError("a classifier of images in floats cannot be exported; fit it with uint8 images")
@@ -131,4 +145,8 @@ def deployed_model(
     preprocessing: Preprocessing = inputs.preprocessing
     whole: Any = NetworkMean(scaling, network, len(lambdas), temperature).eval()
     names = tuple(str(label) for label in classes)
-    return Model(whole, names, class_counts, preprocessing, train_prior, lambdas, Recipe(network="mlp"))
+    model = Model(whole, names, class_counts, preprocessing, train_prior, lambdas, Recipe(network="mlp"))
+    assert model.source_prior is not None
+    if default_prior is None or torch.allclose(default_prior, model.source_prior.to(default_prior), atol=1e-7):
+        return model
+    return replace(model, default_prior=default_prior.clamp_min(LEAST_SHARE))

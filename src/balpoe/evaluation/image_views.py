@@ -12,7 +12,6 @@ from balpoe.data.dataset import Preprocessing
 from balpoe.data.loading.image_files import PictureFiles, Samples
 from balpoe.errors import UserError, unknown_name
 from balpoe.evaluation.predictions import logits_of
-from balpoe.networks import ExpertNetwork
 
 __all__ = ["VIEWS", "ViewMean", "logits_of_views", "with_views"]
 
@@ -79,7 +78,7 @@ def with_views(network: nn.Module, preprocessing: Preprocessing, views: str) -> 
     """
     if len(preprocessing.size) != 3:
         raise UserError(f"{views} are views of images, but samples have shape {preprocessing.size}; leave them out")
-    if isinstance(network, ExpertNetwork) and network.router is not None:
+    if getattr(network, "router", None) is not None:
         raise UserError(f"{views} cannot be averaged where a router decides how many experts are asked; leave them out")
     viewed = ViewMean(network, preprocessing.size[-1], views)
     if not viewed.views.crops:

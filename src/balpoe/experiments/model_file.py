@@ -60,6 +60,8 @@ class Model:
     logits are no posterior, and cannot be adjusted to another prior."""
     calibration: ExpertCalibration | None = None
     """What was fitted on samples outside of training; `predict` applies it."""
+    default_prior: Tensor | None = None
+    """Deployment prior of `predict` where none is given; None: `source_prior`."""
 
     def __post_init__(self) -> None:
         if self.lambdas is not None:
@@ -82,10 +84,12 @@ class Model:
             images: One image or a list of them, of any size: a path, what Pillow has opened, or a uint8 array (height,
                 width, 3) or (height, width). Or samples as the network takes them, in one tensor or array: uint8
                 (samples, channels, height, width) of the model's size, or float features (samples, features).
-            target_prior: Deployment prior, as for `balpoe.evaluate`; by default what the ensemble is made for.
+            target_prior: Deployment prior, as for `balpoe.evaluate`; by default `default_prior`, or what the ensemble
+                is made for.
             views: Views of each image over which log-probabilities are averaged: "flips", "five-crops" or "ten-crops".
         """
         logits = product_of_experts(self.calibrated(self.expert_logits(images, views)))
+        target_prior = self.default_prior if target_prior is None else target_prior
         if target_prior is not None:
             if self.source_prior is None:
                 raise UserError(

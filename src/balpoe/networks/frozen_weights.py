@@ -1,14 +1,14 @@
 """What a training leaves as it is, and what it changes: only the latter is saved, with the digest of the former."""
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 import torch
 from torch import Tensor, nn
 
 from balpoe.errors import UserError
 
-__all__ = ["check_frozen", "frozen_digest", "load_trained", "trained_state"]
+__all__ = ["check_frozen", "frozen_digest", "load_trained", "trained_state", "weights_digest"]
 
 
 def trained_state(network: nn.Module) -> dict[str, Tensor]:
@@ -37,11 +37,25 @@ def frozen_digest(network: nn.Module) -> str:
     >>> frozen_digest(nn.Linear(2, 1))
     ''
     """
-    digest, parameters = hashlib.sha256(), _frozen(network).values()
-    for parameter in parameters:
-        digest.update(f"{tuple(parameter.shape)} {parameter.dtype}\n".encode())
-        digest.update(parameter.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy().data)
-    return digest.hexdigest() if parameters else ""
+    parameters = _frozen(network).values()
+    return _digest(parameters) if parameters else ""
+
+
+def weights_digest(network: nn.Module) -> str:
+    """Return the SHA-256 of all tensors of a network, in order, whatever their names.
+
+    >>> weights_digest(nn.Identity())[:8]
+    'e3b0c442'
+    """
+    return _digest(network.state_dict().values())
+
+
+def _digest(tensors: Iterable[Tensor]) -> str:
+    digest = hashlib.sha256()
+    for tensor in tensors:
+        digest.update(f"{tuple(tensor.shape)} {tensor.dtype}\n".encode())
+        digest.update(tensor.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy().data)
+    return digest.hexdigest()
 
 
 def check_frozen(found: str, digest: str, what: str, advice: str = "give it its weights (--weights)") -> None:

@@ -90,7 +90,7 @@ class Block(ExpertLayer):
 
     def shortcut(self, x: Tensor) -> Tensor:
         """Return the input of all experts as it is added to their outputs."""
-        if self.shared_input:
+        if self.shared_input and self.num_experts > 1:
             return self._widened(x, 1).repeat(1, self.num_experts, 1, 1)
         return self._widened(x, self.num_experts)
 
@@ -100,8 +100,10 @@ class Block(ExpertLayer):
             x = x[:, :, :: self.stride, :: self.stride]
         if self.padding:
             before = self.padding // 2
-            x = x.unflatten(1, (num_experts, -1))
-            x = F.pad(x, (0, 0, 0, 0, before, self.padding - before)).flatten(1, 2)
+            around = (0, 0, 0, 0, before, self.padding - before)
+            if num_experts == 1:  # without a detour over five axes, on which exported graphs lose sight of the batch
+                return F.pad(x, around)
+            x = F.pad(x.unflatten(1, (num_experts, -1)), around).flatten(1, 2)
         return x
 
 

@@ -36,7 +36,8 @@ class Priors:
 
     Args:
         model: Model.
-        assumed: Deployment prior of requests that name none: a word, or a .csv or .json file; None: as trained.
+        assumed: Deployment prior of requests that name none: a word, or a .csv or .json file; None: the
+            model's own, or as trained.
         table: Priors by place, if there is a table.
     """
 
@@ -50,6 +51,8 @@ class Priors:
             self.assumed = ChosenPrior("the server's own" if is_file else assumed, parse_prior(assumed, model))
         elif table is not None:  # whoever does not say where is somewhere
             self.assumed = ChosenPrior(table.name(0), table.priors[0], (None,), table.estimated)
+        elif model.default_prior is not None:  # an estimator's target_prior
+            self.assumed = ChosenPrior("the model's own", model.default_prior.double())
         self._named = functools.lru_cache(KEPT)(self._of_name)
 
     def __call__(self, asked: Any) -> ChosenPrior:
