@@ -30,6 +30,7 @@ from balpoe.experiments.model_file import save_model
 from balpoe.experiments.recipe import Recipe
 from balpoe.files import write_json
 
+ROWS: Any = predict_rows  # whose imports are replaced here: the images are read once, the answers made up
 IMAGES, CLASSES, SIDE = 64, 10, 8
 
 
@@ -69,13 +70,13 @@ class Watched:
 
 def measured(model: Path, table: Path, rows: int, parts: bool) -> dict[str, Any]:
     """Memory at some rows, and its peak."""
-    watched, paths = Watched(rows), predict_rows.image_paths
-    predict_rows.image_paths = lambda inputs: watched(paths(inputs))
+    watched, paths = Watched(rows), ROWS.image_paths
+    ROWS.image_paths = lambda inputs: watched(paths(inputs))
     start = time.perf_counter()
     flags = ["--devices", "1"] if parts else []
     out = table.with_name("rows.csv")
     code = command(["predict", str(model), str(table), "--device", "cpu", "--out", str(out), *flags])
-    predict_rows.image_paths = paths
+    ROWS.image_paths = paths
     with open(out, "rb") as stream:
         lines = sum(1 for _ in stream)
     assert (code, lines) == (0, rows + 1), (code, lines)
@@ -94,11 +95,11 @@ def main() -> None:
     parser.add_argument("--out", default="results/predict_memory.json")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
-    decoded = predict_rows.decoded
-    predict_rows.decoded = functools.lru_cache(IMAGES)(decoded)
+    decoded = ROWS.decoded
+    ROWS.decoded = functools.lru_cache(IMAGES)(decoded)
     answer = torch.randn(1, 3, CLASSES)
     forward = lambda self, blocks: torch.cat([answer.expand(len(block), -1, -1) for block in blocks])  # noqa: E731
-    predict_rows.Model.logits_of_blocks = forward  # type: ignore[method-assign]
+    ROWS.Model.logits_of_blocks = forward
     with tempfile.TemporaryDirectory() as folder:
         model, table = made(Path(folder), arguments.rows)
         found = []
