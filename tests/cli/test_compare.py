@@ -135,7 +135,7 @@ def test_the_page_in_a_browser(place, browser):
         assert row.title in cells or row.method == "mixup"  # which another test adds
     assert tab.evaluate("document.documentElement.scrollWidth") <= 400
     context.close()
-    assert {path.name for path in page.with_name("explanation_figures").iterdir()} == {
+    assert {path.name for path in page.with_name("page_figures").iterdir()} == {
         f"{name}.{kind}" for name in ("trade-off", "differences") for kind in ("png", "svg")
     }
 

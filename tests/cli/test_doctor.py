@@ -186,9 +186,9 @@ def test_data(tmp_path):
 def test_the_files_are_those_that_are_read(name):
     from torchvision import datasets
 
-    from balpoe.data.cifar import CLASSES
+    from balpoe.data.cifar import CIFAR_FILES
 
-    kind = getattr(datasets, CLASSES[name])
+    kind = getattr(datasets, CIFAR_FILES[name].title)
     read = {file for file, _ in [*kind.train_list, *kind.test_list]} | {kind.meta["filename"]}
     folder, files = doctor_checks.BENCHMARKS[name]
     assert (folder, set(files)) == (kind.base_folder, read)

@@ -22,7 +22,7 @@ from pathlib import Path
 
 import balpoe
 from balpoe.deployment.serve.settings import Limits, ServeSettings
-from balpoe.deployment.serve.supervisor import serve
+from balpoe.deployment.serve.start import serve
 
 train, test = balpoe.load_data("digits-lt", imbalance_ratio=50)
 network = balpoe.expert_network("mlp", num_classes=10, num_experts=3, num_features=64)

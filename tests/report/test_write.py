@@ -544,7 +544,7 @@ def test_bad_input_is_one_sentence(runs, tmp_path, capsys, no_drawings, argument
     (tmp_path / "file").write_text("a file, not a folder")
     (tmp_path / "garbage.npz").write_bytes(b"garbage")
     (tmp_path / "other.html").write_text("not predictions, but somebody's")
-    (tmp_path / "explanation_figures").write_text("a file")
+    (tmp_path / "page_figures").write_text("a file")
     os.mkfifo(tmp_path / "pipe")
     (tmp_path / "prior.csv").write_text("0,1\nnobody,2\n")
     capsys.readouterr()
