@@ -1,8 +1,10 @@
 """Every file is decoded once; copies, lookalikes and bad files are found; what did not change is not read again."""
 
+import contextlib
 import hashlib
 import json
 import os
+import signal
 from pathlib import Path
 
 import numpy as np
@@ -190,3 +192,26 @@ def test_a_bug_keeps_its_traceback(files, monkeypatch):
     monkeypatch.setattr(inspection, "read_thumbnail", fail)
     with pytest.raises(RuntimeError, match="a bug"):
         inspect(files)
+
+
+def test_an_interrupt_while_threads_begin_loses_nothing(tmp_path, monkeypatch):
+    """Thirty times, for it is a race: a thread that was met while it began read on, and what it read was lost."""
+    paths, read = [tmp_path / f"{number}.png" for number in range(8)], inspection._inspect_file
+    for path in paths:
+        Image.new("L", (200, 200)).save(path)
+    for turn in range(30):
+        calls = []
+
+        def stopping(path, calls=calls, last=1 + turn % 3):
+            calls.append(path)
+            if len(calls) == last:
+                signal.raise_signal(signal.SIGINT)
+            return read(path)
+
+        monkeypatch.setattr(inspection, "_inspect_file", stopping)
+        cache = tmp_path / f"cache {turn}"
+        cache.mkdir()
+        with contextlib.suppress(KeyboardInterrupt):
+            inspection.inspect(paths, cache=cache)
+        inspection.inspect(paths, cache=cache)
+        assert len(calls) == len(paths)

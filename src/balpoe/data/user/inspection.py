@@ -5,7 +5,8 @@ import functools
 import hashlib
 import json
 import os
-from collections.abc import Callable, Sequence
+import threading
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple, TypeAlias
@@ -66,7 +67,7 @@ def inspect(
     kept = _read_cache(cache) if cache else {}
     before, found = len(kept), []
     try:
-        with ThreadPoolExecutor(threads) as pool:
+        with _pool(threads or min(32, (os.cpu_count() or 1) + 4)) as pool:
             for start in range(0, len(paths), FILES_AT_ONCE):
                 found += _inspect_block(pool, paths[start : start + FILES_AT_ONCE], kept)
                 if progress:
@@ -86,6 +87,19 @@ def difference_hash(grey: np.ndarray) -> int:
     'aaaaaaaaaaaaaaaa'
     """
     return int.from_bytes(np.packbits(grey[:, 1:] > grey[:, :-1]).tobytes())
+
+
+@contextlib.contextmanager
+def _pool(threads: int) -> Iterator[ThreadPoolExecutor]:
+    """Threads that have all begun: one that an interrupt meets while it begins is not waited for, and reads on."""
+    together = threading.Barrier(threads)
+    with ThreadPoolExecutor(threads) as pool:
+        try:
+            list(pool.map(lambda _: together.wait(), range(threads)))
+        except BaseException:
+            together.abort()
+            raise
+        yield pool
 
 
 def _inspect_block(
