@@ -1,30 +1,31 @@
-"""The client of the load benchmark, and that no request is left without an answer when others leave."""
+"""What docs/serve.md says of the server under load is what was recorded."""
 
 import json
-import struct
+from pathlib import Path
 
-from scripts import script
-from served import FEATURES, awaited, feature_model, running, service_of
+import pytest
 
-load_client = script("benchmarks/load_client.py")
+ROOT = Path(__file__).parents[2]
+RECORD = json.loads((ROOT / "results" / "serve_load.json").read_text())
+PAGE = (ROOT / "docs" / "serve.md").read_text(encoding="utf-8")
 
 
-def test_all_are_answered_while_others_leave(tmp_path):
-    body = json.dumps({"features": [[0.5] * FEATURES]}).encode()
-    head = b"POST /predict HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n"
-    request = head % len(body) + body
-    path = tmp_path / "requests"
-    path.write_bytes(2 * (struct.pack("<Q", len(request)) + request))
-    requests = load_client.read_requests(path)
-    assert requests == [request, request]
-    with running(service_of(feature_model())) as url:
-        port = int(url.rsplit(":", 1)[1])
-        leaving = load_client.Load(port, requests, wanted=120, leave=4, pause=0.0)
-        awaited(load_client.run(leaving, 16))
-        staying = load_client.Load(port, requests, wanted=120, leave=0, pause=0.0)
-        awaited(load_client.run(staying, 16))
-    assert leaving.gone == 30
-    assert leaving.cut == staying.cut == leaving.refused == staying.refused == 0
-    assert staying.statuses == {200: 120}
-    assert set(leaving.statuses) == {200}
-    assert len(staying.seconds) == 120
+@pytest.mark.parametrize("network", RECORD["rates"], ids=lambda network: network["network"])
+def test_rates_and_waiting_times(network):
+    for row in network["rows"]:
+        times = f"{row['p50_ms']:,.0f} | {row['p99_ms']:,.0f}"
+        rates = f"{row['images_per_second']:,.1f} | {100 * row['of_offline']:.0f} %"
+        assert f"| {row['connections']} | {rates} | {times} |" in PAGE
+        assert (set(row["statuses"]), row["cut"]) == ({"200"}, 0)
+        assert row["p99_over_p50"] < 2  # the bar is 5
+        if row["connections"] == 64 and network["network"] != "cifar":
+            assert row["of_offline"] >= 0.8
+
+
+def test_memory_and_answers():
+    memory, answered = RECORD["memory"], RECORD["answered"]
+    first, *_, last = memory["mebibytes"]
+    assert f"from {first:.0f} to {last:.0f} MiB" in PAGE
+    assert f"Over {memory['requests']:,} requests" in PAGE
+    assert f"{answered['clients_that_left']} clients that left" in PAGE
+    assert (answered["cut_beside_them"], answered["cut_by_the_stop"]) == (0, 0)
