@@ -218,7 +218,7 @@ def test_what_the_page_that_leads_to_a_command_names_is_there():
     for each in commands:
         words = shlex.split(each)[1:]
         assert command_parser(words[0]).parse_args(words), each
-    assert {"BalPoELoss", "LogitAdjustedLoss", "BalPoEClassifier", "load"} <= public
+    assert {"BalPoELoss", "LogitAdjustedLoss", "BalPoEClassifier", "estimate_prior", "load"} <= public
     assert public <= set(balpoe.__all__)
 
 

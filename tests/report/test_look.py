@@ -122,11 +122,14 @@ def test_a_drawing_keeps_what_is_no_colour_of_ours():
     assert words("orange") == LIGHT["orange-words"]
 
 
+OF_THE_SERVER = {"desk", "bar", "expert", "good", "warn"}  # what only its page has: what it lies on, bars, verdicts
+
+
 def test_the_server_s_page_has_the_same_colours():
     page = (Path(balpoe.__file__).parent / "deployment" / "serve" / "page.css").read_text(encoding="utf-8")
     light, dark = page.split("@media (prefers-color-scheme: dark)", 1)
     for part, colours in ((light, LIGHT), (dark, DARK)):
         found = dict(re.findall(r"--(\w+): (#\w+)", part))
-        shared = {name: colour for name, colour in found.items() if name in colours}
+        shared = {name: colour for name, colour in found.items() if name not in OF_THE_SERVER}
         assert len(shared) > 5
-        assert shared == {name: colours[name] for name in shared}
+        assert shared == {name: colours.get(name) for name in shared}

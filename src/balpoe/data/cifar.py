@@ -157,7 +157,7 @@ def _read(path: Path, md5: str) -> dict[bytes, Any]:
 
 
 def _md5(path: Path, content: bytes) -> str:
-    """The checksum of a file's content."""
+    """The checksum of a file's content; whoever knows that of the path already (as tests do) need not compute it."""
     return hashlib.md5(content, usedforsecurity=False).hexdigest()
 
 

@@ -1,7 +1,7 @@
 """How much memory a stranger's graph may ask for: found from its shapes, before anything of it is run."""
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 __all__ = ["MOST_VALUES", "rows_at_once", "values_of_a_sample"]
@@ -109,9 +109,5 @@ def _most_at_once(graph: Any, sizes: dict[str, int]) -> int:
             held += sizes[name]
             ends.setdefault(last.get(name, number), []).append(name)
         most = max(most, held)
-        held -= _sum(sizes, ends.pop(number, ()))
+        held -= sum(sizes[name] for name in ends.pop(number, ()))
     return most
-
-
-def _sum(sizes: dict[str, int], names: Iterable[str]) -> int:
-    return sum(sizes[name] for name in names)

@@ -226,6 +226,7 @@ def write_tables(results: Path) -> None:
         write_text(results / "tables" / f"{name}.md", shown)
     for name, rows in NOT_REPRODUCED.items():
         write_text(results / "tables" / f"{name}.md", not_reproduced_table(rows))
+    write_fast_tables(results)
     write_figures(results)
 
 

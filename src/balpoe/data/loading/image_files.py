@@ -16,7 +16,7 @@ from balpoe.data.loading.epoch_plan import sample_rng
 from balpoe.errors import UserError
 from balpoe.method.priors import class_counts
 
-__all__ = ["ImageLoader", "PictureFiles", "Samples", "decoded", "default_workers", "raw_blocks"]
+__all__ = ["ImageLoader", "PictureFiles", "Samples", "decoded", "default_workers", "raw_blocks", "usable_cores"]
 
 
 SECONDS_AFTER_SIGTERM = 20
@@ -127,10 +127,14 @@ def raw_blocks(data: Samples, size: int, workers: int = -1) -> Iterator[Tensor]:
     )
 
 
+def usable_cores() -> int:
+    """Return how many processors this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
 def default_workers() -> int:
     """Return how many processes may decode here: a processor is left to the work itself."""
-    processors = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return max(1, min(processors - 1, 16))
+    return max(1, min(usable_cores() - 1, 16))
 
 
 class _Keys:

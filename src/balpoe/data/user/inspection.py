@@ -14,6 +14,7 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 
 from balpoe.data.loading.decode import read_thumbnail
+from balpoe.data.loading.image_files import usable_cores
 from balpoe.errors import UserError
 from balpoe.files import read_text, write_text
 
@@ -67,7 +68,7 @@ def inspect(
     kept = _read_cache(cache) if cache else {}
     before, found = len(kept), []
     try:
-        with _pool(threads or min(32, (os.cpu_count() or 1) + 4)) as pool:
+        with _pool(threads or min(32, usable_cores() + 4)) as pool:
             for start in range(0, len(paths), FILES_AT_ONCE):
                 found += _inspect_block(pool, paths[start : start + FILES_AT_ONCE], kept)
                 if progress:

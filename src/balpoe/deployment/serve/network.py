@@ -4,7 +4,6 @@ Both happen in turns in the network's own thread: if images were decoded while i
 wait for the one whose core decodes. An image that takes long is decoded aside instead, and only its own request waits.
 """
 
-import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -13,7 +12,7 @@ import torch
 from torch import Tensor
 
 from balpoe.data.dataset import Preprocessing
-from balpoe.data.loading.image_files import decoded
+from balpoe.data.loading.image_files import decoded, usable_cores
 from balpoe.deployment.loaded_model import load
 from balpoe.deployment.serve.batching import Outcome
 from balpoe.deployment.serve.intake import checked_header
@@ -54,8 +53,7 @@ class Network:
         size = model.preprocessing.size
         dtype = torch.uint8 if len(size) == 3 else torch.float32
         model.expert_logits(torch.zeros((2, *size), dtype=dtype))  # the first time takes longer
-        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-        self._decoders = ThreadPoolExecutor(threads or cores, "decode")
+        self._decoders = ThreadPoolExecutor(threads or usable_cores(), "decode")
 
     def __call__(self, samples: Sequence[Any]) -> list[Outcome]:
         """Return expert logits of each sample, (experts, classes), or what is wrong with it."""

@@ -201,10 +201,7 @@ def _started(make: Make, arguments: tuple[Any, ...]) -> _Life | None:
 
 def _work(connection: "Connection[Any, Any]", make: Make, arguments: tuple[Any, ...]) -> None:
     """The life of a process: say that it is ready, and work until its parent closes the connection, or dies."""
-    for each in (
-        signal.SIGINT,
-        signal.SIGTERM,
-    ):  # which a terminal or systemd sends to all: the parent says when to end
+    for each in (signal.SIGINT, signal.SIGTERM):  # which may be sent to all processes: the parent says when to end
         signal.signal(each, signal.SIG_IGN)
     try:
         work = make(*arguments)

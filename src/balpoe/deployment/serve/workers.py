@@ -1,6 +1,5 @@
 """Who computes for a server: processes that are replaced when they die, or, in tests, this very process."""
 
-import os
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -9,6 +8,7 @@ import torch
 from torch import Tensor
 
 from balpoe.data.dataset import Preprocessing
+from balpoe.data.loading.image_files import usable_cores
 from balpoe.deployment.serve.batching import Forward, Outcome
 from balpoe.deployment.serve.network import Network, decode_aside, loaded_model
 from balpoe.deployment.serve.settings import ServeSettings
@@ -87,8 +87,7 @@ class Workers:
 
 def _threads(workers: int) -> int:
     """Threads of each of several workers, which share the cores; 0, that is all of them, for the only one."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return 0 if workers == 1 else max(1, cores // workers)
+    return 0 if workers == 1 else max(1, usable_cores() // workers)
 
 
 def _network(path: str, device: str, threads: int) -> Callable[[list[Any]], list[Any]]:
