@@ -54,7 +54,7 @@ def test_without_optuna_the_extra_is_named(monkeypatch):
 
 
 def test_every_proposal_of_every_tunable_field_makes_a_recipe():
-    for base in (DIGITS, Recipe(), updated(DIGITS, {"method": "sade"})):
+    for base in (DIGITS, Recipe(), *(updated(DIGITS, {"method": name}) for name in ("sade", "ride-router", "mdcs"))):
         for name in (*FIELDS, "backward_tau"):
             try:
                 check_tunable([name], {"any": base})

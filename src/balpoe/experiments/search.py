@@ -111,7 +111,8 @@ def dimensions(names: Sequence[str], recipe: Recipe) -> dict[str, Dimension]:
             found |= {name: Dimension(*KNOWN_RANGES[name])} if entry.takes_lambdas else {}
         elif name in FIELDS and not (name == "num_experts" and entry.num_experts == 1):
             value = recipe.experts if name == "num_experts" else getattr(recipe, name)
-            found[name] = _dimension(name, value, FIELDS[name].metadata)
+            least = {"at_least": entry.least_experts} if name == "num_experts" else {}
+            found[name] = _dimension(name, value, {**FIELDS[name].metadata, **least})
     return found
 
 
@@ -124,7 +125,7 @@ def _dimension(name: str, value: Any, limits: Mapping[str, Any]) -> Dimension:
     whole, (least, most) = isinstance(value, int), _limits(limits)
     if name in KNOWN_RANGES:
         low, high = KNOWN_RANGES[name]
-        return Dimension(min(low, value), max(high, value), whole=whole)
+        return Dimension(max(least, min(low, value)), min(most, max(high, value)), whole=whole)
     if most - least <= 1 or value <= 0:
         return Dimension(max(least, min(0.0, value)), min(most, max(1.0, value)), whole=whole)
     factor = 2.0 if whole else FACTOR
