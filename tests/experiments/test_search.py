@@ -109,6 +109,7 @@ def test_files_of_other_searches_and_garbled_ones(tmp_path):
     Search(DIGITS, ["lr"], file).record(Trial({"lr": 0.1}, (0.5,)))
     with pytest.raises(UserError, match="a search for other settings"):
         Search(DIGITS, ["mixup_alpha"], file)
+    assert file.read_text() == '{"values": {"lr": 0.1}, "scores": [0.5], "pruned": false}\n'
     file.write_text("{")
     with pytest.raises(UserError, match="garbled"):
         Search(DIGITS, ["lr"], file)

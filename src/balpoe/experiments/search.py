@@ -6,7 +6,7 @@ stopped proposes what one without a stop proposes.
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from statistics import fmean
@@ -15,7 +15,7 @@ from typing import Any
 from balpoe.baselines.catalogue import METHODS, checked_settings
 from balpoe.errors import UserError, unknown_name
 from balpoe.experiments.recipe import FIELDS, TYPES, Recipe, updated
-from balpoe.files import read_text
+from balpoe.files import read_text, write_text
 from balpoe.method.lambdas import equidistant_lambdas
 
 __all__ = ["Dimension", "Search", "Trial", "check_optuna", "check_tunable", "dimensions", "with_values"]
@@ -195,12 +195,9 @@ class Search:
         return not trial.should_prune()
 
     def record(self, trial: Trial) -> None:
-        """Keep a trial."""
+        """Keep a trial; whatever happens meanwhile, the file has whole lines."""
         self.trials.append(trial)
-        self.file.parent.mkdir(parents=True, exist_ok=True)
-        line = {"values": trial.values, "scores": trial.scores, "pruned": trial.pruned}
-        with open(self.file, "a", encoding="utf-8") as stream:
-            stream.write(json.dumps(line) + "\n")
+        write_text(self.file, "".join(json.dumps(asdict(each)) + "\n" for each in self.trials))
 
     def _as_it_stands(self) -> dict[str, Any]:
         own = checked_settings(self.recipe.method, self.recipe.method_settings)
