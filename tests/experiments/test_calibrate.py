@@ -10,7 +10,7 @@ import balpoe
 from balpoe.cli.main import main
 from balpoe.errors import UserError
 from balpoe.evaluation.predictions import Predictions
-from balpoe.experiments import calibrate
+from balpoe.experiments import calibrate, run_folder
 from balpoe.experiments.build import assemble
 from balpoe.experiments.calibrate import Choice, below_middle_expert, calibrated_by, calibration_notes
 from balpoe.experiments.presets import preset
@@ -126,6 +126,42 @@ def test_groups_are_held_out_as_wholes(tmp_path, monkeypatch):
     of_group = folds.fold.view(-1, 4)
     assert bool((of_group == of_group[:, :1]).all())
     assert len(folds.fold.unique()) > 3
+
+
+@pytest.mark.parametrize("method", ["balpoe", "remix", "mislas"])
+def test_every_method_is_judged_by_all_samples_each_by_a_network_that_has_not_seen_it(method, tmp_path, monkeypatch):
+    """Also one that mixes by labels, or has a second stage, and so cannot be trained side by side."""
+    trained, asked, real_fit, real_logits = [], [], run_folder.fitting, calibrate.held_out_logits
+
+    def fitting(*given):
+        fit = real_fit(*given)
+
+        def recorded(network, loss, train, test, settings):
+            trained.append(train)
+            return fit(network, loss, train, test, settings)
+
+        return recorded
+
+    def logits(network, data, folds):
+        if len(folds.rows[0]) == 1:
+            theirs = {tuple(row) for row in data.images[folds.fold >= 0].flatten(1).tolist()}
+            asked.append(theirs & {tuple(row) for row in trained[-1].images.flatten(1).tolist()})
+        return real_logits(network, data, folds)
+
+    monkeypatch.setattr(run_folder, "fitting", fitting)
+    monkeypatch.setattr(calibrate, "held_out_logits", logits)
+    path = features(tmp_path / "x.npz")
+    changes = {"method": method, "epochs": 2, "choose_mixup": False, "choose_lr": False}
+    generator = run_folder.train_run_by_step(
+        recipe(path, **changes), tmp_path / "run", progress=False, look_longer=False
+    )
+    for work in generator:
+        if work is not None:
+            work()
+    held_out = Predictions.load(tmp_path / "run" / "predictions" / "held-out")
+    assert held_out.targets.tolist() == np.load(path)["labels"].tolist()
+    assert asked == ([] if method == "balpoe" else [set()] * 5)
+    assert not (tmp_path / "run" / "cross-fit").exists()
 
 
 def test_without_calibration(tmp_path):

@@ -307,10 +307,7 @@ def _losses(predictions: Predictions) -> Tensor:
 
 def _folds(parts: Assembly) -> Folds:
     """Several networks for few samples; one, without a fifth of them, for many."""
-    samples = len(parts.train)
-    networks = cross_fitted_networks(samples)
-    if not can_be_repeated(parts.trained) or parts.settings.mixing is not None or parts.stages:
-        networks = 1  # a method that looks at labels, or draws by them, trains one network at a time
+    networks = cross_fitted_networks(len(parts.train))
     generator = torch.Generator().manual_seed(parts.settings.seed)
     return split_folds(parts.train.targets, networks, FOLDS, generator, parts.groups)
 
@@ -325,18 +322,36 @@ def cross_fitted_networks(samples: int) -> int:
 
 
 def _cross_fitted(parts: Assembly, fit: Fit, settings: FitSettings, folds: Folds) -> Generator[Any, None, Predictions]:
-    """What networks side by side say of the samples that each has not seen."""
+    """What networks say of the samples that each has not seen."""
     data, networks = parts.train, folds.rows.shape[1]
     assert isinstance(data, Dataset)
+    # A method that looks at labels to mix, or draws by them, trains one network at a time.
+    if not can_be_repeated(parts.trained) or settings.mixing is not None or parts.stages or networks == 1:
+        return (yield from _one_after_the_other(parts, fit, settings, folds))
+    network = repeated(parts.trained, networks)
     loss: Any = copy.deepcopy(parts.loss)
-    if networks > 1:
-        network = repeated(parts.trained, networks)
-        yield from fit(network, *fold_training(data, torch.ones(len(data)), folds, loss), None, settings)
-    else:
-        network = copy.deepcopy(parts.trained)
-        yield from fit(network, loss, data.subset(folds.rows[:, 0]), None, settings)
+    yield from fit(network, *fold_training(data, torch.ones(len(data)), folds, loss), None, settings)
     rows, logits = held_out_logits(network, data, folds)
     return held_out_predictions(parts, logits, data.targets[rows])
+
+
+def _one_after_the_other(
+    parts: Assembly, fit: Fit, settings: FitSettings, folds: Folds
+) -> Generator[Any, None, Predictions]:
+    """The same, each network with a training, and so a folder, of its own."""
+    data, networks = parts.train, folds.rows.shape[1]
+    assert isinstance(data, Dataset)
+    assert settings.run is not None
+    found = []
+    for number in range(networks):
+        seen = folds.rows[: int((folds.fold != number).sum()), number]  # without what the shorter ones are filled up by
+        own = replace(settings, run=settings.run / f"network-{number}", label=f"{settings.label}, network {number + 1}")
+        network = copy.deepcopy(parts.trained)
+        yield from fit(network, copy.deepcopy(parts.loss), data.subset(seen), None, settings if networks == 1 else own)
+        found.append(held_out_logits(network, data, Folds(torch.where(folds.fold == number, 0, -1), seen[:, None])))
+    rows, logits = (torch.cat(several) for several in zip(*found, strict=True))
+    order = rows.argsort()
+    return held_out_predictions(parts, logits[order], data.targets[rows[order]])
 
 
 def _held_out_part(parts: Assembly, fit: Fit, settings: FitSettings) -> Generator[Any, None, Predictions]:
