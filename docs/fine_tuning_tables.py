@@ -54,27 +54,30 @@ def shifted_cells(evaluations: Sequence[Record]) -> list[str]:
 
 def result_rows(result: PaperResult, found: Sequence[Record]) -> Iterator[list[str]]:
     """A row of the scores as trained, and one of the same runs adjusted after training, where that changes them."""
-    evaluations = [record["evaluation"] for record in found]
-    shifted, cost = shifted_cells(evaluations), [f"{found[0]['trained_parameters']:,}"]
-    cost.append(f"{fmean(record['seconds'] for record in found):.0f}")
-    start = [result.title, str(len(found))]
-    adjusted = [record["adjusted"] for record in found]
+    seeds, adjusted = str(len(found)), [record["adjusted"] for record in found]
     as_trained = [record.get("calibrated") if record["adjusted"] is None else None for record in found]
-    yield [*start, *score_cells(evaluations, as_trained), *([""] * 3 if adjusted[0] else shifted), *cost]
+    yield [result.title, seeds, *score_cells([record["evaluation"] for record in found], as_trained)]
     if adjusted[0]:
         divided = [record.get("adjusted_calibrated") for record in found]
-        title = f"{result.title}, adjusted after training"
-        yield [title, str(len(found)), *score_cells(adjusted, divided), *shifted, "", ""]
+        yield [f"{result.title}, adjusted after training", seeds, *score_cells(adjusted, divided)]
 
 
-def results_table(table: PaperTable, results: Path, command: str) -> str:
-    """Return a table of all rows that have records."""
-    heads = ("", "seeds", "balanced accuracy", *GROUPS, "ECE", "ECE, with a temperature", "NLL",
-             "forward-50, adjusted", "mean of the eleven, adjusted", "backward-50, adjusted", "trained parameters",
-             "seconds")  # fmt: skip
+def further_row(result: PaperResult, found: Sequence[Record]) -> list[str]:
+    """What a result has under shifted priors, and what it costs."""
+    cost = (f"{found[0]['trained_parameters']:,}", f"{fmean(record['seconds'] for record in found):.0f}")
+    return [result.title, *shifted_cells([record["evaluation"] for record in found]), *cost]
+
+
+def results_table(table: PaperTable, results: Path, command: str, further: bool = False) -> str:
+    """Return a table of the scores of all rows that have records, or of what they have further: shift and cost."""
     measured = [(result, found) for result in table if (found := measured_records(result, results))]
-    rows = [row for result, found in measured for row in result_rows(result, found)]
-    return markdown(heads, rows) if rows else absent(command)
+    if not measured:
+        return absent(command)
+    if further:
+        heads = ("", "forward-50", "mean of the eleven", "backward-50", "trained parameters", "seconds")
+        return markdown(heads, [further_row(*each) for each in measured])
+    heads = ("", "seeds", "balanced accuracy", *GROUPS, "ECE", "ECE, with a temperature", "NLL")
+    return markdown(heads, [row for each in measured for row in result_rows(*each)])
 
 
 def summary_table(results: Path) -> str:
@@ -105,22 +108,19 @@ def interval(difference: Record, scale: float = 100, digits: int = 1) -> str:
     return f"{middle} ({low} to {high})"
 
 
-def pairs_table(results: Path) -> str:
-    """Return the paired differences of benchmarks/transfer.py."""
+def pairs_table(results: Path, shifted: bool = False) -> str:
+    """Return the paired differences of benchmarks/transfer.py, on the balanced test set or on the two ends of shift."""
     path = results / "transfer.json"
     if not path.exists():
         return absent("python benchmarks/transfer.py")
+    places = ("forward", "backward") if shifted else ("uniform",)
+    scores = ("accuracy", "nll") if shifted else ("balanced_accuracy", "ece", "nll")
     rows = []
     for row in json.loads(path.read_text(encoding="utf-8"))["rows"]:
-        cells = [f"{row['ours']} minus {row['rival']}", str(row["seeds"])]
-        uniform = row["uniform"]
-        cells += [interval(uniform["balanced_accuracy"]), interval(uniform["ece"]), interval(uniform["nll"], 1, 3)]
-        for place in ("forward", "backward"):
-            cells += [interval(row[place]["accuracy"]), interval(row[place]["nll"], 1, 3)]
-        rows.append(cells)
-    heads = ("", "seeds", "balanced accuracy", "ECE", "NLL", "forward-50: accuracy", "forward-50: NLL",
-             "backward-50: accuracy", "backward-50: NLL")  # fmt: skip
-    return markdown(heads, rows)
+        cells = [interval(row[place][score], *((1, 3) if score == "nll" else ())) for place in places for score in scores]
+        rows.append([f"{row['ours']} minus {row['rival']}", *([] if shifted else [str(row["seeds"])]), *cells])
+    heads = ("forward-50: accuracy", "forward-50: NLL", "backward-50: accuracy", "backward-50: NLL")
+    return markdown(("", *(heads if shifted else ("seeds", "balanced accuracy", "ECE", "NLL"))), rows)
 
 
 def pretraining_table(results: Path) -> str:
@@ -156,7 +156,9 @@ def tuned(page: str, results: Path) -> str:
         "pretraining": lambda: pretraining_table(results),
         "search": lambda: search_table(results),
         "transfer": lambda: results_table(TRANSFER, results, "balpoe reproduce transfer"),
+        "transfer-further": lambda: results_table(TRANSFER, results, "balpoe reproduce transfer", further=True),
         "pairs": lambda: pairs_table(results),
+        "pairs-shifted": lambda: pairs_table(results, shifted=True),
         "adapter-step": lambda: step_table(results),
         "tiny-imagenet": lambda: results_table(TINY_IMAGENET, results, "balpoe reproduce tiny-imagenet"),
     }
