@@ -117,7 +117,9 @@ def pairs_table(results: Path, shifted: bool = False) -> str:
     scores = ("accuracy", "nll") if shifted else ("balanced_accuracy", "ece", "nll")
     rows = []
     for row in json.loads(path.read_text(encoding="utf-8"))["rows"]:
-        cells = [interval(row[place][score], *((1, 3) if score == "nll" else ())) for place in places for score in scores]
+        cells = [
+            interval(row[place][score], *((1, 3) if score == "nll" else ())) for place in places for score in scores
+        ]
         rows.append([f"{row['ours']} minus {row['rival']}", *([] if shifted else [str(row["seeds"])]), *cells])
     heads = ("forward-50: accuracy", "forward-50: NLL", "backward-50: accuracy", "backward-50: NLL")
     return markdown(("", *(heads if shifted else ("seeds", "balanced accuracy", "ECE", "NLL"))), rows)
