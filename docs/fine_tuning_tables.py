@@ -5,7 +5,7 @@ A line `<!-- table NAME -->` stands above each. What has no record yet says so, 
 
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -23,6 +23,9 @@ TABLE = re.compile(r"<!-- table ([\w-]+) -->\n\n(?:\|.*\n|Not measured.*\n)*")
 GROUPS = ("many", "medium", "few")
 SUMMARY = {"cross-entropy": "cross-entropy, adjusted", "one logit-adjusted expert": "one expert",
            "uniform ensemble": "uniform ensemble", "BalPoE": "BalPoE"}  # fmt: skip
+BALANCED = {"balanced accuracy": ("uniform", "balanced_accuracy"), "ECE": ("uniform", "ece"), "NLL": ("uniform", "nll")}
+SHIFTED = {f"{place}-50: {title}": (place, score) for place in ("forward", "backward")
+           for title, score in (("accuracy", "accuracy"), ("NLL", "nll"))}  # fmt: skip
 Record = dict[str, Any]
 
 
@@ -108,21 +111,17 @@ def interval(difference: Record, scale: float = 100, digits: int = 1) -> str:
     return f"{middle} ({low} to {high})"
 
 
-def pairs_table(results: Path, shifted: bool = False) -> str:
-    """Return the paired differences of benchmarks/transfer.py, on the balanced test set or on the two ends of shift."""
+def pairs_table(results: Path, columns: Mapping[str, tuple[str, str]]) -> str:
+    """Return the paired differences of benchmarks/transfer.py: where, and of which score, by the heads of columns."""
     path = results / "transfer.json"
     if not path.exists():
         return absent("python benchmarks/transfer.py")
-    places = ("forward", "backward") if shifted else ("uniform",)
-    scores = ("accuracy", "nll") if shifted else ("balanced_accuracy", "ece", "nll")
     rows = []
     for row in json.loads(path.read_text(encoding="utf-8"))["rows"]:
-        cells = [
-            interval(row[place][score], *((1, 3) if score == "nll" else ())) for place in places for score in scores
-        ]
-        rows.append([f"{row['ours']} minus {row['rival']}", *([] if shifted else [str(row["seeds"])]), *cells])
-    heads = ("forward-50: accuracy", "forward-50: NLL", "backward-50: accuracy", "backward-50: NLL")
-    return markdown(("", *(heads if shifted else ("seeds", "balanced accuracy", "ECE", "NLL"))), rows)
+        found = [(row[place][score], score) for place, score in columns.values()]
+        cells = [interval(each, 1, 3) if score == "nll" else interval(each) for each, score in found]
+        rows.append([f"{row['ours']} minus {row['rival']}", str(row["seeds"]), *cells])
+    return markdown(("", "seeds", *columns), rows)
 
 
 def pretraining_table(results: Path) -> str:
@@ -159,8 +158,8 @@ def tuned(page: str, results: Path) -> str:
         "search": lambda: search_table(results),
         "transfer": lambda: results_table(TRANSFER, results, "balpoe reproduce transfer"),
         "transfer-further": lambda: results_table(TRANSFER, results, "balpoe reproduce transfer", further=True),
-        "pairs": lambda: pairs_table(results),
-        "pairs-shifted": lambda: pairs_table(results, shifted=True),
+        "pairs": lambda: pairs_table(results, BALANCED),
+        "pairs-shifted": lambda: pairs_table(results, SHIFTED),
         "adapter-step": lambda: step_table(results),
         "tiny-imagenet": lambda: results_table(TINY_IMAGENET, results, "balpoe reproduce tiny-imagenet"),
     }
