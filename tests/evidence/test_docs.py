@@ -230,7 +230,8 @@ def test_commands_have_the_right_flags(path):
     from balpoe.cli.main import command_parser
 
     start = "^|`" if path in (*TUTORIALS, *HOW_TO) else "^"
-    for line in re.findall(rf"(?:{start})balpoe ([a-z][^`\n>]*)", path.read_text("utf-8"), flags=re.MULTILINE):
+    text = re.sub(r"\\\n +", "", path.read_text(encoding="utf-8"))  # a line may go on
+    for line in re.findall(rf"(?:{start})balpoe ([a-z][^`\n>]*)", text, flags=re.MULTILINE):
         words = shlex.split(line.partition("  ")[0], comments=True)  # what it does may stand behind it
         assert command_parser(words[0]).parse_args(join_negative_values(words)), line
 
