@@ -35,6 +35,7 @@ default_role = "code"  # docstrings write `x` for code
 autodoc_typehints = "signature"
 autodoc_typehints_format = "short"
 autodoc_member_order = "bysource"
+toc_object_entries = False  # each name has a heading of its own
 napoleon_numpy_docstring = False
 python_maximum_signature_line_length = 88
 copybutton_prompt_text = r">>> |\.\.\. |\$ "

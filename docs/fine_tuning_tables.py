@@ -5,7 +5,7 @@ A line `<!-- table NAME -->` stands above each. What has no record yet says so, 
 
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -23,6 +23,9 @@ TABLE = re.compile(r"<!-- table ([\w-]+) -->\n\n(?:\|.*\n|Not measured.*\n)*")
 GROUPS = ("many", "medium", "few")
 SUMMARY = {"cross-entropy": "cross-entropy, adjusted", "one logit-adjusted expert": "one expert",
            "uniform ensemble": "uniform ensemble", "BalPoE": "BalPoE"}  # fmt: skip
+BALANCED = {"balanced accuracy": ("uniform", "balanced_accuracy"), "ECE": ("uniform", "ece"), "NLL": ("uniform", "nll")}
+SHIFTED = {f"{place}-50: {title}": (place, score) for place in ("forward", "backward")
+           for title, score in (("accuracy", "accuracy"), ("NLL", "nll"))}  # fmt: skip
 Record = dict[str, Any]
 
 
@@ -54,27 +57,30 @@ def shifted_cells(evaluations: Sequence[Record]) -> list[str]:
 
 def result_rows(result: PaperResult, found: Sequence[Record]) -> Iterator[list[str]]:
     """A row of the scores as trained, and one of the same runs adjusted after training, where that changes them."""
-    evaluations = [record["evaluation"] for record in found]
-    shifted, cost = shifted_cells(evaluations), [f"{found[0]['trained_parameters']:,}"]
-    cost.append(f"{fmean(record['seconds'] for record in found):.0f}")
-    start = [result.title, str(len(found))]
-    adjusted = [record["adjusted"] for record in found]
+    seeds, adjusted = str(len(found)), [record["adjusted"] for record in found]
     as_trained = [record.get("calibrated") if record["adjusted"] is None else None for record in found]
-    yield [*start, *score_cells(evaluations, as_trained), *([""] * 3 if adjusted[0] else shifted), *cost]
+    yield [result.title, seeds, *score_cells([record["evaluation"] for record in found], as_trained)]
     if adjusted[0]:
         divided = [record.get("adjusted_calibrated") for record in found]
-        title = f"{result.title}, adjusted after training"
-        yield [title, str(len(found)), *score_cells(adjusted, divided), *shifted, "", ""]
+        yield [f"{result.title}, adjusted after training", seeds, *score_cells(adjusted, divided)]
 
 
-def results_table(table: PaperTable, results: Path, command: str) -> str:
-    """Return a table of all rows that have records."""
-    heads = ("", "seeds", "balanced accuracy", *GROUPS, "ECE", "ECE, with a temperature", "NLL",
-             "forward-50, adjusted", "mean of the eleven, adjusted", "backward-50, adjusted", "trained parameters",
-             "seconds")  # fmt: skip
+def further_row(result: PaperResult, found: Sequence[Record]) -> list[str]:
+    """What a result has under shifted priors, and what it costs."""
+    cost = (f"{found[0]['trained_parameters']:,}", f"{fmean(record['seconds'] for record in found):.0f}")
+    return [result.title, *shifted_cells([record["evaluation"] for record in found]), *cost]
+
+
+def results_table(table: PaperTable, results: Path, command: str, further: bool = False) -> str:
+    """Return a table of the scores of all rows that have records, or of what they have further: shift and cost."""
     measured = [(result, found) for result in table if (found := measured_records(result, results))]
-    rows = [row for result, found in measured for row in result_rows(result, found)]
-    return markdown(heads, rows) if rows else absent(command)
+    if not measured:
+        return absent(command)
+    if further:
+        heads = ("", "forward-50", "mean of the eleven", "backward-50", "trained parameters", "seconds")
+        return markdown(heads, [further_row(*each) for each in measured])
+    heads = ("", "seeds", "balanced accuracy", *GROUPS, "ECE", "ECE, with a temperature", "NLL")
+    return markdown(heads, [row for each in measured for row in result_rows(*each)])
 
 
 def summary_table(results: Path) -> str:
@@ -105,22 +111,17 @@ def interval(difference: Record, scale: float = 100, digits: int = 1) -> str:
     return f"{middle} ({low} to {high})"
 
 
-def pairs_table(results: Path) -> str:
-    """Return the paired differences of benchmarks/transfer.py."""
+def pairs_table(results: Path, columns: Mapping[str, tuple[str, str]]) -> str:
+    """Return the paired differences of benchmarks/transfer.py: where, and of which score, by the heads of columns."""
     path = results / "transfer.json"
     if not path.exists():
         return absent("python benchmarks/transfer.py")
     rows = []
     for row in json.loads(path.read_text(encoding="utf-8"))["rows"]:
-        cells = [f"{row['ours']} minus {row['rival']}", str(row["seeds"])]
-        uniform = row["uniform"]
-        cells += [interval(uniform["balanced_accuracy"]), interval(uniform["ece"]), interval(uniform["nll"], 1, 3)]
-        for place in ("forward", "backward"):
-            cells += [interval(row[place]["accuracy"]), interval(row[place]["nll"], 1, 3)]
-        rows.append(cells)
-    heads = ("", "seeds", "balanced accuracy", "ECE", "NLL", "forward-50: accuracy", "forward-50: NLL",
-             "backward-50: accuracy", "backward-50: NLL")  # fmt: skip
-    return markdown(heads, rows)
+        found = [(row[place][score], score) for place, score in columns.values()]
+        cells = [interval(each, 1, 3) if score == "nll" else interval(each) for each, score in found]
+        rows.append([f"{row['ours']} minus {row['rival']}", str(row["seeds"]), *cells])
+    return markdown(("", "seeds", *columns), rows)
 
 
 def pretraining_table(results: Path) -> str:
@@ -156,7 +157,9 @@ def tuned(page: str, results: Path) -> str:
         "pretraining": lambda: pretraining_table(results),
         "search": lambda: search_table(results),
         "transfer": lambda: results_table(TRANSFER, results, "balpoe reproduce transfer"),
-        "pairs": lambda: pairs_table(results),
+        "transfer-further": lambda: results_table(TRANSFER, results, "balpoe reproduce transfer", further=True),
+        "pairs": lambda: pairs_table(results, BALANCED),
+        "pairs-shifted": lambda: pairs_table(results, SHIFTED),
         "adapter-step": lambda: step_table(results),
         "tiny-imagenet": lambda: results_table(TINY_IMAGENET, results, "balpoe reproduce tiny-imagenet"),
     }

@@ -48,6 +48,8 @@ CATALOGUES = (METHODS, METRICS, DATASETS, OPTIMIZERS, BUILDERS)
 HOSTS = {"github.com", "image-net.org", "places2.csail.mit.edu", "cs231n.stanford.edu"}
 SCRIPTS = sorted((ROOT / "examples").glob("*.py"))
 ARGUMENTS = {"own_pictures": ["trees", "--backbone=test_resnet", "--weights="]}
+LONGEST_ROW = 220  # characters, as it is read
+LONGEST_SENTENCE = 35  # words, a piece of code is one
 
 
 @pytest.mark.parametrize(("name", "block"), BLOCKS, ids=[name for name, _ in BLOCKS])
@@ -127,6 +129,45 @@ def test_no_text_is_glued_to_a_table(path):
         assert not (before.startswith("| ") and line and not line.startswith("|")), number
 
 
+def as_read(text):
+    """Without blocks of code, comments, and where links lead."""
+    for hidden in (r"^(```+|~~~+).*?^\1\s*$", r"<!--.*?-->"):
+        text = re.sub(hidden, "", text, flags=re.MULTILINE | re.DOTALL)
+    return re.sub(r"!?\[([^\]]*)\]\([^)]*\)", r"\1", text)
+
+
+def long_rows(text):
+    return [line for line in as_read(text).splitlines() if line.startswith("|") and len(line) > LONGEST_ROW]
+
+
+def long_sentences(text):
+    """Of paragraphs and items of lists; a colon or a semicolon ends none, the stop of an abbreviation neither."""
+    prose = "\n".join(line for line in as_read(text).splitlines() if not line.startswith("|"))
+    for piece in re.split(r"\n\s*\n|\n(?=\s*(?:[-*]|\d+\.) |#)", prose):
+        words = re.sub(r"\bal\.", "al", re.sub(r"`[^`]+`", "code", " ".join(piece.split())))
+        for sentence in re.split(r"(?<=[.!?])[)\"*]*\s+", words):
+            if len(sentence.split()) > LONGEST_SENTENCE:
+                yield sentence
+
+
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: path.name)
+def test_rows_and_sentences_are_short(path):
+    """So that a student reads them once: what does not fit stands below the table, or in the next sentence."""
+    text = path.read_text(encoding="utf-8")
+    assert long_rows(text) == []
+    assert list(long_sentences(text)) == []
+
+
+def test_what_is_too_long_is_found():
+    words = "so " * LONGEST_SENTENCE
+    assert list(long_sentences(f"Short. {words}\n```\n{words}{words}\n```\n\n- {words}long. Short.")) == [
+        f"- {words}long."
+    ]
+    assert not list(long_sentences(f"{words}`{words}`".replace("so ", "", 1)))
+    row = "x" * (LONGEST_ROW - 4)
+    assert long_rows(f"| {row} |\n| <!-- more -->[{row}](elsewhere) |\n| {row}y |") == [f"| {row}y |"]
+
+
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: path.name)
 def test_what_folds_opens_and_closes_and_holds_no_heading(path):
     """A heading inside would have no place in a table of contents; without empty lines nothing inside is Markdown."""
@@ -182,14 +223,17 @@ def test_commands_of_the_pages_are_known():
     assert used == set(COMMANDS)  # the page on commands has them all
 
 
-@pytest.mark.parametrize("path", [*TUTORIALS, *HOW_TO], ids=lambda path: path.stem)
-def test_commands_of_tutorials_and_how_tos_have_the_right_flags(path):
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: path.name)
+def test_commands_have_the_right_flags(path):
+    """Those of blocks; of tutorials and how-tos also those in sentences, which elsewhere need not be whole."""
+    from balpoe.cli.flags import join_negative_values
     from balpoe.cli.main import command_parser
 
-    text = path.read_text(encoding="utf-8")
-    for line in re.findall(r"(?:^|`)balpoe ([a-z][^`\n>]*)", text, flags=re.MULTILINE):
-        words = shlex.split(line.partition("  ")[0])  # what it does may stand behind it
-        assert command_parser(words[0]).parse_args(words), line
+    start = "^|`" if path in (*TUTORIALS, *HOW_TO) else "^"
+    text = re.sub(r"\\\n +", "", path.read_text(encoding="utf-8"))  # a line may go on
+    for line in re.findall(rf"(?:{start})balpoe ([a-z][^`\n>]*)", text, flags=re.MULTILINE):
+        words = shlex.split(line.partition("  ")[0], comments=True)  # what it does may stand behind it
+        assert command_parser(words[0]).parse_args(join_negative_values(words)), line
 
 
 def boxes_of_the_figure():
