@@ -28,6 +28,7 @@ from balpoe.method.priors import class_counts
 METRICS = {"uniform": ("balanced_accuracy", "ece", "nll"), "forward": ("accuracy", "ece", "nll"),
            "backward": ("accuracy", "ece", "nll")}  # fmt: skip
 RATIO = 50
+TUNES = ("head", "adapters", "full", "full-unmixed")
 
 
 class Pair(NamedTuple):
@@ -38,11 +39,12 @@ class Pair(NamedTuple):
 
 
 PAIRS = (
-    *(Pair(f"{tune}-balpoe", f"{tune}-{rival}") for tune in ("head", "adapters", "full")
+    *(Pair(f"{tune}-balpoe", f"{tune}-{rival}") for tune in TUNES
       for rival in ("cross-entropy", "logit-adjusted", "uniform")),
-    *(Pair(f"{tune}-uniform", f"{tune}-logit-adjusted") for tune in ("head", "adapters", "full")),
+    *(Pair(f"{tune}-uniform", f"{tune}-logit-adjusted") for tune in TUNES),
     *(Pair("adapters-own-balpoe", f"adapters-{rival}") for rival in ("cross-entropy", "logit-adjusted", "balpoe")),
-    *(Pair(f"{tune}-balpoe", f"{other}-balpoe") for tune, other in (("adapters", "head"), ("full", "adapters"))),
+    *(Pair(f"{tune}-balpoe", f"{other}-balpoe") for tune, other in (("adapters", "head"), ("full", "adapters"),
+      ("full-unmixed", "adapters"), ("full", "full-unmixed"))),
 )  # fmt: skip
 
 

@@ -103,9 +103,9 @@ def test_a_name_says_what_does_not_go_without_saying():
         (["--method", "ldam-drw", "--lambdas", "1,0,-1"], "the experts of ldam-drw have no lambdas"),
         (["--method", "cross-entropy", "--num-experts", "3"], "cross-entropy has one expert, but num_experts is 3"),
         (["--method", "cb-focal", "--set", "beta=1"], "beta must be below 1, but is 1"),
-        (
-            ["--method", "ride-router", "--num-experts", "1"],
-            "ride-router chooses between experts, but num_experts is 1",
+        *(
+            (["--method", name, "--num-experts", "1"], f"{name} is made of several experts, but num_experts is 1; give")
+            for name in ("ride", "ride-router", "tlc", "sade", "sade-test-time")
         ),
         (["--method", "ride", "--set", "router_weight=3"], "there is no setting 'router_weight' here"),
         (["--method", "balpoe", "--set", "router_logits=3"], "there is no setting 'router_logits' here"),

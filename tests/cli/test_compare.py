@@ -228,6 +228,11 @@ def test_a_search_is_resumed_and_its_best_is_compared(run, monkeypatch):
     assert recipe.mixup_alpha == pytest.approx(best["values"]["mixup_alpha"])
     assert not any(folder.rglob("trial-*"))
     assert "The search" in (folder / "comparison-tuned.html").read_text(encoding="utf-8")
+    code, out, _ = run(*arguments, "--trials", "1", "--fresh")
+    assert code == 0
+    assert "The earlier search is kept in" in out
+    assert "trial 1 of 1" in out
+    assert file.read_text().splitlines() == first[:1]
 
 
 def test_a_budget_of_time_ends_in_a_list_of_what_is_missing(run, monkeypatch):

@@ -49,6 +49,16 @@ def test_a_class_without_test_samples_does_no_harm_and_no_posterior_has_no_rival
     assert adjusted_rival(Predictions(plain.expert_logits, plain.targets, plain.class_counts)) is None
 
 
+def test_no_interval_reaches_beyond_all_and_nothing():
+    """Two seeds that differ by 60 points say so little that Student's interval is wider than a fraction can differ."""
+    ours, theirs = [make(300, 6, noise=noise, seed=3) for noise in (0.1, 20.0)], [make(300, 6, seed=3)] * 2
+    found = paired_difference(ours, theirs)
+    assert (found.low, found.high) == (-1.0, 1.0)
+    assert -1 < found.value < 0
+    nll = paired_difference(ours, theirs, "nll")
+    assert nll.high > 1
+
+
 def test_one_pair_is_the_paired_bootstrap_and_several_add_their_spread():
     ours = [make(800, 8, seed=3), make(800, 8, noise=1.5, seed=3)]
     theirs = [adjusted_rival(make(800, 8, lambdas=(1,), noise=1.0, seed=3))] * 2

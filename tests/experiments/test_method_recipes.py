@@ -52,3 +52,21 @@ def test_settings_go_to_whoever_has_them():
     assert all(recipe.optimizer_settings == {"betas": (0.8, 0.9)} for recipe in recipes.values())
     with pytest.raises(UserError, match="did you mean 'gamma'"):
         method_recipes(DIGITS, ["cb-focal"], {}, [("gama", "2")])
+    with pytest.raises(UserError, match="--set gamma: neither these methods nor the optimiser has settings"):
+        method_recipes(DIGITS, ["balpoe", "cross-entropy"], {}, [("gamma", "2")])
+
+
+def test_of_all_methods_those_are_left_out_that_do_not_go_with_what_is_asked_for():
+    left_out = {}
+    settings = [("gamma", "2")]
+    found = method_recipes(
+        DIGITS, ["cross-entropy", "cb-focal", "ride", "balpoe"], {"num_experts": 1}, settings, left_out
+    )
+    assert list(found) == ["cross-entropy", "cb-focal", "balpoe"]
+    assert found["cb-focal"].method_settings == {"gamma": 2.0}
+    assert list(left_out) == ["ride"]
+    assert "made of several experts" in left_out["ride"]
+    with pytest.raises(UserError, match="did you mean 'gamma'"):
+        method_recipes(DIGITS, list(METHODS), {}, [("gama", "2")], {})
+    with pytest.raises(UserError, match="made of several experts"):
+        method_recipes(DIGITS, ["ride"], {"num_experts": 1}, (), {})

@@ -54,7 +54,7 @@ def test_without_optuna_the_extra_is_named(monkeypatch):
 
 
 def test_every_proposal_of_every_tunable_field_makes_a_recipe():
-    for base in (DIGITS, Recipe(), updated(DIGITS, {"method": "sade"})):
+    for base in (DIGITS, Recipe(), *(updated(DIGITS, {"method": name}) for name in ("sade", "ride-router", "mdcs"))):
         for name in (*FIELDS, "backward_tau"):
             try:
                 check_tunable([name], {"any": base})
@@ -109,6 +109,7 @@ def test_files_of_other_searches_and_garbled_ones(tmp_path):
     Search(DIGITS, ["lr"], file).record(Trial({"lr": 0.1}, (0.5,)))
     with pytest.raises(UserError, match="a search for other settings"):
         Search(DIGITS, ["mixup_alpha"], file)
+    assert file.read_text() == '{"values": {"lr": 0.1}, "scores": [0.5], "pruned": false}\n'
     file.write_text("{")
     with pytest.raises(UserError, match="garbled"):
         Search(DIGITS, ["lr"], file)

@@ -19,7 +19,7 @@ TRIALS, (CHOSEN,) = FAST_TABLES["fast-search"], FAST_TABLES["fast"]
 
 
 def test_trials_are_measured_on_held_out_images_and_the_preset_on_the_test_set():
-    assert 16 <= len(TRIALS) == len(FAST_SEARCH) <= 24
+    assert len(TRIALS) == len(FAST_SEARCH)
     assert all(result.recipe(1).validation == 50 for result in TRIALS)
     assert CHOSEN.recipe(21).validation == 0
     assert not set(CHOSEN.seed_numbers) & {seed for result in TRIALS for seed in result.seed_numbers}

@@ -8,7 +8,7 @@ import pytest
 from balpoe.experiments.recipe import Recipe
 from balpoe.paper.expected import PAPER_TABLES
 from balpoe.paper.reproduce import missing_runs
-from balpoe.paper.transfer import CHOSEN, FURTHER_TABLES, SEARCH, TINY_IMAGENET, TRANSFER
+from balpoe.paper.transfer import CHOSEN, FURTHER_TABLES, SEARCH, TINY_IMAGENET, TRANSFER, UNMIXED
 
 ROOT = Path(__file__).parents[2]
 
@@ -34,8 +34,10 @@ def test_methods_differ_in_lambdas_alone():
     for result in TRANSFER:
         recipe = result.recipe(1)
         same = {name: value for name, value in vars(recipe).items() if name not in ("lambdas", "adapter_split")}
-        by_tune.setdefault(recipe.tune, []).append(same)
-    assert by_tune.keys() == CHOSEN.keys() == {"head", "adapters", "full"}
+        by_tune.setdefault((recipe.tune, "unmixed" in result.folder), []).append(same)
+    chosen, unmixed = ({(tune, part) for tune in names} for part, names in ((False, CHOSEN), (True, UNMIXED)))
+    assert by_tune.keys() == chosen | unmixed
+    assert CHOSEN.keys() == {"head", "adapters", "full"}
     for several in by_tune.values():
         assert all(each == several[0] for each in several)
 
@@ -43,9 +45,11 @@ def test_methods_differ_in_lambdas_alone():
 def test_trials_are_measured_on_held_out_images_and_chosen_settings_are_trained():
     assert all(result.recipe(1).validation == 20 for result in FURTHER_TABLES["transfer-search"])
     assert all(result.recipe(1).validation == 0 for result in TRANSFER)
-    for tune, name in CHOSEN.items():
+    for tune, name in (*CHOSEN.items(), *UNMIXED.items()):
         assert SEARCH[name][0] == tune
-        rows = [result.recipe(1) for result in TRANSFER if result.recipe(1).tune == tune]
+        unmixed = name in UNMIXED.values()
+        recipes = [result.recipe(1) for result in TRANSFER if ("unmixed" in result.folder) == unmixed]
+        rows = [recipe for recipe in recipes if recipe.tune == tune]
         assert {(recipe.lr, recipe.mixup_alpha) for recipe in rows} == {
             (SEARCH[name][1]["lr"], SEARCH[name][1]["mixup_alpha"])
         }
@@ -59,5 +63,10 @@ def test_the_chosen_trial_is_the_best_of_the_records():
     }
     if not found:
         pytest.skip("no trial is recorded yet")
-    for tune, name in CHOSEN.items():
-        assert name == max((each for each in found if SEARCH[each][0] == tune), key=found.__getitem__)
+    for chosen, trials in (
+        (CHOSEN, SEARCH),
+        (UNMIXED, [each for each in SEARCH if not SEARCH[each][1]["mixup_alpha"]]),
+    ):
+        for tune, name in chosen.items():
+            several = [each for each in found if each in trials and SEARCH[each][0] == tune]
+            assert name == max(several, key=found.__getitem__)

@@ -3,7 +3,6 @@
 import argparse
 import math
 from pathlib import Path
-from typing import Any
 
 from balpoe.cli.flags import RECIPE_FLAGS, Commands, add_fields, add_runs_root, add_settings
 from balpoe.cli.train import asked_changes, check_name, chosen_seeds, starting_recipe
@@ -62,7 +61,9 @@ def _compare(arguments: argparse.Namespace) -> None:
     changes = asked_changes(arguments)
     recipe = updated(start, changes)
     names, minutes = method_names(arguments.methods), _minutes(arguments.minutes)
-    recipes, left_out = _recipes(start, names, changes, arguments)
+    left_out: dict[str, str] = {}
+    every = arguments.methods == ALL
+    recipes = method_recipes(start, names, changes, arguments.settings, left_out if every else None)
     tune, trials = _tuned(arguments, recipes)
     if (arguments.choose or tune) and not recipe.calibrate:
         flag = "--choose" if arguments.choose else "--tune"
@@ -83,7 +84,7 @@ def _compare(arguments: argparse.Namespace) -> None:
             changed=differences_text(recipe, start),
             start=recipe,
             seeds=chosen_seeds(arguments, recipe),
-            every=arguments.methods == ALL,
+            every=every,
             left_out=left_out,
             minutes=minutes,
             choose=arguments.choose,
@@ -98,26 +99,6 @@ def _compare(arguments: argparse.Namespace) -> None:
 def _can_be_calibrated(recipe: Recipe) -> bool:
     """Whether samples outside of training are known: not of the data sets that come as lists of files."""
     return recipe.dataset == "own" or DATASETS[recipe.dataset].has_ratio
-
-
-def _recipes(
-    start: Recipe, names: list[str], changes: dict[str, Any], arguments: argparse.Namespace
-) -> tuple[dict[str, Recipe], dict[str, str]]:
-    """A recipe for each method; of all methods those that fit, and why the others do not."""
-    try:
-        return method_recipes(start, names, changes, arguments.settings), {}
-    except UserError:
-        if arguments.methods != ALL:
-            raise
-    found, left_out = dict[str, Recipe](), dict[str, str]()
-    for name in names:
-        try:
-            found |= method_recipes(start, [name], changes, arguments.settings)
-        except UserError as error:
-            left_out[name] = str(error)
-    if not found:
-        raise UserError(next(iter(left_out.values())))
-    return found, left_out
 
 
 def _tuned(arguments: argparse.Namespace, recipes: dict[str, Recipe]) -> tuple[tuple[str, ...], int]:

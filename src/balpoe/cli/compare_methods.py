@@ -31,7 +31,7 @@ from balpoe.experiments.held_out_scores import give_calibration
 from balpoe.experiments.method_fit import DataFacts, check_held_out, data_facts, misfit, trained_as
 from balpoe.experiments.method_recipes import method_recipe
 from balpoe.experiments.recipe import Recipe, updated
-from balpoe.experiments.run_folder import Run
+from balpoe.experiments.run_folder import Run, set_aside
 from balpoe.experiments.run_names import differences_text, run_folder
 from balpoe.experiments.search import Search, with_values
 from balpoe.experiments.weights_version import with_weights_version
@@ -152,6 +152,8 @@ def _searches(out: Console, recipes: Mapping[str, Recipe], asked: Asked, budget:
         return {}
     trained_ones = {recipe.method: recipe for recipe in recipes.values()}
     place = asked.folder / "-".join(("search", *asked.tune))
+    if asked.fresh and (aside := set_aside(place)):
+        out.print(f"The earlier search is kept in {aside}")
     return searched(out, trained_ones, asked.tune, trials=asked.trials, seeds=asked.seeds, folder=place, budget=budget)
 
 

@@ -13,9 +13,11 @@ from balpoe.evaluation.evaluate import evaluate
 from balpoe.evaluation.predictions import Predictions
 from balpoe.experiments.build import Assembly, assemble
 from balpoe.experiments.held_out_scores import cross_fitted_by_step
-from balpoe.experiments.recipe import Recipe, updated
+from balpoe.experiments.recipe import Recipe, recipe_toml, toml_values, updated
 from balpoe.experiments.run_folder import fitting, train_run_by_step
+from balpoe.experiments.run_names import differences_text
 from balpoe.experiments.search import Search, Trial, with_values
+from balpoe.files import read_json, write_json
 from balpoe.training.concurrent import TRAININGS_AT_ONCE, can_share_a_gpu, complete, side_by_side
 from balpoe.training.interrupts import Interrupt, time_limit
 from balpoe.training.launchers import in_one_process
@@ -46,6 +48,8 @@ def searched(
     """
     found = {name: Search(recipe, names, folder / f"{name}.jsonl") for name, recipe in recipes.items()}
     found = {name: search for name, search in found.items() if search.space}
+    for search in found.values():
+        _check_start(search, seeds)
     first = next(iter(recipes.values()))
     sharing = can_share_a_gpu(first.device, first.devices)
     with Interrupt() as interrupt, time_limit(budget.left, interrupt):
@@ -58,6 +62,30 @@ def searched(
             if budget.left > 0:
                 raise  # somebody's
     return found
+
+
+def _check_start(search: Search, seeds: Sequence[int]) -> None:
+    """Refuse to go on with trials of another recipe, other data or other seeds; keep those that a search begins with.
+
+    Args:
+        search: Search of one method.
+        seeds: Seeds of each trial.
+    """
+    file = search.file.with_suffix(".start.json")
+    if file.exists():
+        start = read_json(file)
+        try:
+            before, theirs = updated(Recipe(), toml_values(start["recipe"])), list(start["seeds"])
+        except (KeyError, TypeError, UserError) as error:
+            raise UserError(f"{file} is garbled ({error}); choose another --name, or --fresh") from error
+        changes = [text] if (text := differences_text(search.recipe, before)) else []
+        changes += [f"seeds {','.join(map(str, seeds))}"] if list(seeds) != theirs else []
+        if changes:
+            what = ", ".join(changes)
+            raise UserError(f"{search.file} is another search (yours has {what}); choose another --name, or --fresh")
+    elif search.file.exists():
+        return  # of an earlier version, which did not keep it
+    write_json(file, {"recipe": recipe_toml(search.recipe.without_places()), "seeds": list(seeds)})
 
 
 def _search(

@@ -15,7 +15,7 @@ from balpoe.evaluation.experts_asked import router_notes
 from balpoe.evaluation.metrics import rarest_third_is_few, shot_groups
 from balpoe.evaluation.predictions import Predictions
 from balpoe.evaluation.rival import adjusted_rival, paired_difference, verdict
-from balpoe.experiments.build import own_data
+from balpoe.experiments.build import check_fits, own_data, takes_images
 from balpoe.experiments.calibrate import Choice, calibration_notes
 from balpoe.experiments.recipe import FOR_FEATURES, Recipe, updated
 from balpoe.experiments.run_folder import Run, train_run, train_run_by_step
@@ -72,7 +72,7 @@ def _train(
         baseline: Whether to train plain cross-entropy first, to compare with.
         automatic: For own images of which nobody says what is to be trained: what makes a recipe of a choice.
     """
-    out = console()
+    out, images = console(), recipe.tune != "head"
     if recipe.dataset == "own":
         found = look_through(out, recipe)
         version = {"data_version": found.version}
@@ -80,6 +80,8 @@ def _train(
             trainings = Trainings(root, base, seeds, baseline, fresh)
             recipe = start = choose(out, lambda choice: updated(automatic(choice), version), found, trainings)
         recipe, start = (updated(each, version) for each in (recipe, start))
+        images = takes_images(recipe, found.train)
+    check_fits(recipe, images)  # before cross-entropy is trained for it
     recipe, start = (with_weights_version(each) for each in (recipe, start))
     if slow_here(recipe):
         out.print("No GPU is used: this recipe is made for one, and takes hours to days on a CPU.")

@@ -120,8 +120,10 @@ def _over_seeds(metric: str, found: Sequence[tuple[float, float, float]]) -> Dif
     below = statistics.fmean(value - low for value, low, _ in found)
     above = statistics.fmean(high - value for value, _, high in found)
     seeds = statistics.stdev(values) / math.sqrt(len(values)) if len(values) > 1 else 0.0
-    low, high = (sign * _half_width(half, seeds, len(values)) for sign, half in ((-1, below), (1, above)))
-    return Difference(metric, mean, mean + low, mean + high, len(values))
+    low, high = (mean + sign * _half_width(half, seeds, len(values)) for sign, half in ((-1, below), (1, above)))
+    if METRICS[metric].per_cent:  # two seeds that differ much would ask for more than all
+        low, high = max(low, -1.0), min(high, 1.0)
+    return Difference(metric, mean, low, high, len(values))
 
 
 def _half_width(samples: float, seeds: float, count: int) -> float:

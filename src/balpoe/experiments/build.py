@@ -49,6 +49,7 @@ __all__ = [
     "default_epochs",
     "own_data",
     "recipe_data",
+    "takes_images",
     "with_size_of",
 ]
 
@@ -104,6 +105,7 @@ def assemble(recipe: Recipe, progress: bool = False) -> Assembly:
     if recipe.threads:
         torch.set_num_threads(recipe.threads)
     train, test, held_out, groups = data_parts(recipe, progress)
+    check_fits(recipe, takes_images(recipe, train))
     if recipe.epochs == 0:
         heads = recipe.tune == "head" or recipe.network in FOR_FEATURES
         batch_size = default_batch(len(train), recipe.batch_size) if heads else recipe.batch_size
@@ -124,7 +126,6 @@ def assemble(recipe: Recipe, progress: bool = False) -> Assembly:
             place: dict[str, Any] = {"device": chosen_device(recipe.device), "workers": recipe.workers}
             start_from_class_means(trained, train, **place, progress=count)
     method, own = load_method(recipe.method), checked_settings(recipe.method, recipe.method_settings)
-    check_fits(recipe, len(train.preprocessing.size) == 3)
     crop = (ResizedCrop(),) if recipe.augmentation in CROPS_WHILE_DECODING else ()
     settings = recipe.fit_settings(
         schedule=_schedule(recipe),
@@ -139,8 +140,13 @@ def assemble(recipe: Recipe, progress: bool = False) -> Assembly:
     )  # fmt: skip
 
 
+def takes_images(recipe: Recipe, train: Samples) -> bool:
+    """Return whether what is trained is given images, and not features of these or of anything else."""
+    return len(train.preprocessing.size) == 3 and recipe.tune != "head"
+
+
 def check_fits(recipe: Recipe, images: bool) -> None:
-    """Refuse a method that has no use for some samples, before anything is trained.
+    """Refuse a method or a mixing that has no use for some samples, before anything is trained.
 
     Args:
         recipe: Recipe that names the method.
@@ -154,8 +160,10 @@ def check_fits(recipe: Recipe, images: bool) -> None:
     }
     for what, needed in needs.items():
         if needed and not images:
-            other = ", or add --tune full" if recipe.tune == "head" else ""
+            other = ", or set tune to full" if recipe.tune == "head" else ""
             raise UserError(f"{recipe.method} {what}, which features do not have; choose another method{other}")
+    if recipe.cutmix_probability > 0 and not images:
+        raise UserError("CutMix pastes parts of images, which features do not have; set cutmix_probability to 0")
 
 
 def method_parts(recipe: Recipe, inputs: MethodInputs) -> tuple[MethodLoss, Tensor | None, Tensor | None]:

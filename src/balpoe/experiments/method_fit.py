@@ -9,7 +9,7 @@ import torch
 from balpoe.baselines.catalogue import load_method
 from balpoe.baselines.method import Method, MethodInputs
 from balpoe.errors import UserError
-from balpoe.experiments.build import check_fits, data_parts, method_parts
+from balpoe.experiments.build import check_fits, data_parts, method_parts, takes_images
 from balpoe.experiments.calibrate import FOLDS, NETWORKS
 from balpoe.experiments.recipe import Recipe, updated
 from balpoe.method.intervals import evidence_counts
@@ -42,8 +42,7 @@ def data_facts(recipe: Recipe) -> DataFacts:
     evidence = evidence_counts(parts.train.targets, len(names), parts.groups)
     counts = parts.train.class_counts
     spared = len(data_parts(updated(recipe, {"calibrate": False})).train) - len(parts.train) if parts.held_out else 0
-    images = len(parts.train.preprocessing.size) == 3 and recipe.tune != "head"
-    outside = parts.held_out is not None
+    outside, images = parts.held_out is not None, takes_images(recipe, parts.train)
     return DataFacts(names, tuple(counts.tolist()), tuple(evidence.tolist()), outside, spared, images)
 
 

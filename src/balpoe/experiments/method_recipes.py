@@ -36,6 +36,7 @@ def method_recipes(
     names: Iterable[str],
     changes: Mapping[str, Any],
     settings: Sequence[tuple[str, str]] = (),
+    left_out: dict[str, str] | None = None,
 ) -> dict[str, Recipe]:
     """Return a recipe for each method, all else being equal.
 
@@ -45,6 +46,7 @@ def method_recipes(
         changes: Fields that are asked for. Lambdas and the number of experts are for methods that have several, and
             what a method's paper prescribes (no mixup, say) stays so.
         settings: Settings of a method or of the optimiser with their texts, for whichever method has them.
+        left_out: Where to put why a method does not go with the changes; None to refuse such a method.
 
     >>> list(method_recipes(Recipe(), ["balpoe", "sade"], {"epochs": 3}, [("backward_tau", "1.5")]))
     ['balpoe', 'sade']
@@ -53,12 +55,24 @@ def method_recipes(
     entries = [METHODS[name] for name in names]
     if "lambdas" in changes and not any(entry.takes_lambdas for entry in entries):
         raise UserError("--lambdas: none of these methods has experts with lambdas; leave it out, or add balpoe")
-    known = [key for entry in entries for key in entry.settings]
     optimizer = changes.get("optimizer", start.optimizer)
+    known = dict.fromkeys([*(key for entry in entries for key in entry.settings), *OPTIMIZERS.get(optimizer, {})])
     for key, _ in settings:
-        if key not in known and key not in OPTIMIZERS.get(optimizer, {}):
-            raise unknown_name("setting of these methods or of the optimiser", key, dict.fromkeys(known))
-    return {name: method_recipe(start, name, changes, settings) for name in names}
+        if not known:
+            raise UserError(f"--set {key}: neither these methods nor the optimiser has settings; leave it out")
+        if key not in known:
+            raise unknown_name("setting of these methods or of the optimiser", key, known)
+    found = {}
+    for name in names:
+        try:
+            found[name] = method_recipe(start, name, changes, settings)
+        except UserError as error:
+            if left_out is None:
+                raise
+            left_out[name] = str(error)
+    if left_out and not found:
+        raise UserError(next(iter(left_out.values())))
+    return found
 
 
 def method_recipe(

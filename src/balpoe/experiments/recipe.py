@@ -246,7 +246,7 @@ class Recipe(TrainingOptions):
             )
         if self.experts < entry.least_experts:
             raise UserError(
-                f"{self.method} chooses between experts, but num_experts is {self.experts}; "
+                f"{self.method} is made of several experts, but num_experts is {self.experts}; "
                 f"give {entry.least_experts} or more, or choose another method"
             )
 

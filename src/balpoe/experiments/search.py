@@ -6,7 +6,7 @@ stopped proposes what one without a stop proposes.
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from statistics import fmean
@@ -15,7 +15,7 @@ from typing import Any
 from balpoe.baselines.catalogue import METHODS, checked_settings
 from balpoe.errors import UserError, unknown_name
 from balpoe.experiments.recipe import FIELDS, TYPES, Recipe, updated
-from balpoe.files import read_text
+from balpoe.files import read_text, write_text
 from balpoe.method.lambdas import equidistant_lambdas
 
 __all__ = ["Dimension", "Search", "Trial", "check_optuna", "check_tunable", "dimensions", "with_values"]
@@ -111,7 +111,8 @@ def dimensions(names: Sequence[str], recipe: Recipe) -> dict[str, Dimension]:
             found |= {name: Dimension(*KNOWN_RANGES[name])} if entry.takes_lambdas else {}
         elif name in FIELDS and not (name == "num_experts" and entry.num_experts == 1):
             value = recipe.experts if name == "num_experts" else getattr(recipe, name)
-            found[name] = _dimension(name, value, FIELDS[name].metadata)
+            least = {"at_least": entry.least_experts} if name == "num_experts" else {}
+            found[name] = _dimension(name, value, {**FIELDS[name].metadata, **least})
     return found
 
 
@@ -124,7 +125,7 @@ def _dimension(name: str, value: Any, limits: Mapping[str, Any]) -> Dimension:
     whole, (least, most) = isinstance(value, int), _limits(limits)
     if name in KNOWN_RANGES:
         low, high = KNOWN_RANGES[name]
-        return Dimension(min(low, value), max(high, value), whole=whole)
+        return Dimension(max(least, min(low, value)), min(most, max(high, value)), whole=whole)
     if most - least <= 1 or value <= 0:
         return Dimension(max(least, min(0.0, value)), min(most, max(1.0, value)), whole=whole)
     factor = 2.0 if whole else FACTOR
@@ -194,12 +195,9 @@ class Search:
         return not trial.should_prune()
 
     def record(self, trial: Trial) -> None:
-        """Keep a trial."""
+        """Keep a trial; whatever happens meanwhile, the file has whole lines."""
         self.trials.append(trial)
-        self.file.parent.mkdir(parents=True, exist_ok=True)
-        line = {"values": trial.values, "scores": trial.scores, "pruned": trial.pruned}
-        with open(self.file, "a", encoding="utf-8") as stream:
-            stream.write(json.dumps(line) + "\n")
+        write_text(self.file, "".join(json.dumps(asdict(each)) + "\n" for each in self.trials))
 
     def _as_it_stands(self) -> dict[str, Any]:
         own = checked_settings(self.recipe.method, self.recipe.method_settings)

@@ -6,7 +6,7 @@ from typing import Any
 
 from balpoe.paper.paper_result import Number, PaperResult, PaperTable, scores
 
-__all__ = ["SEARCH", "ablations", "alphas_of_cifar10", "recipe_search", "without_rotation"]
+__all__ = ["SEARCH", "ablations", "alphas_of_cifar10", "recipe_search", "rivals_without_rotation", "without_rotation"]
 
 
 def without_rotation() -> PaperTable:
@@ -22,6 +22,22 @@ def without_rotation() -> PaperTable:
             {**changes, "augmentation": "crop-flip"}, seeds,
         )
         for name, (title, changes, seeds) in rows.items()
+    )  # fmt: skip
+
+
+def rivals_without_rotation(rivals: PaperTable) -> PaperTable:
+    """Return, one seed each, those of the rivals that are furthest below their papers, whose recipes do not rotate.
+
+    Args:
+        rivals: Results of one ratio, by whose names the records are kept.
+    """
+    below = ("MiSLAS", "UniMix + Bayias", "LADE", "CB-Focal")
+    return tuple(
+        replace(
+            rival, folder=rival.folder.replace("/", "-crop-flip/"), title=f"{rival.title}, without the rotation",
+            changes={**rival.changes, "augmentation": "crop-flip"}, seeds=1,
+        )
+        for rival in rivals if rival.title in below
     )  # fmt: skip
 
 

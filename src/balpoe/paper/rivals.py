@@ -84,6 +84,9 @@ METHODS_100 = (*_rivals("cifar100-lt", "cifar100-lt", {
     # With 0.9999 and at most 500 images a class the weights are nearly those of inverse frequencies.
     "cifar100-lt/cb-focal-beta-0.99", "CB-Focal, beta 0.99", "cifar100-lt",
     {"method": "cb-focal", "method_settings": {"beta": 0.99}},
+), PaperResult(
+    "cifar100-lt/cb-focal-beta-0.9", "CB-Focal, beta 0.9", "cifar100-lt",
+    {"method": "cb-focal", "method_settings": {"beta": 0.9}}, 1,
 ))  # fmt: skip
 
 METHODS_10 = (

@@ -12,7 +12,7 @@ from typing import Any
 from balpoe.paper.fast import FAST_TABLES
 from balpoe.paper.paper_result import PaperResult, PaperTable
 
-__all__ = ["CHOSEN", "FURTHER_TABLES", "METHODS", "SEARCH", "TINY_IMAGENET", "TRANSFER", "TUNES"]
+__all__ = ["CHOSEN", "FURTHER_TABLES", "METHODS", "SEARCH", "TINY_IMAGENET", "TRANSFER", "TUNES", "UNMIXED"]
 
 WEIGHTS = "models/vit_tiny_patch8_64.tiny_imagenet.safetensors"
 COMMON: dict[str, Any] = {
@@ -48,8 +48,11 @@ SEARCH: dict[str, tuple[str, dict[str, Any]]] = {
 }
 """Trials, one logit-adjusted expert each, measured on held-out training images: what is tuned, and its settings."""
 
-CHOSEN = {"head": "head-0.1", "adapters": "adapters-0.3", "full": "full-2e-3"}
+CHOSEN = {"head": "head-0.1", "adapters": "adapters-0.3", "full": "full-1e-3-mixup"}
 """The trial of each that has the best balanced accuracy there; every method is then trained with its settings."""
+
+UNMIXED = {"full": "full-2e-3"}
+"""The best trial without mixup, where the chosen one has it: what mixup is worth to all methods alike."""
 
 METHODS: dict[str, tuple[str, dict[str, Any]]] = {
     "cross-entropy": ("cross-entropy", {"lambdas": (1,)}),
@@ -68,10 +71,12 @@ def _search() -> Iterator[PaperResult]:
 
 
 def _transfer() -> Iterator[PaperResult]:
-    for tune, name in CHOSEN.items():
+    unmixed = {(tune, "-unmixed", ", without mixup"): name for tune, name in UNMIXED.items()}
+    for (tune, ending, remark), name in ({(tune, "", ""): name for tune, name in CHOSEN.items()} | unmixed).items():
         settings = {**COMMON, **TUNES[tune], **SEARCH[name][1]}
         for method, (title, changes) in METHODS.items():
-            yield PaperResult(f"transfer/{tune}-{method}", f"{tune}: {title}", "cifar100-lt", {**settings, **changes})
+            folder = f"transfer/{tune}{ending}-{method}"
+            yield PaperResult(folder, f"{tune}{remark}: {title}", "cifar100-lt", {**settings, **changes})
         if tune == "adapters":
             own = {**settings, **METHODS["balpoe"][1], "adapter_split": OWN_BLOCKS}
             title = f"adapters, own in the last {OWN_BLOCKS} blocks: BalPoE"
