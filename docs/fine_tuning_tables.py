@@ -23,6 +23,8 @@ TABLE = re.compile(r"<!-- table ([\w-]+) -->\n\n(?:\|.*\n|Not measured.*\n)*")
 GROUPS = ("many", "medium", "few")
 SUMMARY = {"cross-entropy": "cross-entropy, adjusted", "one logit-adjusted expert": "one expert",
            "uniform ensemble": "uniform ensemble", "BalPoE": "BalPoE"}  # fmt: skip
+PARTS = {"head": "the head", "adapters": "adapters", "full": "everything",
+         "full, without mixup": "everything, without mixup"}  # fmt: skip
 BALANCED = {"balanced accuracy": ("uniform", "balanced_accuracy"), "ECE": ("uniform", "ece"), "NLL": ("uniform", "nll")}
 SHIFTED = {f"{place}-50: {title}": (place, score) for place in ("forward", "backward")
            for title, score in (("accuracy", "accuracy"), ("NLL", "nll"))}  # fmt: skip
@@ -87,10 +89,11 @@ def summary_table(results: Path) -> str:
     """Return the balanced accuracy of each method for each part that learns, cross-entropy adjusted after training."""
     found = {result.title: measured_records(result, results) for result in TRANSFER}
     rows = []
-    for kind, part in (("head", "the head"), ("adapters", "adapters"), ("full", "everything")):
+    for kind, part in PARTS.items():
         several = [found.get(f"{kind}: {method}", []) for method in SUMMARY]
         scored = [[record["adjusted"] or record["evaluation"] for record in each] for each in several]
-        rows.append([part, *(per_cent([scores["balanced_accuracy"] for scores in each]) for each in scored)])
+        if any(scored):
+            rows.append([part, *(per_cent([scores["balanced_accuracy"] for scores in each]) for each in scored)])
     return markdown(("what learns", *SUMMARY.values()), rows)
 
 
