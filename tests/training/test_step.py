@@ -470,7 +470,8 @@ def test_kernels_are_checked_once_for_what_is_launched(monkeypatch):
     monkeypatch.setattr("balpoe.training.step.kernel_error", lambda forward, images: errors.pop(0))
 
     def fault(experts, batch=images):
-        return _fault(FusedForward(expert_network("resnet32", num_classes=4, num_experts=experts)), batch)
+        forward = FusedForward(expert_network("resnet32", num_classes=4, num_experts=experts))
+        return _fault(forward, torch.nn.Identity(), Batch(batch, torch.zeros(len(batch), dtype=torch.int64)))
 
     assert fault(3) == "its kernels differ from torch's by 0.5"
     assert fault(3) == fault(3) == ""
@@ -478,3 +479,32 @@ def test_kernels_are_checked_once_for_what_is_launched(monkeypatch):
     assert fault(2) == "its kernels differ from torch's by nan"
     assert fault(3, images[:2]) == ""
     assert not errors
+
+
+@pytest.mark.usefixtures("eight_layers")
+def test_the_kernel_of_the_loss_is_checked_for_each_way_to_launch_it(monkeypatch):
+    """Number of classes, one share for all samples or one for each: beside a pass that was found to be right."""
+    errors, passes, size = [], [], (4, 3, 8, 8)
+    monkeypatch.setattr("balpoe.training.step.CHECKED", set())
+    monkeypatch.setattr("balpoe.training.step.kernel_error", lambda forward, images: passes.append(images) or 0.001)
+    monkeypatch.setattr("balpoe.training.step.loss_error", lambda *inputs: errors.pop(0))
+
+    def fault(classes=4, weight=None, loss=BalPoELoss):
+        forward = FusedForward(expert_network("resnet32", num_classes=classes, num_experts=3))
+        labels = torch.arange(4)
+        batch = Batch(torch.zeros(size), labels, None if weight is None else labels.flip(0), weight)
+        return _fault(forward, loss(range(1, classes + 1)), batch)
+
+    for way in ({}, {"weight": torch.rand(4)}, {"classes": 5}):
+        errors += [0.3, 0.001]
+        assert fault(**way) == "its kernels differ from torch's by 0.3"
+        assert fault(**way) == fault(**way) == ""
+        assert not errors
+    assert fault(weight=torch.tensor(0.5)) == ""  # is what a batch without partners has
+    assert len(passes) == 4  # the second time of 4 and of 5 classes; what stood beside a wrong loss was not kept
+
+    class Other(BalPoELoss):
+        """Has no kernel."""
+
+    assert fault(classes=6, loss=Other) == ""
+    assert fault(classes=6, loss=lambda counts: BalPoELoss([1, 2])) == ""  # for other logits: the loss itself says so

@@ -46,9 +46,7 @@ def paper_table(table: PaperTable, results: Path) -> str:
     rows = [["", "seeds", *PRINTED_SCORES.values(), "parameters", "multiply-adds"]]
     for result in table:
         found = measured_records(result, results)
-        rows.append(
-            _measured_row(result, found) if found else [f"{result.title}: not measured yet, `{result.command()}`"]
-        )
+        rows.append(_measured_row(result, found) if found else [f"{result.title}: not measured yet"])
         if calibrated := [record["calibrated"] for record in found if "calibrated" in record]:
             rows.append(_calibrated_row(calibrated))
         if result.paper:

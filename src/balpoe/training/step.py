@@ -17,7 +17,7 @@ import threading
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, TypeGuard
 
 import torch
 from lightning_fabric import Fabric
@@ -25,11 +25,14 @@ from torch import Tensor, nn
 
 from balpoe.data.loading.in_memory import Batch
 from balpoe.errors import UserError, unknown_name
+from balpoe.method.losses import BalPoELoss
 from balpoe.method.mixing import blended_loss
 from balpoe.networks.fused.forward import FusedForward, can_be_fused
-from balpoe.networks.fused.self_check import kernel_error
+from balpoe.networks.fused.head import blended_cross_entropy
+from balpoe.networks.fused.launch import FASTEST_WIDTHS, WIDTHS
+from balpoe.networks.fused.self_check import kernel_error, loss_error
 from balpoe.networks.memory import fitting_parts
-from balpoe.private_apis import compiling
+from balpoe.private_apis import compiling, has_hooks
 from balpoe.training.cuda_graphs import captured, outside_no_capture
 from balpoe.training.settings import STEPS
 from balpoe.training.weight_averaging import move_mean
@@ -140,11 +143,15 @@ def training_step(fabric: Fabric, learner: Learner, kind: str, precision: str) -
     if kind == "eager" or not able:
         return EagerStep(fabric, learner)
     if kind in ("auto", "fused"):
-        if precision == "bf16-mixed" and learner.accumulate == 1 and can_be_fused(learner.network, fabric.device):
-            return CapturedStep(fabric, learner, FusedForward(learner.network))
+        network, widths = learner.network, FASTEST_WIDTHS if kind == "auto" else WIDTHS
+        plain = precision == "bf16-mixed" and learner.accumulate == 1
+        if plain and can_be_fused(network, fabric.device, widths):
+            return CapturedStep(fabric, learner, FusedForward(network))
         if kind == "fused":
-            widths = "16, 32 or 64 channels in each stage"
-            raise UserError(f"step 'fused' needs a resnet32 with {widths}, precision bf16-mixed and Triton; use 'auto'")
+            channels = f"{', '.join(map(str, WIDTHS[:-1]))} or {WIDTHS[-1]} channels in each stage"
+            raise UserError(
+                f"step 'fused' needs a resnet32 with {channels}, precision bf16-mixed and Triton; use 'auto'"
+            )
     return CapturedStep(fabric, learner, compiled=kind == "compiled")
 
 
@@ -252,7 +259,7 @@ class CapturedStep:
             before = _State(self.learner)
             try:
                 _check_first_state(self.learner.optimizer)
-                if isinstance(self.forward, FusedForward) and (fault := _fault(self.forward, batch.images)):
+                if isinstance(self.forward, FusedForward) and (fault := _fault(self.forward, self.learner.loss, batch)):
                     warnings.warn(f"the fused step is replaced by the captured one: {fault}", stacklevel=2)
                     self.forward = self.learner.network
                     self.captures.clear()  # those of other shapes: all steps are to be of one kind
@@ -286,6 +293,8 @@ class CapturedStep:
         aside.wait_stream(torch.cuda.current_stream(device))
         # The first shape is that of almost all batches; an epoch's last one is not worth the time to compile.
         batch_loss = _batch_loss if self.compiled is None or self.captures else self.compiled
+        if isinstance(self.forward, FusedForward) and _has_kernels(self.learner.loss, self.forward, inputs):
+            batch_loss = _fused_batch_loss
         try:
             with torch.cuda.stream(aside), compiling() if self.compiled else nullcontext():
                 with nullcontext() if isinstance(self.forward, FusedForward) else _fastest_algorithms():
@@ -317,24 +326,32 @@ class CapturedStep:
         return sum(values[1:], values[0])
 
 
-def _fault(forward: FusedForward, images: Tensor) -> str:
+def _fault(forward: FusedForward, loss: Loss, batch: Batch) -> str:
     """What is wrong with the kernels of a fused step on this machine, in a few words; nothing, if nothing is.
 
     Checked once in a process: five seeds that are trained side by side launch the same kernels.
     """
-    if (launched := forward.launched(images)) in CHECKED:
-        return ""
+    checks = {forward.launched(batch.images): functools.partial(kernel_error, forward, batch.images)}
+    if _has_kernels(loss, forward, batch):
+        blend = _blend(batch.clone())  # lies in memory as a captured batch does
+        checks[_launched(loss.offsets, *blend)] = functools.partial(loss_error, loss.offsets, *blend)
     try:
-        error = kernel_error(forward, images)
+        errors = {launched: check() for launched, check in checks.items() if launched not in CHECKED}
     except torch.OutOfMemoryError:
         return "there is too little memory to check it"
     except Exception as problem:  # no C compiler for Triton, another Triton, a GPU that it does not know
         *_, last = str(problem).split("\n")
         return f"{type(problem).__name__}: {last}"
-    if not error < 0.01:
-        return f"its kernels differ from torch's by {error:.2g}"
-    CHECKED.add(launched)
+    for error in errors.values():
+        if not error < 0.01:
+            return f"its kernels differ from torch's by {error:.2g}"
+    CHECKED.update(errors)
     return ""
+
+
+def _launched(offsets: Tensor, *blend: Tensor) -> tuple[Any, ...]:
+    """What decides which kernel computes the loss, and how; its numbers have no part in it."""
+    return str(offsets.device), *((tensor.dtype, tuple(tensor.shape)) for tensor in (offsets, *blend))
 
 
 @functools.cache
@@ -423,6 +440,25 @@ def _parts(batch: Batch, number: int) -> list[Batch]:
 
 def _shape(batch: Batch) -> tuple[torch.Size, ...]:
     return tuple(tensor.shape for tensor in batch.tensors())
+
+
+def _has_kernels(loss: Loss, forward: FusedForward, batch: Batch) -> TypeGuard[BalPoELoss]:
+    """Whether `_fused_batch_loss` is the loss of a batch: BalPoE's own, of labels, behind a classifier with kernels."""
+    if type(loss) is not BalPoELoss or has_hooks(loss) or forward.cosine is None or batch.targets.ndim != 1:
+        return False
+    return bool(loss.offsets.shape == forward.cosine.weight.shape[:2])
+
+
+def _fused_batch_loss(forward: Forward, loss: Loss, batch: Batch, progress: float | Tensor) -> Tensor:
+    assert isinstance(loss, BalPoELoss)
+    return blended_cross_entropy(forward(batch.images), loss.offsets, *_blend(batch))
+
+
+def _blend(batch: Batch) -> tuple[Tensor, Tensor, Tensor]:
+    """Labels, those of what was mixed in, and the share of the first; of a batch that is not mixed, all."""
+    if batch.partner_targets is None or batch.weight is None:
+        return batch.targets, batch.targets, torch.ones((), device=batch.targets.device)
+    return batch.targets, batch.partner_targets, batch.weight
 
 
 def _batch_loss(forward: Forward, loss: Loss, batch: Batch, progress: float | Tensor) -> Tensor:

@@ -19,11 +19,14 @@ import torch
 import balpoe
 from balpoe.data.augment.operations import AUGMENTATIONS
 from balpoe.data.loading.in_memory import Batch
+from balpoe.method.mixing import blended_loss
 from balpoe.networks import CosineClassifier, ExpertNetwork, resnet_cifar
 from balpoe.networks.fused import forward as fused
+from balpoe.networks.fused import head
 from balpoe.networks.fused import launch as launches
 from balpoe.networks.fused import self_check as kernel_check
 from balpoe.networks.fused.forward import FusedForward, can_be_fused
+from balpoe.networks.fused.launch import FASTEST_WIDTHS
 from balpoe.networks.fused.self_check import kernel_error
 from balpoe.training.concurrent import complete, side_by_side
 from balpoe.training.distributed import launch
@@ -31,7 +34,7 @@ from balpoe.training.fit import fit_and_predict_by_step
 from balpoe.training.interrupts import Interrupt
 from balpoe.training.optimizers import make_optimizer
 from balpoe.training.settings import FitSettings
-from balpoe.training.step import Learner, _State, training_step
+from balpoe.training.step import Learner, _fault, _State, training_step
 from trainings import losses_of_steps, tiny_data, train
 
 pytestmark = pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="needs Triton")
@@ -63,7 +66,7 @@ def test_in_tritons_interpreter():
     environment = {**os.environ, "TRITON_INTERPRET": "1", "PYTEST_ADDOPTS": ""}
     done = subprocess.run(command, env=environment, capture_output=True, text=True, cwd=Path(__file__).parents[3])
     assert done.returncode == 0, done.stdout
-    assert f"{11 if in_threads else 9} passed" in done.stdout
+    assert f"{17 if in_threads else 15} passed" in done.stdout
 
 
 @pytest.fixture
@@ -72,15 +75,10 @@ def small(monkeypatch):
     monkeypatch.setattr(resnet_cifar, "BLOCKS_PER_STAGE", 1)
     monkeypatch.setattr(launches, "SUMMED", 8192)
     monkeypatch.setattr(launches, "SUMMED_AT_ONCE", 4)
-    for table in (
-        launches.FORWARD,
-        launches.BACKWARD,
-        launches.BACKWARD_STRIDED,
-        launches.WEIGHTS,
-        launches.ELEMENTWISE,
-    ):
-        for channels in table:
-            monkeypatch.setitem(table, channels, launches.Launch(block=128, programs=2))
+    few = launches.Launch(block=128, programs=2)
+    for channels, each in launches.LAUNCHES.items():
+        small = [few._replace(columns=launch.columns, depth=launch.depth) for launch in each]
+        monkeypatch.setitem(launches.LAUNCHES, channels, launches.Launches(*small))
 
 
 SHAPES = [
@@ -97,6 +95,26 @@ def test_kernels_and_network_give_the_numbers_of_torch(small, settings):
     network = resnet(in_channels=size[1], **{name: value for name, value in settings.items() if name != "size"})
     if "split" in settings:  # what comes behind is what the first two have
         network = first_block(network)
+    forward, images = check_numbers(network, size)
+    if settings.get("split") == 3:
+        assert kernel_error(forward, images) < 1e-5
+
+
+@in_interpreter
+def test_programs_that_take_some_channels_give_the_numbers_of_torch(small, monkeypatch):
+    """As those of 128 and 256 channels do: 16 or 8 of 32 and 16, in a layer of stride 2 and the one behind it."""
+    for channels, columns in ((16, 8), (32, 16)):
+        split = [each._replace(block=16, columns=columns, depth=16) for each in launches.LAUNCHES[channels]]
+        monkeypatch.setitem(launches.LAUNCHES, channels, launches.Launches(*split))
+    whole = resnet(2, width=(16, 32, 32), in_channels=1)
+    forward, images = check_numbers(ExpertNetwork(whole.trunk[:1], whole.branches[:1], whole.classifier), (2, 1, 5, 3))
+    for size in forward.plan(images).sizes[1:]:
+        assert size.forward.shape[2] == size.backward.shape[2] == 2
+        assert size.weights.shape[1] >= 18
+
+
+def check_numbers(network, size):
+    """Compare loss, gradients and statistics with those of torch; return what was compared, and the images."""
     plain, images, targets = copy.deepcopy(network), torch.randn(size), torch.arange(size[0])
     loss = balpoe.BalPoELoss([4, 3, 2, 1], [0.0] * network.num_experts)
     forward = FusedForward(network, torch.float32)
@@ -111,8 +129,7 @@ def test_kernels_and_network_give_the_numbers_of_torch(small, settings):
         )
     for (name, buffer), reference in zip(network.named_buffers(), plain.named_buffers(), strict=True):
         torch.testing.assert_close(buffer, reference[1], rtol=1e-4, atol=1e-6, msg=name)
-    if settings.get("split") == 3:
-        assert kernel_error(forward, images) < 1e-5
+    return forward, images
 
 
 class Watched:
@@ -156,8 +173,37 @@ def test_all_that_is_launched_was_compiled_before(small, monkeypatch, num_expert
     watched = Watched()
     passed = fused.fused_forward(forward, images, watched)
     fused.fused_backward(forward, passed, torch.ones_like(passed.features), watched)
+    cosine = passed.features, forward.cosine.weight, forward.cosine.scale
+    logits = head.cosine_forward(*cosine, watched)
+    head.cosine_backward(logits, *cosine, watched)
     assert compiled == watched.told
     assert len(compiled) > 10
+
+
+@in_interpreter
+@pytest.mark.parametrize("shape", [(70, 3, 33, 64), (3, 1, 4, 16)])  # more than a block of samples and of classes; less
+def test_classifier_and_loss_give_the_numbers_of_torch(shape):
+    samples, experts, classes, width = shape
+    generator = torch.Generator().manual_seed(0)
+    classifier = CosineClassifier(width, classes, experts, scale=20.0)
+    features = torch.randn(samples, experts, width, generator=generator)
+    features[0] = 0  # what a rectifier can leave
+    with torch.no_grad():
+        classifier.weight *= 1 + torch.rand(experts, classes, 1, generator=generator)
+    loss = balpoe.BalPoELoss(range(1, classes + 1), [0.0] * experts)
+    targets, partners = torch.randint(classes, (2, samples), generator=generator)
+    for weight in (torch.tensor(0.3), torch.rand(samples, generator=generator)):
+        each = {"reduction": "none"} if weight.ndim else {}
+        inputs = [features.clone().requires_grad_() for _ in range(2)]
+        ours = head.cosine_logits(inputs[0], classifier.weight, classifier.scale)
+        values = [
+            head.blended_cross_entropy(ours, loss.offsets, targets, partners, weight),
+            blended_loss(loss, classifier(inputs[1]), targets, partners, weight, **each).mean(),
+        ]
+        assert values[0].item() == pytest.approx(values[1].item(), rel=1e-5)
+        found = [torch.autograd.grad(value, [x, classifier.weight]) for value, x in zip(values, inputs, strict=True)]
+        for mine, theirs in zip(*found, strict=True):
+            torch.testing.assert_close(mine, theirs, rtol=1e-4, atol=1e-6 * float(theirs.abs().max()))
 
 
 @in_interpreter
@@ -171,6 +217,51 @@ def test_a_wrong_kernel_is_noticed(small, monkeypatch):
 
     monkeypatch.setattr(launches.Sizes, "__init__", wrong)
     assert kernel_error(forward, torch.randn(2, 3, 8, 8)) > 0.01
+
+
+class Wrong:
+    """A kernel whose last number is wrong."""
+
+    def __init__(self, kernel, output):
+        self.kernel, self.output, self.warmup = kernel, output, kernel.warmup
+
+    def __getitem__(self, grid):
+        def launch(*arguments, **settings):
+            self.kernel[grid](*arguments, **settings)
+            arguments[self.output].view(-1)[-1] += 1
+
+        return launch
+
+
+@in_interpreter
+def test_a_wrong_kernel_of_the_head_is_noticed(monkeypatch):
+    forward = FusedForward(first_block(resnet(1, width=(16, 16, 16))), torch.float32)
+    labels, offsets, features = torch.arange(2), torch.zeros(1, 4), torch.randn(2, 1, 16)
+
+    def errors():
+        classifier = kernel_check._largest(kernel_check._of_classifier(forward, features))
+        return classifier, kernel_check.loss_error(offsets, labels, labels, torch.tensor(0.5))
+
+    assert max(errors()) < 1e-5
+    outputs = {"cosine_forward": 2, "cosine_features_gradient": 3, "cosine_weights_gradient": 3, "loss_forward": 5}
+    for name, output in outputs.items():
+        with monkeypatch.context() as patch:
+            patch.setattr(head.head_kernels(), name, Wrong(getattr(head.head_kernels(), name), output))
+            assert [error > 0.01 for error in errors()] == [name != "loss_forward", name == "loss_forward"]
+
+
+@in_interpreter
+@pytest.mark.parametrize(("name", "output"), [("cosine_forward", 2), ("loss_forward", 6)])
+def test_a_wrong_kernel_of_the_head_is_a_fault(small, monkeypatch, name, output):
+    """For which the step is captured from torch's operations; kernels of it that are right do not hide it."""
+    monkeypatch.setattr("balpoe.training.step.CHECKED", set())
+    batch = Batch(torch.randn(2, 3, 4, 4), torch.arange(2), torch.arange(2, 4), torch.rand(2))
+    forward = FusedForward(first_block(resnet(1, width=(16, 16, 16))), torch.float32)
+    loss, right = balpoe.BalPoELoss([4, 3, 2, 1], (0,)), getattr(head.head_kernels(), name)
+    monkeypatch.setattr(head.head_kernels(), name, Wrong(right, output))
+    assert _fault(forward, loss, batch).startswith("its kernels differ from torch's by")
+    monkeypatch.setattr(head.head_kernels(), name, right)
+    assert _fault(forward, loss, batch) == ""
 
 
 @in_interpreter
@@ -215,9 +306,18 @@ def test_batches_that_are_too_large_are_refused():
 def test_which_networks_can_be_fused():
     assert can_be_fused(resnet(), CPU)
     assert can_be_fused(resnet(width=(16, 32, 32), split=2), CPU)
+    assert can_be_fused(resnet(1, width=64), CPU)
+    assert not can_be_fused(resnet(1, width=64), CPU, FASTEST_WIDTHS)
+    assert can_be_fused(resnet(1, width=32), CPU, FASTEST_WIDTHS)
     frozen = resnet()
     frozen.freeze_trunk()
-    others = [frozen, resnet(width=8), resnet(width=(16, 24, 48)), resnet(in_channels=17), torch.nn.Linear(2, 2)]
+    others = [
+        frozen,
+        resnet(width=8),
+        resnet(width=(16, 24, 48)),
+        resnet(in_channels=17),
+        torch.nn.Linear(2, 2),
+    ]
     others.append(balpoe.expert_network("mlp", num_classes=4, num_experts=3, num_features=8))
     hooked = resnet()
     hooked.trunk.register_forward_hook(print)
@@ -272,8 +372,8 @@ def test_kernels_are_compiled_in_threads(small, monkeypatch, tmp_path):
 
     made = triton.compile
     monkeypatch.setattr(driver, "_active", Device())
-    for name in fused._kernels().__all__:  # with nothing of a GPU that may be here, before and after
-        kernel = getattr(fused._kernels(), name)
+    kernels = [getattr(module, name) for module in (fused._kernels(), head.head_kernels()) for name in module.__all__]
+    for kernel in kernels:  # with nothing of a GPU that may be here, before and after
         monkeypatch.setattr(kernel, "device_caches", defaultdict(kernel.create_binder))
         monkeypatch.setattr(kernel, "compile", None, raising=False)
     monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
@@ -282,17 +382,17 @@ def test_kernels_are_compiled_in_threads(small, monkeypatch, tmp_path):
     for _ in range(2):
         fused.compile_kernels(forward, torch.randn(2, 3, 8, 8))
         assert errors == []  # which are left to the launch, and would say nothing
-        assert len(threads) == len(list(tmp_path.rglob("*.cubin"))) == 12
+        assert len(threads) == len(list(tmp_path.rglob("*.cubin"))) == 15
     assert threading.get_ident() not in threads
     assert len(set(threads)) > 1
 
 
-def programs(num_experts):
-    """Each kernel of a network of full width, with its settings for batches of 128, and the types of its arguments."""
+def programs(num_experts, width=16, images=128):
+    """Each kernel of a network, with its settings for batches of one size, and the types of its arguments."""
     half = dict.fromkeys(["x", "weight", "y", "dy", "residual", "activation", "dz"], "*bf16")
     whole = dict.fromkeys(["sums", "stats", "partial"], "*fp32")
-    layers, found = list(launches.layers_of(resnet(num_experts))), {}
-    for layer, size in zip(layers, launches.LaunchPlan(layers, torch.empty(128, 3, 32, 32)).sizes, strict=True):
+    layers, found = list(launches.layers_of(resnet(num_experts, width=width))), {}
+    for layer, size in zip(layers, launches.LaunchPlan(layers, torch.empty(images, 3, 32, 32)).sizes, strict=True):
         types = {**half, **whole, "x": "*fp32" if layer.in_channels == 3 else "*bf16"}
         kernels = {"conv_forward": size.forward.settings, "weight_gradient": size.weights.settings}
         if layer.in_channels > 3:
@@ -308,8 +408,16 @@ def test_what_a_copy_writes_is_fenced_before_tensor_cores_read_it():
     """`wgmma` reads shared memory through another proxy than `cp.async` writes it: PTX wants a fence between them."""
     from balpoe.networks.fused import kernels
 
-    made = [compiled(getattr(kernels, name), settings, **types) for name, settings, types in programs(3)]
-    assert len(made) == 17
+    wide = [
+        each
+        for each in programs(3, 64)
+        if each[1]["CO"] == 256 and (each[0] == "input_gradient" or each[1]["CI"] == 256)
+    ]
+    few = programs(3)
+    seen = {tuple({**settings, "TURNS": 0}.items()) for _, settings, _ in few}
+    many = [each for each in programs(3, images=512) if tuple({**each[1], "TURNS": 0}.items()) not in seen]
+    made = [compiled(getattr(kernels, name), settings, **types) for name, settings, types in (*few, *many, *wide)]
+    assert len(made) == 17 + 4 + 4
     assert any("wgmma" in kernel.asm["ptx"] for kernel in made)
     for kernel in made:
         ptx = kernel.asm["ptx"]
@@ -328,10 +436,10 @@ def test_one_expert_has_the_kernels_of_three_but_for_turns():
 
 @pytest.mark.gpu
 @cuda
-@pytest.mark.parametrize("num_experts", [1, 3])
-@pytest.mark.parametrize("batch", [128, 95])
-def test_every_kernel_on_a_gpu(num_experts, batch):
-    network = resnet(num_experts).cuda().to(memory_format=torch.channels_last)
+@pytest.mark.parametrize("num_experts", [1, 3, 7])
+@pytest.mark.parametrize(("width", "batch"), [(16, 128), (16, 95), (16, 512), (32, 95), (64, 64)])
+def test_every_kernel_on_a_gpu(num_experts, width, batch):
+    network = resnet(num_experts, width=width).cuda().to(memory_format=torch.channels_last)
     assert kernel_error(FusedForward(network), torch.randn(batch, 3, 32, 32, device="cuda")) < 0.005
 
 
@@ -508,9 +616,10 @@ def test_what_is_not_a_number_stays_none():
 
 @pytest.mark.gpu
 @cuda
-def test_a_fault_is_told_and_torch_takes_over(monkeypatch, tmp_path):
+@pytest.mark.parametrize("check", ["kernel_error", "loss_error"])
+def test_a_fault_is_told_and_torch_takes_over(monkeypatch, tmp_path, check):
     monkeypatch.setattr("balpoe.training.step.CHECKED", set())
-    monkeypatch.setattr("balpoe.training.step.kernel_error", lambda forward, images: 0.3)
+    monkeypatch.setattr(f"balpoe.training.step.{check}", lambda *inputs: 0.3)
     network = resnet(2, width=16)
     settings = {"epochs": 1, "batch_size": 16, "device": "cuda", "precision": "bf16-mixed", "step": "auto"}
     with pytest.warns(UserWarning, match="replaced by the captured one: its kernels differ from torch's by 0.3"):

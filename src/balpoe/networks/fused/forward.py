@@ -24,6 +24,7 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
 from balpoe.networks.experts import ExpertNetwork
+from balpoe.networks.fused.head import can_be_fused_cosine, cosine_backward, cosine_forward, cosine_logits, head_kernels
 from balpoe.networks.fused.launch import WIDTHS, LaunchPlan, Layer, Sizes, layers_of, power
 from balpoe.networks.resnet_cifar import Block, Stem
 from balpoe.private_apis import add_to_all, copy_to_all, has_hooks
@@ -31,8 +32,10 @@ from balpoe.private_apis import add_to_all, copy_to_all, has_hooks
 __all__ = ["FusedForward", "block_from", "can_be_fused", "compile_kernels", "fused_backward", "fused_forward"]
 
 
-def can_be_fused(network: nn.Module, device: torch.device) -> TypeGuard[ExpertNetwork]:
-    """Whether `FusedForward` can train a network there: `resnet32` of common widths, its trunk not frozen, no hooks."""
+def can_be_fused(
+    network: nn.Module, device: torch.device, widths: tuple[int, ...] = WIDTHS
+) -> TypeGuard[ExpertNetwork]:
+    """Whether `FusedForward` can train a network there: `resnet32` of these widths, its trunk not frozen, no hooks."""
     if importlib.util.find_spec("triton") is None:
         return False
     if device.type == "cuda" and torch.cuda.get_device_capability(device) < (8, 0):
@@ -52,9 +55,9 @@ def can_be_fused(network: nn.Module, device: torch.device) -> TypeGuard[ExpertNe
         return False
     stem, *others = layers = list(layers_of(network))
     return (
-        stem.in_channels <= min(WIDTHS)
-        and all(layer.in_channels in WIDTHS for layer in others)
-        and all(layer.channels in WIDTHS for layer in layers)
+        stem.in_channels <= min(widths)
+        and all(layer.in_channels in widths for layer in others)
+        and all(layer.channels in widths for layer in layers)
         and all(type(layer.norm) is nn.BatchNorm2d and layer.norm.momentum is not None for layer in layers)
     )
 
@@ -69,13 +72,19 @@ class FusedForward:
 
     def __init__(self, network: ExpertNetwork, dtype: torch.dtype = torch.bfloat16) -> None:
         self.network, self.dtype, self.layers = network, dtype, list(layers_of(network))
+        fits = can_be_fused_cosine(network.classifier, self.layers[-1].experts)
+        self.cosine: Any = network.classifier if fits else None
+        """The classifier, if it has kernels of its own."""
         self._plans: dict[torch.Size, LaunchPlan] = {}
 
     def __call__(self, images: Tensor) -> Tensor:
         """Return expert logits (batch, experts, classes)."""
         parameters = [tensor for layer in self.layers for tensor in layer.parameters()]
         add_to_all([layer.norm.num_batches_tracked for layer in self.layers], 1)
-        logits: Tensor = self.network.classifier(_Body.apply(self, images, *parameters))
+        features = _Body.apply(self, images, *parameters)
+        if self.cosine is not None:
+            return cosine_logits(features, self.cosine.weight, self.cosine.scale)
+        logits: Tensor = self.network.classifier(features)
         return logits
 
     def plan(self, images: Tensor) -> LaunchPlan:
@@ -93,7 +102,8 @@ class FusedForward:
             (each.experts, each.channels, each.in_channels, each.stride, each.shared, each.shortcut is not None)
             for each in self.layers
         )
-        return str(images.device), self.dtype, tuple(images.shape), layers
+        classifier = None if self.cosine is None else tuple(self.cosine.weight.shape)
+        return str(images.device), self.dtype, tuple(images.shape), layers, classifier
 
 
 class _Body(torch.autograd.Function):
@@ -136,12 +146,10 @@ def fused_forward(fused: FusedForward, images: Tensor, kernels: Any = None) -> F
     for layer, size, weight in zip(fused.layers, plan.sizes, weights, strict=True):
         y = images.new_empty(size.pixels, layer.experts * layer.channels, dtype=fused.dtype)
         sums = images.new_empty(layer.experts, size.forward.programs, 2, layer.channels, dtype=torch.float32)
-        kernels.conv_forward[size.forward.programs, layer.experts](
-            inputs[-1], weight, y, sums, size.pixels, **size.forward.settings
-        )
+        kernels.conv_forward[size.forward.shape](inputs[-1], weight, y, sums, size.pixels, **size.forward.settings)
         out, stats = torch.empty_like(y), torch.empty_like(sums[:, 0])
         norm, block = layer.norm, layer.shortcut
-        kernels.norm_forward[size.elementwise.programs, layer.experts](
+        kernels.norm_forward[size.elementwise.shape](
             y, sums, norm.weight, norm.bias, norm.running_mean, norm.running_var, stats, inputs[-2 if block else -1],
             out, size.pixels, size.forward.programs, norm.momentum, norm.eps,
             PROGRAMS=power(size.forward.programs), OUT_H=size.out_height, OUT_W=size.out_width,
@@ -176,34 +184,35 @@ def fused_backward(fused: FusedForward, passed: Forward, gradient: Tensor, kerne
     dz, dy = [torch.empty_like(y) for y in outputs], [torch.empty_like(y) for y in outputs]
     size, programs = sizes[-1], sizes[-1].elementwise.programs
     sums = gradient.new_empty(layers[-1].experts, programs, 2, layers[-1].channels)
-    kernels.pool_backward[programs, layers[-1].experts](
+    kernels.pool_backward[size.elementwise.shape](
         gradient.contiguous(), inputs[-1], outputs[-1], statistics[-1], dz[-1], sums, size.pixels,
         AREA=size.out_height * size.out_width, **size.elementwise.settings,
     )  # fmt: skip
     for index in reversed(range(len(layers))):
         layer, size = layers[index], sizes[index]
-        kernels.norm_backward[size.elementwise.programs, layer.experts](
+        kernels.norm_backward[size.elementwise.shape](
             dz[index], outputs[index], sums, statistics[index], layer.norm.weight, dy[index],
             gradients.scales[index], gradients.shifts[index], size.pixels, programs,
             PROGRAMS=power(programs), **size.elementwise.settings,
         )  # fmt: skip
         with parts.beside():
-            kernels.weight_gradient[size.weights.programs, 3, layer.experts](
+            kernels.weight_gradient[size.weights.shape](
                 dy[index], inputs[index], parts.of[index], size.images, **size.weights.settings
             )
+            if (table := plan.tables.get(index)) is not None:
+                kernels.sum_partials[(len(table),)](parts.flat, table, gradients.flat, **plan.sum_settings[index])
         if index == 0:
             break
         # Where a block begins, the gradient of its shortcut comes from behind its second convolution.
         block = block_from(layers, index)
         programs = size.backward.programs
         sums = gradient.new_empty(size.groups, programs, 2, layer.in_channels)
-        kernels.input_gradient[programs, size.groups](
+        kernels.input_gradient[size.backward.shape](
             dy[index], weights[index], dz[index + 1 if block else index], inputs[index],
             outputs[index - 1], statistics[index - 1], dz[index - 1], sums, size.images,
             RESIDUAL=block is not None, BEFORE=block.padding // 2 if block else 0, **size.backward.settings,
         )  # fmt: skip
     parts.join()
-    kernels.sum_partials[(len(plan.table),)](parts.flat, plan.table, gradients.flat, **plan.sum_settings)
     return Backward(gradients, dz, dy)
 
 
@@ -221,11 +230,14 @@ def compile_kernels(fused: FusedForward, images: Tensor) -> None:
     """
     if (mode := _compile_mode()) is None:
         return
-    kernels = _kernels()
-    dry = SimpleNamespace(**{name: _Dry(getattr(kernels, name)) for name in kernels.__all__})
+    modules = _kernels(), head_kernels()
+    dry = SimpleNamespace(**{name: _Dry(getattr(module, name)) for module in modules for name in module.__all__})
     with _one_parse_at_a_time(), ThreadPoolExecutor() as pool, mode(pool, ignore_errors=True), torch.no_grad():
         passed = fused_forward(fused, images, dry)
         fused_backward(fused, passed, passed.features, dry)
+        if (cosine := fused.cosine) is not None:
+            logits = cosine_forward(passed.features, cosine.weight, cosine.scale, dry)
+            cosine_backward(logits, passed.features, cosine.weight, cosine.scale, dry)
 
 
 @contextmanager

@@ -3,6 +3,8 @@
 Activations lie as (image, row, column, expert, channel), weights as (expert, output channel, tap, input channel).
 What is summed over a batch (statistics of a normalisation, gradients of weights) is summed by each program over its
 own pixels, in a fixed order, and by the next kernel over the programs: two trainings give the same numbers, to the bit.
+A program takes N channels of its output, which are all of them unless they are many, and K of the channels that it sums
+over at a time.
 """
 
 import triton
@@ -20,18 +22,29 @@ __all__ = [
 
 
 @triton.jit
-def _total(sums, expert, part: tl.constexpr, programs, PROGRAMS: tl.constexpr, C: tl.constexpr):
-    """One of the two sums of each channel of an expert, over all programs that have written theirs."""
-    p, c = tl.arange(0, PROGRAMS)[:, None], tl.arange(0, C)[None, :]
-    return tl.sum(tl.load(sums + ((expert * programs + p) * 2 + part) * C + c, mask=p < programs, other=0.0), 0)
+def _first_channel(C: tl.constexpr, N: tl.constexpr):
+    """The first of the N channels that a program takes, of C."""
+    return 0 if N == C else tl.program_id(2) * N
 
 
 @triton.jit
-def _write_sums(sums, expert, first, second, C: tl.constexpr):
-    """Write a program's two sums of each channel; columns are channels of one or several pixels."""
-    place = sums + (expert * tl.num_programs(0) + tl.program_id(0)) * 2 * C + tl.arange(0, C)
-    tl.store(place, tl.sum(tl.reshape(first, [first.shape[0] // C, C]), 0))
-    tl.store(place + C, tl.sum(tl.reshape(second, [second.shape[0] // C, C]), 0))
+def _total(sums, expert, part: tl.constexpr, programs, c, PROGRAMS: tl.constexpr, C: tl.constexpr):
+    """One of the two sums of channels `c` of an expert, over all programs that have written theirs."""
+    rows: tl.constexpr = PROGRAMS if PROGRAMS * c.shape[0] <= 16384 else 16384 // c.shape[0]
+    total = tl.zeros([c.shape[0]], tl.float32)
+    for turn in tl.static_range(PROGRAMS // rows):
+        p = turn * rows + tl.arange(0, rows)[:, None]
+        place = sums + ((expert * programs + p) * 2 + part) * C + c[None, :]
+        total += tl.sum(tl.load(place, mask=p < programs, other=0.0), 0)
+    return total
+
+
+@triton.jit
+def _write_sums(sums, expert, first, second, start, C: tl.constexpr, N: tl.constexpr):
+    """Write a program's two sums of each of its N channels; columns are channels of one or several pixels."""
+    place = sums + (expert * tl.num_programs(0) + tl.program_id(0)) * 2 * C + start + tl.arange(0, N)
+    tl.store(place, tl.sum(tl.reshape(first, [first.shape[0] // N, N]), 0))
+    tl.store(place + C, tl.sum(tl.reshape(second, [second.shape[0] // N, N]), 0))
 
 
 @triton.jit
@@ -43,30 +56,37 @@ def _rectified(value, place, inside, activation, y, mean, rstd, dz):
     return value.to(tl.float32), normal
 
 
+@triton.jit
+def _split(part, parts: tl.constexpr, K: tl.constexpr, C: tl.constexpr):
+    """Which of the parts, and the first of its K channels of C: all parts of some channels, then of the next."""
+    return part if K >= C else part % parts, 0 if K >= C else part // parts * K
+
+
 @triton.jit(do_not_specialize=["pixels"])
 def conv_forward(
     x, weight, y, sums, pixels,
     H: tl.constexpr, W: tl.constexpr, OUT_H: tl.constexpr, OUT_W: tl.constexpr, STRIDE: tl.constexpr,
     CI: tl.constexpr, CO: tl.constexpr, EXPERTS: tl.constexpr, SHARED: tl.constexpr,
-    K: tl.constexpr, BLOCK: tl.constexpr, TURNS: tl.constexpr,
+    N: tl.constexpr, K: tl.constexpr, BLOCK: tl.constexpr, TURNS: tl.constexpr,
 ):  # fmt: skip
-    """A 3 x 3 convolution, and the sums of its outputs and of their squares; K is CI, or 16 if CI is less."""
-    expert = tl.program_id(1)
+    """A 3 x 3 convolution, and the sums of its outputs and of their squares; K is 16 if CI is less."""
+    expert, start = tl.program_id(1), _first_channel(CO, N)
     in_channels: tl.constexpr = CI if SHARED else CI * EXPERTS
     group = 0 if SHARED else expert
-    i, o = tl.arange(0, K), tl.arange(0, CO)
-    first = tl.zeros([CO], tl.float32)
-    second = tl.zeros([CO], tl.float32)
+    i, o = tl.arange(0, K), start + tl.arange(0, N)
+    first = tl.zeros([N], tl.float32)
+    second = tl.zeros([N], tl.float32)
     for turn in range(TURNS):
         m = (turn * tl.num_programs(0) + tl.program_id(0)) * BLOCK + tl.arange(0, BLOCK)
         image, row, column = m // (OUT_H * OUT_W), m % (OUT_H * OUT_W) // OUT_W * STRIDE, m % OUT_W * STRIDE
-        total = tl.zeros([BLOCK, CO], tl.float32)
-        for tap in range(9):
+        total = tl.zeros([BLOCK, N], tl.float32)
+        for step in range(9 * ((CI + K - 1) // K)):
+            tap, seen = _split(step, 9, K, CI)
             r, c = row + tap // 3 - 1, column + tap % 3 - 1
             inside = (m < pixels) & (r >= 0) & (r < H) & (c >= 0) & (c < W)
-            source = ((image * H + r) * W + c) * in_channels + group * CI
+            source = ((image * H + r) * W + c) * in_channels + group * CI + seen
             a = tl.load(x + source[:, None] + i[None, :], mask=inside[:, None] & (i < CI)[None, :], other=0.0)
-            source = ((expert * CO + o) * 9 + tap) * CI
+            source = ((expert * CO + o) * 9 + tap) * CI + seen
             b = tl.load(weight + source[None, :] + i[:, None], mask=(i < CI)[:, None], other=0.0)
             total = tl.dot(a.to(y.dtype.element_ty), b, total, input_precision="ieee")
         value = total.to(y.dtype.element_ty)
@@ -74,7 +94,7 @@ def conv_forward(
         rounded = value.to(tl.float32)
         first += tl.sum(rounded, 0)
         second += tl.sum(rounded * rounded, 0)
-    _write_sums(sums, expert, first, second, CO)
+    _write_sums(sums, expert, first, second, start, CO, N)
 
 
 @triton.jit(do_not_specialize=["pixels", "programs"])
@@ -82,12 +102,12 @@ def norm_forward(
     y, sums, gamma, beta, running_mean, running_variance, stats, shortcut, out, pixels, programs, momentum, eps,
     PROGRAMS: tl.constexpr, C: tl.constexpr, EXPERTS: tl.constexpr, OUT_H: tl.constexpr, OUT_W: tl.constexpr,
     SHORTCUT: tl.constexpr, STRIDE: tl.constexpr, H: tl.constexpr, W: tl.constexpr, CI: tl.constexpr,
-    BEFORE: tl.constexpr, SHARED: tl.constexpr, BLOCK: tl.constexpr, TURNS: tl.constexpr,
+    BEFORE: tl.constexpr, SHARED: tl.constexpr, N: tl.constexpr, BLOCK: tl.constexpr, TURNS: tl.constexpr,
 ):  # fmt: skip
     """Normalise, add the shortcut (every STRIDE-th pixel, BEFORE empty channels in front), rectify; keep statistics."""
-    expert, c = tl.program_id(1), tl.arange(0, C)
-    mean = _total(sums, expert, 0, programs, PROGRAMS, C) / pixels
-    variance = _total(sums, expert, 1, programs, PROGRAMS, C) / pixels - mean * mean
+    expert, c = tl.program_id(1), _first_channel(C, N) + tl.arange(0, N)
+    mean = _total(sums, expert, 0, programs, c, PROGRAMS, C) / pixels
+    variance = _total(sums, expert, 1, programs, c, PROGRAMS, C) / pixels - mean * mean
     variance = tl.maximum(variance, 0.0, tl.PropagateNan.ALL)  # by default a GPU makes 0 of max(NaN, 0)
     rstd = 1 / tl.sqrt(variance + eps)
     channel = expert * C + c
@@ -120,13 +140,14 @@ def norm_forward(
 @triton.jit(do_not_specialize=["pixels"])
 def pool_backward(
     gradient, activation, y, stats, dz, sums, pixels,
-    C: tl.constexpr, EXPERTS: tl.constexpr, AREA: tl.constexpr, BLOCK: tl.constexpr, TURNS: tl.constexpr,
+    C: tl.constexpr, EXPERTS: tl.constexpr, AREA: tl.constexpr,
+    N: tl.constexpr, BLOCK: tl.constexpr, TURNS: tl.constexpr,
 ):  # fmt: skip
     """From the gradient of a mean over pixels to that in front of the rectifier, with the sums for `norm_backward`."""
-    expert, c = tl.program_id(1), tl.arange(0, C)
+    expert, c = tl.program_id(1), _first_channel(C, N) + tl.arange(0, N)
     mean, rstd = tl.load(stats + 2 * expert * C + c), tl.load(stats + (2 * expert + 1) * C + c)
-    first = tl.zeros([C], tl.float32)
-    second = tl.zeros([C], tl.float32)
+    first = tl.zeros([N], tl.float32)
+    second = tl.zeros([N], tl.float32)
     for turn in range(TURNS):
         m = (turn * tl.num_programs(0) + tl.program_id(0)) * BLOCK + tl.arange(0, BLOCK)
         place = (m[:, None] * EXPERTS + expert) * C + c[None, :]
@@ -136,19 +157,20 @@ def pool_backward(
         rounded, normal = _rectified(value, place, inside, activation, y, mean, rstd, dz)
         first += tl.sum(rounded, 0)
         second += tl.sum(rounded * normal, 0)
-    _write_sums(sums, expert, first, second, C)
+    _write_sums(sums, expert, first, second, _first_channel(C, N), C, N)
 
 
 @triton.jit(do_not_specialize=["pixels", "programs"])
 def norm_backward(
     dz, y, sums, stats, gamma, dy, dgamma, dbeta, pixels, programs,
-    PROGRAMS: tl.constexpr, C: tl.constexpr, EXPERTS: tl.constexpr, BLOCK: tl.constexpr, TURNS: tl.constexpr,
+    PROGRAMS: tl.constexpr, C: tl.constexpr, EXPERTS: tl.constexpr,
+    N: tl.constexpr, BLOCK: tl.constexpr, TURNS: tl.constexpr,
 ):  # fmt: skip
     """From the gradient behind a normalisation to that in front of it, and to those of its two parameters."""
-    expert, c = tl.program_id(1), tl.arange(0, C)
+    expert, c = tl.program_id(1), _first_channel(C, N) + tl.arange(0, N)
     mean, rstd = tl.load(stats + 2 * expert * C + c), tl.load(stats + (2 * expert + 1) * C + c)
-    first = _total(sums, expert, 0, programs, PROGRAMS, C)
-    second = _total(sums, expert, 1, programs, PROGRAMS, C)
+    first = _total(sums, expert, 0, programs, c, PROGRAMS, C)
+    second = _total(sums, expert, 1, programs, c, PROGRAMS, C)
     channel = expert * C + c
     if tl.program_id(0) == 0:
         tl.store(dgamma + channel, second)
@@ -172,7 +194,10 @@ def _taps(
     OUT_H: tl.constexpr, OUT_W: tl.constexpr, STRIDE: tl.constexpr,
     CI: tl.constexpr, CO: tl.constexpr, EXPERTS: tl.constexpr,
 ):  # fmt: skip
-    """The two factors of a part of `input_gradient`: gradients of outputs, and the weights by which they saw inputs."""
+    """The two factors of a part of `input_gradient`: gradients of outputs, and the weights by which they saw inputs.
+
+    `k` are output channels, with stride 2 those of an output pixel, then of the one beside it; `i` are input channels.
+    """
     if STRIDE == 1:  # output row r sees input row r + ky - 1
         ky, kx = part % 9 // 3, part % 3
         r, c = row + 1 - ky, column + 1 - kx
@@ -195,32 +220,34 @@ def input_gradient(
     dy, weight, residual, activation, y, stats, dz, sums, images,
     H: tl.constexpr, W: tl.constexpr, OUT_H: tl.constexpr, OUT_W: tl.constexpr, STRIDE: tl.constexpr,
     CI: tl.constexpr, CO: tl.constexpr, EXPERTS: tl.constexpr, SHARED: tl.constexpr,
-    RESIDUAL: tl.constexpr, BEFORE: tl.constexpr, BLOCK: tl.constexpr, TURNS: tl.constexpr,
+    RESIDUAL: tl.constexpr, BEFORE: tl.constexpr,
+    N: tl.constexpr, K: tl.constexpr, BLOCK: tl.constexpr, TURNS: tl.constexpr,
 ):  # fmt: skip
     """The convolution's gradient of its input, plus the shortcut's, through the rectifier in front of both.
 
     With the sums that `norm_backward` of the layer below wants, whose outputs are `y` and `stats`. With stride 2, a row
     of the product is a square of four input pixels, which four output pixels see, two of them in a column of it.
     """
-    group = tl.program_id(1)
+    group, start = tl.program_id(1), _first_channel(CI, N)
     groups: tl.constexpr = 1 if SHARED else EXPERTS
     experts: tl.constexpr = EXPERTS if SHARED else 1
     parts: tl.constexpr = 9 if STRIDE == 1 else 2
     high: tl.constexpr = (H + STRIDE - 1) // STRIDE
     wide: tl.constexpr = (W + STRIDE - 1) // STRIDE
-    k, n = tl.arange(0, STRIDE * CO), tl.arange(0, STRIDE * STRIDE * CI)
-    down, right, i = n // (STRIDE * CI), n // CI % STRIDE, n % CI
+    k, n = tl.arange(0, K), tl.arange(0, STRIDE * STRIDE * N)
+    down, right, i = n // (STRIDE * N), n // N % STRIDE, start + n % N
     mean, rstd = tl.load(stats + 2 * group * CI + i), tl.load(stats + (2 * group + 1) * CI + i)
-    first = tl.zeros([STRIDE * STRIDE * CI], tl.float32)
-    second = tl.zeros([STRIDE * STRIDE * CI], tl.float32)
+    first = tl.zeros([STRIDE * STRIDE * N], tl.float32)
+    second = tl.zeros([STRIDE * STRIDE * N], tl.float32)
     for turn in range(TURNS):
         m = (turn * tl.num_programs(0) + tl.program_id(0)) * BLOCK + tl.arange(0, BLOCK)
         image, row, column = m // (high * wide), m % (high * wide) // wide, m % wide
-        total = tl.zeros([BLOCK, STRIDE * STRIDE * CI], tl.float32)
-        for part in range(experts * parts):
+        total = tl.zeros([BLOCK, STRIDE * STRIDE * N], tl.float32)
+        for step in range(experts * parts * (STRIDE * CO // K)):
+            part, seen = _split(step, experts * parts, K, STRIDE * CO)
             expert = part // parts if SHARED else group
             a, b = _taps(
-                dy, weight, part, expert, image, row, column, images, k, down, right, i,
+                dy, weight, part, expert, image, row, column, images, seen + k, down, right, i,
                 OUT_H, OUT_W, STRIDE, CI, CO, EXPERTS,
             )  # fmt: skip
             total = tl.dot(a, b, total, input_precision="ieee")
@@ -237,7 +264,7 @@ def input_gradient(
         rounded, normal = _rectified(total, place, inside, activation, y, mean, rstd, dz)
         first += tl.sum(rounded, 0)
         second += tl.sum(rounded * normal, 0)
-    _write_sums(sums, group, first, second, CI)
+    _write_sums(sums, group, first, second, start, CI, N)
 
 
 @triton.jit(do_not_specialize=["images"])
@@ -245,21 +272,26 @@ def weight_gradient(
     dy, x, partial, images,
     H: tl.constexpr, W: tl.constexpr, OUT_H: tl.constexpr, OUT_W: tl.constexpr, STRIDE: tl.constexpr,
     CI: tl.constexpr, CO: tl.constexpr, EXPERTS: tl.constexpr, SHARED: tl.constexpr,
-    TILE: tl.constexpr, K: tl.constexpr, BLOCK: tl.constexpr, TURNS: tl.constexpr,
+    TILE: tl.constexpr, N: tl.constexpr, K: tl.constexpr, BLOCK: tl.constexpr, TURNS: tl.constexpr,
 ):  # fmt: skip
     """Each program's part of the gradient of one expert's three taps in a row of the kernel.
 
     TILE output pixels beside each other meet all the input pixels that they see; K holds these with their channels.
+    Of many channels a program takes N of the outputs, and K of those of one input pixel.
     """
     line, expert = tl.program_id(1), tl.program_id(2)
     in_channels: tl.constexpr = CI if SHARED else CI * EXPERTS
     window: tl.constexpr = TILE + 2  # a larger tile is for stride 1
     wide: tl.constexpr = (OUT_W + TILE - 1) // TILE
     group = 0 if SHARED else expert
-    k, n = tl.arange(0, K), tl.arange(0, TILE * CO)
+    k, n = tl.arange(0, K), tl.arange(0, TILE * N)
     beside, i = k // CI, k % CI
-    right, o = n // CO, n % CO
-    total = tl.zeros([TILE * CO, K], tl.float32)
+    right, o = n // N, n % N
+    if window * CI > K:
+        parts: tl.constexpr = CI // K
+        beside, i, o = beside + line // 3 % 3, i + line // 9 % parts * K, o + line // (9 * parts) * N
+        line = line % 3
+    total = tl.zeros([TILE * N, K], tl.float32)
     for turn in range(TURNS):
         m = (turn * tl.num_programs(0) + tl.program_id(0)) * BLOCK + tl.arange(0, BLOCK)
         image, row, column = m // (OUT_H * wide), m % (OUT_H * wide) // wide, m % wide * TILE

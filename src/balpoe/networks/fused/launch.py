@@ -1,5 +1,6 @@
 """How the kernels of `kernels.py` are launched: the layers of a `resnet32`, their sizes, programs and constants."""
 
+import math
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
@@ -9,9 +10,8 @@ from torch import Tensor, nn
 from balpoe.networks.experts import ExpertNetwork
 from balpoe.networks.resnet_cifar import Block
 
-__all__ = ["WIDTHS", "LaunchPlan", "Layer", "Sizes", "layers_of", "power"]
+__all__ = ["FASTEST_WIDTHS", "WIDTHS", "LaunchPlan", "Layer", "Sizes", "layers_of", "power"]
 
-WIDTHS = (16, 32, 64)
 SUMMED, SUMMED_AT_ONCE = 256, 16  # numbers of a gradient that a program sums, and so many parts of each at a time
 
 
@@ -25,16 +25,101 @@ class Launch(NamedTuple):
     warps: int = 4
     stages: int = 1
     """Blocks of rows on their way from memory."""
+    columns: int = 0
+    """Channels of its output that a program takes; 0 for all."""
+    depth: int = 0
+    """Channels that it sums over at a time (those of inputs, in the gradient of weights); 0 for all."""
+
+    def taken(self, columns: int, depth: int) -> tuple[int, int]:
+        """Return N and K of a kernel, of so many channels and so many that are summed over.
+
+        >>> Launch(64, 528).taken(64, 16), Launch(64, 528, columns=128, depth=64).taken(256, 256)
+        ((64, 16), (128, 64))
+        """
+        return min(self.columns or columns, columns), min(self.depth or depth, depth)
+
+    def weights_taken(self, stride: int, channels: int, in_channels: int) -> tuple[int, int, int, int]:
+        """Return TILE, N and K of `weight_gradient`, and its programs for each expert and block of rows.
+
+        One for each of three lines of the kernel; of many channels one for each tap, and for N by K of its weights.
+        """
+        if self.depth and in_channels in LAUNCHES:
+            n, k = self.taken(channels, in_channels)
+            return 1, n, k, 9 * (channels // n) * (in_channels // k)
+        tile = 2 if stride == 1 and channels < 64 else 1
+        return tile, channels, power((tile + 2) * in_channels), 3
 
 
-# By channels, what was fast on an H200, alone and beside others. Several stages with two warps only: four or more make
-# products of 64 rows with tensor cores that read shared memory by themselves, and Triton 3.6 puts no fence between them
-# and copies that run ahead.
-FORWARD = {16: Launch(256, 528), 32: Launch(256, 528), 64: Launch(64, 528, 2, 3)}
-BACKWARD = {16: Launch(128, 528, 2, 3), 32: Launch(128, 528, 2, 3), 64: Launch(64, 528, 2, 3)}
-BACKWARD_STRIDED = {16: Launch(128, 264), 32: Launch(128, 528), 64: Launch(32, 528)}
-WEIGHTS = {16: Launch(64, 132, 2, 3), 32: Launch(128, 264), 64: Launch(128, 132)}
-ELEMENTWISE = {16: Launch(1024, 528), 32: Launch(256, 528), 64: Launch(256, 528)}
+class Launches(NamedTuple):
+    """One for each kernel, for layers of so many channels: of the output, in gradients of inputs those of the input."""
+
+    forward: Launch
+    backward: Launch
+    backward_strided: Launch
+    weights: Launch
+    elementwise: Launch
+
+
+# By channels, what was fast on an H200, alone and beside others. Of 128 and 256 channels, and of gradients of strided
+# inputs, what leaves room for two programs on a processor, with hardly a spill of registers; chosen without measuring.
+# Several stages with two warps only: four or more make products of 64 rows with tensor cores that read shared memory by
+# themselves, and Triton 3.6 puts no fence between them and copies that run ahead.
+MANY_CHANNELS = Launches(
+    forward=Launch(128, 264, warps=8, columns=64, depth=64),
+    backward=Launch(128, 264, warps=8, columns=64, depth=64),
+    backward_strided=Launch(64, 528, columns=16, depth=64),
+    weights=Launch(64, 264, warps=8, columns=128, depth=128),
+    elementwise=Launch(256, 264, warps=8, columns=64),
+)
+LAUNCHES = {
+    16: Launches(
+        forward=Launch(256, 528),
+        backward=Launch(128, 528, warps=2, stages=3),
+        backward_strided=Launch(128, 264),
+        weights=Launch(64, 132, warps=2, stages=3),
+        elementwise=Launch(1024, 528),
+    ),
+    32: Launches(
+        forward=Launch(256, 528),
+        backward=Launch(128, 528, warps=2, stages=3),
+        backward_strided=Launch(128, 528, warps=8),
+        weights=Launch(128, 264),
+        elementwise=Launch(256, 528),
+    ),
+    64: Launches(
+        forward=Launch(64, 528, warps=2, stages=3),
+        backward=Launch(64, 528, warps=2, stages=3),
+        backward_strided=Launch(64, 528, columns=16, depth=64),
+        weights=Launch(128, 132),
+        elementwise=Launch(256, 528),
+    ),
+    128: MANY_CHANNELS,
+    256: MANY_CHANNELS,
+}
+WIDTHS = tuple(LAUNCHES)
+
+MANY_IMAGES = 256
+"""From so many images a batch on, launches that were fast with 512 of them replace those that were with 128."""
+LAUNCHES_OF_MANY_IMAGES: dict[int, dict[str, Launch]] = {
+    16: {"backward": Launch(128, 1056, warps=2, stages=3), "weights": Launch(64, 528, warps=2, stages=3)},
+    32: {"forward": Launch(128, 528, warps=2, stages=3), "weights": Launch(128, 528)},
+    64: {"weights": Launch(128, 264, warps=8)},
+}
+
+FASTEST_WIDTHS = tuple(width for width in WIDTHS if width <= 128)
+"""Those whose steps were faster with these kernels than with torch's: of 64, 128 and 256 channels torch's are ahead."""
+
+
+def launches_of(channels: int, images: int) -> Launches | None:
+    """Return how the kernels of layers of so many channels are launched, if there are any.
+
+    >>> launches_of(16, images=128).weights.programs, launches_of(16, images=512).weights.programs, launches_of(3, 128)
+    (132, 528, None)
+    """
+    launches = LAUNCHES.get(channels)
+    if launches is None or images < MANY_IMAGES:
+        return launches
+    return launches._replace(**LAUNCHES_OF_MANY_IMAGES.get(channels, {}))
 
 
 class Layer(NamedTuple):
@@ -79,22 +164,32 @@ class LaunchPlan:
     def __init__(self, layers: list[Layer], images: Tensor) -> None:
         number, _, height, width = images.shape
         self.sizes: list[Sizes] = []
-        rows: list[tuple[int, ...]] = []
-        source = place = 0
-        for layer in layers:
+        rows: dict[int, list[tuple[int, ...]]] = {}
+        source = place = first = 0
+        for index, layer in enumerate(layers):
             size = Sizes(layer, number, height, width)
             height, width = size.out_height, size.out_width
             self.sizes.append(size)
             numbers = layer.conv.weight.numel()
-            rows += [
+            first = index if layer.stride > 1 else first
+            rows.setdefault(first, []).extend(
                 (source + start, numbers, size.parts, place + start, min(SUMMED, numbers - start))
                 for start in range(0, numbers, SUMMED)
-            ]
+            )
             source, place = source + numbers * size.parts, place + numbers
-        self.table = torch.tensor(rows, device=images.device)
-        """For each program of `sum_partials`: its parts' start, distance and number, its sum's place and length."""
-        turns = -(-max(size.parts for size in self.sizes) // SUMMED_AT_ONCE)
-        self.sum_settings = {"BLOCK": SUMMED, "ROWS": SUMMED_AT_ONCE, "TURNS": turns}
+        self.tables = {first: torch.tensor(table, device=images.device) for first, table in rows.items()}
+        """For each program of `sum_partials`: its parts' start, distance and number, its sum's place and length.
+
+        By stages, each under the number of its first layer, which is the last whose parts are computed.
+        """
+        self.sum_settings = {
+            first: {
+                "BLOCK": SUMMED,
+                "ROWS": SUMMED_AT_ONCE,
+                "TURNS": -(-max(row[2] for row in table) // SUMMED_AT_ONCE),
+            }
+            for first, table in rows.items()
+        }
 
 
 class Sizes:
@@ -110,37 +205,47 @@ class Sizes:
             "H": height, "W": width, "OUT_H": self.out_height, "OUT_W": self.out_width, "STRIDE": stride,
             "CI": in_channels, "CO": channels, "EXPERTS": experts, "SHARED": layer.shared,
         }  # fmt: skip
-        k = max(in_channels, min(WIDTHS))
-        self.forward = Grid.of(self.pixels, FORWARD[channels], experts, {**conv, "K": k})
-        if in_channels in WIDTHS:  # not those of images, which have no gradient
-            launch = (BACKWARD if stride == 1 else BACKWARD_STRIDED)[in_channels]
-            self.backward = Grid.of(images * -(-height // stride) * -(-width // stride), launch, self.groups, conv)
-        tile = 2 if stride == 1 and channels < 64 else 1
-        rows, k = images * self.out_height * -(-self.out_width // tile), power((tile + 2) * in_channels)
-        self.weights = Grid.of(rows, WEIGHTS[channels], 3 * experts, {**conv, "TILE": tile, "K": k})
+        own, below = launches_of(channels, images), launches_of(in_channels, images)
+        assert own is not None  # the network `can_be_fused`
+        n, k = own.forward.taken(channels, max(in_channels, min(WIDTHS)))
+        self.forward = Grid.of(self.pixels, own.forward, (experts, channels // n), {**conv, "N": n, "K": k})
+        if below is not None:  # not those of images, which have no gradient
+            launch = below.backward if stride == 1 else below.backward_strided
+            rows = images * -(-height // stride) * -(-width // stride)
+            n, k = launch.taken(in_channels, stride * channels)
+            self.backward = Grid.of(rows, launch, (self.groups, in_channels // n), {**conv, "N": n, "K": k})
+        tile, n, k, lines = own.weights.weights_taken(stride, channels, in_channels)
+        rows, settings = images * self.out_height * -(-self.out_width // tile), {**conv, "TILE": tile, "N": n, "K": k}
+        self.weights = Grid.of(rows, own.weights, (lines, experts), settings)
         self.parts = tile * self.weights.programs
-        channelwise = {"C": channels, "EXPERTS": experts}
-        self.elementwise = Grid.of(self.pixels, ELEMENTWISE[channels], experts, channelwise)
+        n, _ = own.elementwise.taken(channels, channels)
+        settings = {"C": channels, "EXPERTS": experts, "N": n}
+        self.elementwise = Grid.of(self.pixels, own.elementwise, (experts, channels // n), settings)
         self.shortcut = {key: conv[key] for key in ("STRIDE", "H", "W", "CI", "SHARED")}
 
 
 class Grid(NamedTuple):
     """How rows are split among a kernel's programs, a block to each in turn, and all of its constants."""
 
-    programs: int
+    shape: tuple[int, ...]
     settings: dict[str, int]
 
+    @property
+    def programs(self) -> int:
+        """Among how many programs the rows are split."""
+        return self.shape[0]
+
     @classmethod
-    def of(cls, rows: int, launch: Launch, others: int, settings: dict[str, int]) -> "Grid":
+    def of(cls, rows: int, launch: Launch, others: tuple[int, ...], settings: dict[str, int]) -> "Grid":
         """About as many programs in all as wanted, with so many others for each, and equally many blocks for each.
 
-        >>> Grid.of(8192, Launch(block=64, programs=132), others=9, settings={})
-        Grid(programs=15, settings={'BLOCK': 64, 'TURNS': 9, 'num_warps': 4, 'num_stages': 1})
+        >>> Grid.of(8192, Launch(block=64, programs=132), others=(3, 3), settings={})
+        Grid(shape=(15, 3, 3), settings={'BLOCK': 64, 'TURNS': 9, 'num_warps': 4, 'num_stages': 1})
         """
         blocks = -(-rows // launch.block)
-        turns = -(-blocks * others // launch.programs)
+        turns = min(blocks, -(-blocks * math.prod(others) // launch.programs))
         options = {"num_warps": launch.warps, "num_stages": launch.stages}
-        return cls(-(-blocks // turns), {**settings, "BLOCK": launch.block, "TURNS": turns, **options})
+        return cls((-(-blocks // turns), *others), {**settings, "BLOCK": launch.block, "TURNS": turns, **options})
 
 
 def power(number: int) -> int:

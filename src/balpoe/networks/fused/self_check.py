@@ -1,6 +1,6 @@
 """Whether our own kernels are right on this machine: compilers of GPU code are sometimes wrong, and say nothing."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
 
 import torch
@@ -16,9 +16,10 @@ from balpoe.networks.fused.forward import (
     fused_backward,
     fused_forward,
 )
+from balpoe.networks.fused.head import blended_cross_entropy, cosine_backward, cosine_forward
 from balpoe.networks.fused.launch import Sizes
 
-__all__ = ["kernel_error"]
+__all__ = ["kernel_error", "loss_error"]
 
 
 def kernel_error(fused: FusedForward, images: Tensor) -> float:
@@ -32,11 +33,53 @@ def kernel_error(fused: FusedForward, images: Tensor) -> float:
     before = [(layer.norm.running_mean.clone(), layer.norm.running_var.clone()) for layer in fused.layers]
     with torch.no_grad():
         passed = fused_forward(fused, images)
-        # Not from the GPU's own generator, which belongs to a graph while one is being captured.
-        gradient = torch.randn(passed.features.shape, generator=torch.Generator().manual_seed(0)).to(images.device)
+        gradient = _random(passed.features.shape, images.device)
         flow = fused_backward(fused, passed, gradient)
-    pairs = chain(_pairs(fused, passed, flow, gradient), _statistics(fused, passed, before))
+    pairs = chain(
+        _pairs(fused, passed, flow, gradient),
+        _statistics(fused, passed, before),
+        _of_classifier(fused, passed.features),
+    )
+    return _largest(pairs)
+
+
+def loss_error(offsets: Tensor, targets: Tensor, partners: Tensor, weight: Tensor) -> float:
+    """Return the same of the loss of random logits, and of its gradient, for arguments of `blended_cross_entropy`."""
+    logits, found = _random((len(targets), *offsets.shape), offsets.device), []
+    for blended in (blended_cross_entropy, _blended):
+        inputs = logits.detach().requires_grad_()
+        value = blended(inputs, offsets, targets, partners, weight)
+        found.append((value.detach(), *torch.autograd.grad(value, inputs)))
+    return _largest(zip(*found, strict=True))
+
+
+def _random(shape: Sequence[int], device: torch.device) -> Tensor:
+    """Numbers that are not from the GPU's own generator, which belongs to a graph while one is being captured."""
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(0)).to(device)
+
+
+def _largest(pairs: Iterable[tuple[Tensor, Tensor]]) -> float:
     return float(torch.stack([_difference(ours.float(), theirs) for ours, theirs in pairs]).max())
+
+
+def _blended(logits: Tensor, offsets: Tensor, targets: Tensor, partners: Tensor, weight: Tensor) -> Tensor:
+    said = F.log_softmax(logits + offsets, dim=-1)
+    kept, mixed = (said.gather(2, each[:, None, None].expand(-1, said.shape[1], 1)) for each in (targets, partners))
+    weight = weight.reshape(-1, 1, 1)
+    return -(weight * kept + (1 - weight) * mixed).mean()
+
+
+def _of_classifier(fused: FusedForward, features: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
+    """Logits and their gradients."""
+    if (classifier := fused.cosine) is None:
+        return
+    features = features.detach().requires_grad_()
+    with torch.autocast(features.device.type, enabled=False):
+        theirs = classifier(features)
+    yield cosine_forward(features, classifier.weight, classifier.scale), theirs.detach()
+    gradient = _random(theirs.shape, features.device)
+    ours = cosine_backward(gradient, features.detach(), classifier.weight, classifier.scale)
+    yield from zip(ours, torch.autograd.grad(theirs, [features, classifier.weight], gradient), strict=True)
 
 
 def _difference(ours: Tensor, theirs: Tensor) -> Tensor:
