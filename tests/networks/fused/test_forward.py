@@ -66,7 +66,7 @@ def test_in_tritons_interpreter():
     environment = {**os.environ, "TRITON_INTERPRET": "1", "PYTEST_ADDOPTS": ""}
     done = subprocess.run(command, env=environment, capture_output=True, text=True, cwd=Path(__file__).parents[3])
     assert done.returncode == 0, done.stdout
-    assert f"{17 if in_threads else 15} passed" in done.stdout
+    assert f"{19 if in_threads else 17} passed" in done.stdout
 
 
 @pytest.fixture
@@ -77,7 +77,7 @@ def small(monkeypatch):
     monkeypatch.setattr(launches, "SUMMED_AT_ONCE", 4)
     few = launches.Launch(block=128, programs=2)
     for channels, each in launches.LAUNCHES.items():
-        small = [few._replace(columns=launch.columns, depth=launch.depth) for launch in each]
+        small = [few._replace(columns=launch.columns, depth=launch.depth) for launch in each[:5]]  # not by rows
         monkeypatch.setitem(launches.LAUNCHES, channels, launches.Launches(*small))
 
 
@@ -104,13 +104,27 @@ def test_kernels_and_network_give_the_numbers_of_torch(small, settings):
 def test_programs_that_take_some_channels_give_the_numbers_of_torch(small, monkeypatch):
     """As those of 128 and 256 channels do: 16 or 8 of 32 and 16, in a layer of stride 2 and the one behind it."""
     for channels, columns in ((16, 8), (32, 16)):
-        split = [each._replace(block=16, columns=columns, depth=16) for each in launches.LAUNCHES[channels]]
+        split = [each._replace(block=16, columns=columns, depth=16) for each in launches.LAUNCHES[channels][:5]]
         monkeypatch.setitem(launches.LAUNCHES, channels, launches.Launches(*split))
     whole = resnet(2, width=(16, 32, 32), in_channels=1)
     forward, images = check_numbers(ExpertNetwork(whole.trunk[:1], whole.branches[:1], whole.classifier), (2, 1, 5, 3))
     for size in forward.plan(images).sizes[1:]:
         assert size.forward.shape[2] == size.backward.shape[2] == 2
         assert size.weights.shape[1] >= 18
+
+
+@in_interpreter
+@pytest.mark.parametrize("split", [0, 3])  # the first layers of both experts see the same images, or lie in the trunk
+def test_programs_that_walk_down_rows_give_the_numbers_of_torch(small, monkeypatch, split):
+    """Tiles of two pixels and of one, and sides that neither they nor the rows divide."""
+    rows = {"forward_rows": launches.Launch(16, 2, rows=2, tile=2 if split else 1)}
+    rows["weight_rows"] = launches.Launch(16, 2, rows=3, tile=1 if split else 2)
+    monkeypatch.setitem(launches.LAUNCHES, 16, launches.LAUNCHES[16]._replace(**rows))
+    forward, images = check_numbers(first_block(resnet(2, width=(16, 16, 16), split=split)), (2, 3, 5, 3))
+    stem, *others = forward.plan(images).sizes
+    assert {size.conv_kernel for size in others} == {"conv_rows"}
+    assert {size.weights_kernel for size in others} == {"weight_rows"}
+    assert (stem.conv_kernel, stem.weights_kernel) == ("conv_forward", "weight_gradient")
 
 
 def check_numbers(network, size):
@@ -275,6 +289,7 @@ def test_nothing_waits_for_the_garbage_collector(small, monkeypatch):
 
     monkeypatch.setattr(fused, "fused_forward", watched)
     monkeypatch.setattr(fused, "_kernels", Watched)
+    monkeypatch.setattr(head, "head_kernels", Watched)
     gc.disable()
     try:
         forward(torch.randn(2, 3, 4, 4)).sum().backward()
@@ -372,8 +387,11 @@ def test_kernels_are_compiled_in_threads(small, monkeypatch, tmp_path):
 
     made = triton.compile
     monkeypatch.setattr(driver, "_active", Device())
-    kernels = [getattr(module, name) for module in (fused._kernels(), head.head_kernels()) for name in module.__all__]
-    for kernel in kernels:  # with nothing of a GPU that may be here, before and after
+    of_head = [getattr(head.head_kernels(), name) for name in head.head_kernels().__all__]
+    for kernel in (
+        *vars(fused._kernels()).values(),
+        *of_head,
+    ):  # with nothing of a GPU that may be here, before and after
         monkeypatch.setattr(kernel, "device_caches", defaultdict(kernel.create_binder))
         monkeypatch.setattr(kernel, "compile", None, raising=False)
     monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
@@ -394,7 +412,7 @@ def programs(num_experts, width=16, images=128):
     layers, found = list(launches.layers_of(resnet(num_experts, width=width))), {}
     for layer, size in zip(layers, launches.LaunchPlan(layers, torch.empty(images, 3, 32, 32)).sizes, strict=True):
         types = {**half, **whole, "x": "*fp32" if layer.in_channels == 3 else "*bf16"}
-        kernels = {"conv_forward": size.forward.settings, "weight_gradient": size.weights.settings}
+        kernels = {size.conv_kernel: size.forward.settings, size.weights_kernel: size.weights.settings}
         if layer.in_channels > 3:
             kernels["input_gradient"] = {**size.backward.settings, "RESIDUAL": False, "BEFORE": 0}
         for name, settings in kernels.items():
@@ -406,8 +424,6 @@ def programs(num_experts, width=16, images=128):
 @pytest.mark.skipif("TRITON_INTERPRET" in os.environ, reason="nothing is compiled then")
 def test_what_a_copy_writes_is_fenced_before_tensor_cores_read_it():
     """`wgmma` reads shared memory through another proxy than `cp.async` writes it: PTX wants a fence between them."""
-    from balpoe.networks.fused import kernels
-
     wide = [
         each
         for each in programs(3, 64)
@@ -416,8 +432,10 @@ def test_what_a_copy_writes_is_fenced_before_tensor_cores_read_it():
     few = programs(3)
     seen = {tuple({**settings, "TURNS": 0}.items()) for _, settings, _ in few}
     many = [each for each in programs(3, images=512) if tuple({**each[1], "TURNS": 0}.items()) not in seen]
-    made = [compiled(getattr(kernels, name), settings, **types) for name, settings, types in (*few, *many, *wide)]
-    assert len(made) == 17 + 4 + 4
+    made = [
+        compiled(getattr(fused._kernels(), name), settings, **types) for name, settings, types in (*few, *many, *wide)
+    ]
+    assert len(made) == 17 + 6 + 4
     assert any("wgmma" in kernel.asm["ptx"] for kernel in made)
     for kernel in made:
         ptx = kernel.asm["ptx"]

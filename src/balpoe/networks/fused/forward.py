@@ -146,7 +146,8 @@ def fused_forward(fused: FusedForward, images: Tensor, kernels: Any = None) -> F
     for layer, size, weight in zip(fused.layers, plan.sizes, weights, strict=True):
         y = images.new_empty(size.pixels, layer.experts * layer.channels, dtype=fused.dtype)
         sums = images.new_empty(layer.experts, size.forward.programs, 2, layer.channels, dtype=torch.float32)
-        kernels.conv_forward[size.forward.shape](inputs[-1], weight, y, sums, size.pixels, **size.forward.settings)
+        convolve = getattr(kernels, size.conv_kernel)[size.forward.shape]
+        convolve(inputs[-1], weight, y, sums, size.pixels, **size.forward.settings)
         out, stats = torch.empty_like(y), torch.empty_like(sums[:, 0])
         norm, block = layer.norm, layer.shortcut
         kernels.norm_forward[size.elementwise.shape](
@@ -196,9 +197,8 @@ def fused_backward(fused: FusedForward, passed: Forward, gradient: Tensor, kerne
             PROGRAMS=power(programs), **size.elementwise.settings,
         )  # fmt: skip
         with parts.beside():
-            kernels.weight_gradient[size.weights.shape](
-                dy[index], inputs[index], parts.of[index], size.images, **size.weights.settings
-            )
+            gradient_of_weights = getattr(kernels, size.weights_kernel)[size.weights.shape]
+            gradient_of_weights(dy[index], inputs[index], parts.of[index], size.images, **size.weights.settings)
             if (table := plan.tables.get(index)) is not None:
                 kernels.sum_partials[(len(table),)](parts.flat, table, gradients.flat, **plan.sum_settings[index])
         if index == 0:
@@ -216,11 +216,12 @@ def fused_backward(fused: FusedForward, passed: Forward, gradient: Tensor, kerne
     return Backward(gradients, dz, dy)
 
 
+@functools.cache
 def _kernels() -> Any:
-    """The module; Triton may be missing where nobody asks for it."""
-    from balpoe.networks.fused import kernels
+    """All of the pass, by name; Triton may be missing where nobody asks for it."""
+    from balpoe.networks.fused import kernels, row_kernels
 
-    return kernels
+    return SimpleNamespace(**{name: getattr(of, name) for of in (kernels, row_kernels) for name in of.__all__})
 
 
 def compile_kernels(fused: FusedForward, images: Tensor) -> None:
@@ -230,8 +231,8 @@ def compile_kernels(fused: FusedForward, images: Tensor) -> None:
     """
     if (mode := _compile_mode()) is None:
         return
-    modules = _kernels(), head_kernels()
-    dry = SimpleNamespace(**{name: _Dry(getattr(module, name)) for module in modules for name in module.__all__})
+    kernels = vars(_kernels()) | {name: getattr(head_kernels(), name) for name in head_kernels().__all__}
+    dry = SimpleNamespace(**{name: _Dry(kernel) for name, kernel in kernels.items()})
     with _one_parse_at_a_time(), ThreadPoolExecutor() as pool, mode(pool, ignore_errors=True), torch.no_grad():
         passed = fused_forward(fused, images, dry)
         fused_backward(fused, passed, passed.features, dry)

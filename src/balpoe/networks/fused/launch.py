@@ -29,6 +29,10 @@ class Launch(NamedTuple):
     """Channels of its output that a program takes; 0 for all."""
     depth: int = 0
     """Channels that it sums over at a time (those of inputs, in the gradient of weights); 0 for all."""
+    rows: int = 0
+    """Rows of images that it walks down, if it is one of `row_kernels.py`."""
+    tile: int = 2
+    """Pixels that it then takes side by side."""
 
     def taken(self, columns: int, depth: int) -> tuple[int, int]:
         """Return N and K of a kernel, of so many channels and so many that are summed over.
@@ -58,6 +62,9 @@ class Launches(NamedTuple):
     backward_strided: Launch
     weights: Launch
     elementwise: Launch
+    forward_rows: Launch | None = None
+    """In the place of `forward`, where the stride is 1 and the input is not the images."""
+    weight_rows: Launch | None = None
 
 
 # By channels, what was fast on an H200, alone and beside others. Of 128 and 256 channels, and of gradients of strided
@@ -78,6 +85,7 @@ LAUNCHES = {
         backward_strided=Launch(128, 264),
         weights=Launch(64, 132, warps=2, stages=3),
         elementwise=Launch(1024, 528),
+        weight_rows=Launch(64, 264, rows=4),
     ),
     32: Launches(
         forward=Launch(256, 528),
@@ -101,8 +109,15 @@ WIDTHS = tuple(LAUNCHES)
 MANY_IMAGES = 256
 """From so many images a batch on, launches that were fast with 512 of them replace those that were with 128."""
 LAUNCHES_OF_MANY_IMAGES: dict[int, dict[str, Launch]] = {
-    16: {"backward": Launch(128, 1056, warps=2, stages=3), "weights": Launch(64, 528, warps=2, stages=3)},
-    32: {"forward": Launch(128, 528, warps=2, stages=3), "weights": Launch(128, 528)},
+    16: {
+        "backward": Launch(128, 1056, warps=2, stages=3),
+        "forward_rows": Launch(64, 528, rows=8),
+        "weight_rows": Launch(64, 264, rows=16),
+    },
+    32: {
+        "forward_rows": Launch(64, 528, rows=8, tile=1),
+        "weight_rows": Launch(64, 132, warps=8, rows=8),
+    },
     64: {"weights": Launch(128, 264, warps=8)},
 }
 
@@ -113,8 +128,8 @@ FASTEST_WIDTHS = tuple(width for width in WIDTHS if width <= 128)
 def launches_of(channels: int, images: int) -> Launches | None:
     """Return how the kernels of layers of so many channels are launched, if there are any.
 
-    >>> launches_of(16, images=128).weights.programs, launches_of(16, images=512).weights.programs, launches_of(3, 128)
-    (132, 528, None)
+    >>> [launches_of(16, images).backward.programs for images in (128, 512)], launches_of(3, images=128)
+    ([528, 1056], None)
     """
     launches = LAUNCHES.get(channels)
     if launches is None or images < MANY_IMAGES:
@@ -201,23 +216,30 @@ class Sizes:
         self.pixels, self.groups = images * self.out_height * self.out_width, 1 if layer.shared else experts
         if max(images * height * width * self.groups * in_channels, self.pixels * experts * channels) >= 2**31:
             raise ValueError("a layer makes more numbers of a batch than the kernels can count, 2 ** 31")
-        conv = {
-            "H": height, "W": width, "OUT_H": self.out_height, "OUT_W": self.out_width, "STRIDE": stride,
-            "CI": in_channels, "CO": channels, "EXPERTS": experts, "SHARED": layer.shared,
-        }  # fmt: skip
+        whole = {"H": height, "W": width, "CI": in_channels, "CO": channels, "EXPERTS": experts, "SHARED": layer.shared}
+        conv = {**whole, "OUT_H": self.out_height, "OUT_W": self.out_width, "STRIDE": stride}
         own, below = launches_of(channels, images), launches_of(in_channels, images)
         assert own is not None  # the network `can_be_fused`
-        n, k = own.forward.taken(channels, max(in_channels, min(WIDTHS)))
-        self.forward = Grid.of(self.pixels, own.forward, (experts, channels // n), {**conv, "N": n, "K": k})
+        by_rows = stride == 1 and below is not None
+        self.conv_kernel = "conv_rows" if by_rows and own.forward_rows else "conv_forward"
+        if by_rows and own.forward_rows:
+            self.forward = Grid.by_rows(images, own.forward_rows, (experts,), whole)
+        else:
+            n, k = own.forward.taken(channels, max(in_channels, min(WIDTHS)))
+            self.forward = Grid.of(self.pixels, own.forward, (experts, channels // n), {**conv, "N": n, "K": k})
         if below is not None:  # not those of images, which have no gradient
             launch = below.backward if stride == 1 else below.backward_strided
             rows = images * -(-height // stride) * -(-width // stride)
             n, k = launch.taken(in_channels, stride * channels)
             self.backward = Grid.of(rows, launch, (self.groups, in_channels // n), {**conv, "N": n, "K": k})
-        tile, n, k, lines = own.weights.weights_taken(stride, channels, in_channels)
-        rows, settings = images * self.out_height * -(-self.out_width // tile), {**conv, "TILE": tile, "N": n, "K": k}
-        self.weights = Grid.of(rows, own.weights, (lines, experts), settings)
-        self.parts = tile * self.weights.programs
+        self.weights_kernel = "weight_rows" if by_rows and own.weight_rows else "weight_gradient"
+        if by_rows and own.weight_rows:
+            self.weights = Grid.by_rows(images, own.weight_rows, (1, experts), whole)
+        else:
+            tile, n, k, lines = own.weights.weights_taken(stride, channels, in_channels)
+            rows = images * self.out_height * -(-self.out_width // tile)
+            self.weights = Grid.of(rows, own.weights, (lines, experts), {**conv, "TILE": tile, "N": n, "K": k})
+        self.parts = self.weights.settings["TILE"] * self.weights.programs
         n, _ = own.elementwise.taken(channels, channels)
         settings = {"C": channels, "EXPERTS": experts, "N": n}
         self.elementwise = Grid.of(self.pixels, own.elementwise, (experts, channels // n), settings)
@@ -246,6 +268,14 @@ class Grid(NamedTuple):
         turns = min(blocks, -(-blocks * math.prod(others) // launch.programs))
         options = {"num_warps": launch.warps, "num_stages": launch.stages}
         return cls((-(-blocks // turns), *others), {**settings, "BLOCK": launch.block, "TURNS": turns, **options})
+
+    @classmethod
+    def by_rows(cls, images: int, launch: Launch, others: tuple[int, ...], settings: dict[str, int]) -> "Grid":
+        """The same for a kernel whose rows are tiles of several lines of pixels."""
+        tile, lines = launch.tile, launch.rows
+        tiles = images * -(-settings["H"] // lines) * -(-settings["W"] // tile)
+        sizes = {"TILE": tile, "ROWS": lines, "K": power((tile + 2) * settings["CI"])}
+        return cls.of(tiles, launch, others, {**settings, **sizes})
 
 
 def power(number: int) -> int:
