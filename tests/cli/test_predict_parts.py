@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from balpoe import UserError
+from balpoe import UserError, files
+from balpoe.cli import predict_parts
 from balpoe.cli.predict_parts import Parts, Share
 
 
@@ -114,6 +115,73 @@ def test_of_two_that_find_all_parts_one_merges_and_neither_fails(tmp_path):
             assert first.predict(images(20), write) == {"rows": 20, "errors": 2}
 
     assert second._merged(digests, merged_meanwhile) is None
+    assert out.read_text() == expected(20)
+    assert os.listdir(tmp_path) == ["rows.csv"]
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+@pytest.mark.parametrize("moment", ["predicting", "writing", "written"])
+def test_a_part_that_comes_after_the_merging_is_taken_back(tmp_path, monkeypatch, rank, moment):
+    """A process thought dead is at its part while another start of the command writes all of them and merges."""
+    out, ended = tmp_path / "rows.csv", []
+
+    def merge(now):
+        if now == moment and not ended:
+            ended.append(now)
+            assert Parts(out, {}, rows=4).predict(images(20), write) == {"rows": 20, "errors": 2}
+
+    def write_file(path, put):
+        late = path.name.startswith("part-") and not ended
+        files.write_file(path, (lambda stream: (put(stream), merge("writing"))) if late else put)
+        if late and moment == "written":
+            path = path.rename(tmp_path / path.name)  # as if it had its name in the moment after the merging
+            merge("written")
+            folder.mkdir()
+            path.rename(folder / path.name)
+
+    def late(put, block, head):
+        merge("predicting")
+        return write(put, block, head)
+
+    folder = tmp_path / "rows.csv.parts"
+    monkeypatch.setattr(predict_parts, "write_file", write_file)
+    ready_later = Parts(out, {}, Share(rank, 2), rows=4)
+    assert Parts(out, {}, Share(rank, 2), rows=4).predict(images(20), late) is None
+    assert ended == [moment]
+    assert ready_later.predict(images(20), dying(0)) is None
+    assert out.read_text() == expected(20)
+    assert os.listdir(tmp_path) == ["rows.csv"]
+
+
+def test_a_late_process_takes_nothing_back_that_is_not_its_own(tmp_path):
+    out, folder = tmp_path / "rows.csv", tmp_path / "rows.csv.parts"
+
+    def late(put, block, head):
+        Parts(out, {}, rows=4).predict(images(20), write)
+        Parts(out, {}, Share(0, 2), rows=4).predict(images(20), write)  # a start after that, still at work
+        return write(put, block, head)
+
+    assert Parts(out, {}, Share(1, 2), rows=4).predict(images(20), late) is None
+    assert sorted(int(part.name.split("-")[1]) for part in folder.glob("part-*")) == [0, 2, 4]
+
+
+def test_processes_of_a_launch_merge_when_each_has_begun(tmp_path):
+    """One that comes late finds its parts of an earlier start, rather than none of them and a merged file."""
+    out, blocks = tmp_path / "rows.csv", []
+
+    def counting(put, block, head):
+        blocks.append(block)
+        return write(put, block, head)
+
+    def start(rank, launch):
+        return Parts(out, {}, Share(rank, 2, launch=launch), rows=4).predict(images(20), counting)
+
+    with pytest.raises(KilledError):
+        Parts(out, {}, Share(0, 2, launch="a"), rows=4).predict(images(20), dying(1))
+    assert start(1, "a") is None
+    assert start(0, "b") is None
+    assert start(1, "b") == {"rows": 20, "errors": 2}
+    assert len(blocks) == 2 + 2
     assert out.read_text() == expected(20)
     assert os.listdir(tmp_path) == ["rows.csv"]
 

@@ -3,7 +3,8 @@
 Part k holds the rows of a fixed number of images. Its name has a digest of the command and of the images' names, so
 that what another command, another model or another list has left is never taken for it; its first line has one of the
 files' sizes and times, so that an image that has changed since is predicted again. Processes need not talk: each walks
-the whole list, writes every world-th part, and whoever finds all parts there merges them.
+the whole list, writes every world-th part, and whoever finds all parts there, and that all processes have begun, merges
+them. One that was thought dead and comes after that takes its part back.
 """
 
 import contextlib
@@ -25,6 +26,7 @@ __all__ = ["ROWS_IN_PART", "Parts", "Share", "in_blocks"]
 ROWS_IN_PART = 512  # a multiple of what goes through the network at once, so that parts change no batch
 DIGEST_SIZE = 8
 COMMAND = "command.json"
+BEGUN = "begun-"  # empty files, by launch and rank
 FILES = "files"  # in a part's first line: the state of its images
 
 Counts = dict[str, Any]
@@ -46,6 +48,9 @@ class Share(NamedTuple):
     """Whether to begin another part."""
     merges: bool = True
     """Whether it merges all parts if it finds them there at its end."""
+    launch: str = ""
+    """What a launcher calls this start of all processes: parts are merged when each of them has begun, lest one that
+    comes late makes its share anew. Empty where that cannot be."""
     others: Callable[[], contextlib.AbstractContextManager[object]] = contextlib.nullcontext
     """The other processes, where this one starts them: it is left when they have ended."""
 
@@ -79,6 +84,8 @@ class Parts:
         self.before = _state(out)
         self.outdated: dict[Path, str] = {}
         self.digest = _digest(json.dumps([self.command, rows], sort_keys=True, default=str))
+        begun = f"{BEGUN}{_digest(self.share.launch).hex()}"
+        self.begun = [self.folder / f"{begun}-{rank}" for rank in range(self.share.world if self.share.launch else 0)]
 
     def predict(
         self, images: Iterable[Image], write: WriteRows, each: Callable[[Counts], object] = lambda counts: None
@@ -91,6 +98,8 @@ class Parts:
             each: Called with the counts of each part when they are merged.
         """
         try:
+            if self.begun:
+                write_file(self.begun[self.share.rank], lambda stream: None)
             with self.share.others():
                 digests = self._write(images, write)
             return self._merged(digests, each) if self.share.merges else None
@@ -115,14 +124,35 @@ class Parts:
                     continue
                 if not self.share.go_on():
                     raise KeyboardInterrupt
-                if _state(self.out) != self.before:  # the others found all parts there before this process was ready
+                if self._is_merged():  # the others found all parts there before this process was ready
                     return b""
-                if wrong or not path.exists():
-                    if not number:
-                        self._describe()
-                    self._write_part(path, block, write, head=not number)
+                if (wrong or not path.exists()) and not self._kept(number, path, block, write):
+                    return b""
                 count(len(block))
         return bytes(digests)
+
+    def _is_merged(self) -> bool:
+        """Whether the file is another one than at the start: a process that has all parts has merged them."""
+        return _state(self.out) != self.before
+
+    def _kept(self, number: int, path: Path, block: Sequence[Image], write: WriteRows) -> bool:
+        """Write a part; whether it is still wanted then: one that comes after the merging is taken back.
+
+        Asked after the part has its name. So either the one that merges finds it when it removes all parts, or the file
+        has changed before it is asked.
+        """
+        try:
+            if not number:
+                self._describe()
+            self._write_part(path, block, write, head=not number)
+        except UserError:  # whoever merges removes the folder under it
+            if not self._is_merged():
+                raise
+        if self._is_merged():
+            path.unlink(missing_ok=True)
+            self._remove_folder()
+            return False
+        return True
 
     def _names(self) -> frozenset[str]:
         """What lies in the folder."""
@@ -149,7 +179,7 @@ class Parts:
 
     def _merged(self, digests: bytes, each: Callable[[Counts], object]) -> Counts | None:
         # Asked after this process's last part is there: of several that end, the last one finds all.
-        if not digests or not all(path.exists() for path in self._paths(digests)):
+        if not digests or not all(path.exists() for path in itertools.chain(self._paths(digests), self.begun)):
             return None
         if not all(_holds(path, files) for path, files in self.outdated.items()):  # theirs to write, and to merge then
             return None
@@ -190,10 +220,16 @@ class Parts:
         with contextlib.suppress(OSError):
             for path in self._paths(digests):
                 path.unlink(missing_ok=True)
-            for name in os.listdir(self.folder):
-                if name.startswith(("part-", ".part-")):
+            for name in self._names():
+                if name.removeprefix(".").startswith(("part-", BEGUN, COMMAND)):
                     (self.folder / name).unlink(missing_ok=True)
-            (self.folder / COMMAND).unlink(missing_ok=True)
+            self._remove_folder()
+
+    def _remove_folder(self) -> None:
+        """Remove the folder, unless there is more in it than the description of a command."""
+        with contextlib.suppress(OSError):
+            if self._names() == {COMMAND}:
+                (self.folder / COMMAND).unlink(missing_ok=True)
             self.folder.rmdir()
 
 

@@ -24,6 +24,10 @@ from balpoe.training.launchers import launcher, processes_and_machines
 __all__ = ["predict_shared"]
 
 START_METHOD = "spawn"  # forked, they would share what CUDA has begun
+LAUNCH = (  # what differs from one start of torchrun or srun to the next, and not within one
+    *("TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT", "MASTER_ADDR", "MASTER_PORT"),
+    *("SLURM_JOB_ID", "SLURM_STEP_ID", "SLURM_RESTART_COUNT"),
+)
 PLACES = ("run", "inputs", "out", "device")  # what the description of a command says in another way, or not at all
 
 
@@ -50,7 +54,8 @@ def predict_shared(settings: Mapping[str, Any], devices: int) -> tuple[int, int]
         return _predicted(settings, Share(0, devices, others=others))
     name = "LOCAL_RANK" if found.name == "torchrun" else "SLURM_LOCALID"
     local_rank = int(os.environ.get(name, found.rank % devices))
-    return _predicted(settings, Share(found.rank, devices * machines, local_rank))
+    launch = " ".join(os.environ.get(each, "") for each in LAUNCH)
+    return _predicted(settings, Share(found.rank, devices * machines, local_rank, launch=launch))
 
 
 def _predicted(settings: Mapping[str, Any], share: Share) -> tuple[int, int] | None:

@@ -1,3 +1,4 @@
+import base64
 import json
 
 import pytest
@@ -5,7 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from balpoe.deployment.serve.bodies import parsed_body
+from balpoe.deployment.serve.reading import ASIDE_BYTES
 from balpoe.deployment.serve.refusals import RequestError
+from served import FEATURES, client_of, feature_model, image_bytes, image_model, service_of
 
 FORM = "multipart/form-data; boundary=mark"
 
@@ -86,6 +89,33 @@ def test_garbled_bodies_are_refused_with_one_sentence(kind, body, status):
     assert refused.value.status == status
     assert len(refused.value.sentence) < 400
     assert "\n" not in refused.value.sentence
+
+
+@pytest.mark.parametrize(
+    ("model", "body", "status"),
+    [
+        (feature_model, {"features": [[0.5] * FEATURES] * 3}, 200),
+        (feature_model, {"features": [[0.5] * FEATURES] * 65}, 413),
+        (feature_model, {"features": [[0.5] * FEATURES], "top_k": "x"}, 422),
+        (feature_model, {"images": [base64.b64encode(image_bytes()).decode()]}, 422),
+        (image_model, {"images": [base64.b64encode(image_bytes()).decode()] * 2}, 200),
+        (image_model, {"images": ["QUJD"]}, 422),
+        (image_model, {"images": ["?"]}, 422),
+        (image_model, {}, 422),
+        (image_model, [], 422),
+    ],
+)
+def test_a_large_body_is_read_aside_with_the_same_answer_or_the_same_refusal(model, body, status):
+    service, aside = service_of(model()), []
+    service.reader.seen = lambda *batch: aside.append(batch)
+    with client_of(service) as client:
+        small, large = (
+            client.post("/predict", content=json.dumps(body) + padding, headers={"Content-Type": "application/json"})
+            for padding in ("", " " * ASIDE_BYTES)
+        )
+    assert len(aside) == 1
+    assert small.status_code == large.status_code == status
+    assert small.json() == large.json()
 
 
 def test_more_values_are_read_where_more_are_needed():

@@ -14,13 +14,14 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from balpoe.deployment.serve.reading import Read
 from balpoe.deployment.serve.refusals import RequestError, busy
 from balpoe.deployment.serve.worker import WorkerDiedError
 from balpoe.errors import UserError
 
 __all__ = ["Batcher", "Forward", "Outcome"]
 
-Outcome = Tensor | UserError | RequestError
+Outcome = Tensor | Read | UserError | RequestError
 """What comes of a sample, such as its expert logits, (experts, classes), or what is wrong with it."""
 Forward = Callable[[Sequence[Any]], Sequence[Outcome]]
 SMOOTHING = 0.2  # share of the latest batch in the mean time of a sample
@@ -96,7 +97,11 @@ class Batcher:
         return len(self._waiting)
 
     async def __call__(self, samples: Sequence[Any]) -> Tensor:
-        """Return what comes of samples, (samples, experts, classes), or refuse them.
+        """Return the tensors that come of samples, (samples, experts, classes) or the like, or refuse them."""
+        return torch.stack(await self.outcomes(samples))
+
+    async def outcomes(self, samples: Sequence[Any]) -> list[Any]:
+        """Return what comes of each sample, or refuse them.
 
         Whoever stops waiting for it takes its samples out of the queue.
         """
@@ -109,7 +114,7 @@ class Batcher:
             if isinstance(outcome, UserError):
                 place = "" if len(outcomes) == 1 else f"sample {number}: "
                 raise RequestError(422, f"{place}{outcome}")
-        return torch.stack([each for each in outcomes if isinstance(each, Tensor)])
+        return outcomes
 
     def close(self) -> None:
         """Finish what waits, and end the threads."""

@@ -17,8 +17,7 @@ __all__ = ["MOST_VALUES", "Parsed", "parsed_body"]
 
 MOST_FIELDS = 64  # beside the files of a form
 MOST_VALUES = 10_000
-"""Numbers and names in JSON, unless more are needed: each takes ten times as long to read as to send, and meanwhile
-nobody else is answered."""
+"""Numbers and names in JSON, unless more are needed: each takes ten times as long to read as to send."""
 LONGEST_HEAD = 4096  # bytes of the headers of one part
 FILES = ("image", "images")
 

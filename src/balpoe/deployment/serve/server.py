@@ -74,7 +74,7 @@ def loaded_service(settings: ServeSettings, here: bool = False) -> Service:
     )  # fmt: skip
     if here:
         return make()
-    workers = Workers.started(settings, model.preprocessing)  # when all else is right
+    workers = Workers.started(settings, model.preprocessing, len(model.class_names))  # when all is right
     try:
         return make(workers=workers)
     except BaseException:

@@ -5,18 +5,19 @@ import json
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
+
+import numpy as np
+import torch
 
 from balpoe.deployment.deciders import HeldOut
 from balpoe.deployment.serve.answers import response_rows
-from balpoe.deployment.serve.asked import Ask
 from balpoe.deployment.serve.batching import Batcher
-from balpoe.deployment.serve.bodies import MOST_VALUES, parsed_body
 from balpoe.deployment.serve.deciders import Deciders
 from balpoe.deployment.serve.drift import Drift, DriftReport
-from balpoe.deployment.serve.intake import Intake
 from balpoe.deployment.serve.metrics import Metrics
 from balpoe.deployment.serve.priors import Priors
+from balpoe.deployment.serve.reading import ASIDE_BYTES, BodyReader, Read
 from balpoe.deployment.serve.refusals import RequestError
 from balpoe.deployment.serve.settings import Limits
 from balpoe.deployment.serve.workers import Workers
@@ -28,7 +29,6 @@ __all__ = ["Service"]
 
 LOOK_AGAIN = 10.0
 """Seconds until the class mix is looked at anew, however often it is asked for."""
-MOST_COSTS = 100_000
 MOST_SHOWN = 1000
 """Places of a table that /model names."""
 _Value = TypeVar("_Value")
@@ -63,12 +63,10 @@ class Service:
         self.model, self.limits, self.taxonomy = model, limits or Limits(), taxonomy
         self.metrics = Metrics()
         self.priors = priors or Priors(model)
-        self.intake, self.num_experts = Intake(model.preprocessing, self.limits.pixels), model.network.num_experts
-        width = 0 if self.intake.takes_images else self.intake.size[0]
-        costs = min(len(model.class_names) * (len(model.class_names) + 2), MOST_COSTS)
-        self.most_values = self.limits.images * width + max(costs, MOST_VALUES)
-        """Values that the JSON of a request may have: rows of features, or a cost for each answer to each class."""
-        self.workers = workers or Workers.here(model, self.limits.pixels)
+        self.num_experts = model.network.num_experts
+        self.read = BodyReader(model.preprocessing, len(model.class_names), self.limits)
+        self.workers = workers or Workers.here(model, self.limits)
+        self.reader = Batcher([self.workers.reader], 1, self.limits.queue)
         self.batcher = Batcher(self.workers.networks, self.limits.batch, self.limits.queue, self.metrics.batch)
         self.decoder = Batcher([self.workers.decoder], 1, self.limits.queue)
         self.deciders = Deciders(model, self.num_experts, held_out, taxonomy, self._fit)
@@ -80,8 +78,8 @@ class Service:
 
     def start(self) -> None:
         """Begin to answer, in the running event loop."""
-        self.batcher.start()
-        self.decoder.start()
+        for each in (self.reader, self.decoder, self.batcher):
+            each.start()
         self._started = True
 
     @property
@@ -93,8 +91,8 @@ class Service:
         """Finish what was accepted, and end all threads and workers."""
         self._started = False
         self.workers.stop_replacing()
-        self.decoder.close()
-        self.batcher.close()
+        for each in (self.reader, self.decoder, self.batcher):
+            each.close()
         self.workers.close()
         self._fitting.shutdown(cancel_futures=True)
 
@@ -105,12 +103,13 @@ class Service:
             content_type: Header of the request.
             body: Whole body.
         """
-        asked, images = parsed_body(content_type, body, self.limits.images, self.most_values)
+        read = await self._read(content_type, body)
+        asked = read.asked
         names = self.model.class_names
         if asked.top_k > len(names):
             raise RequestError(422, f"top_k must be 1 to {len(names)}, the number of classes, but is {asked.top_k}")
         prior = self.priors(asked.prior)
-        samples = await self._samples(asked, images)
+        samples = await self._samples(read)
         decider = await self.deciders(asked, prior)
         expert_logits = await self.batcher(samples)
         calibrated = self.model.calibrated(expert_logits)
@@ -121,19 +120,20 @@ class Service:
         answer = {"answers": rows, "prior": prior.name, "notes": notes}
         return json.dumps(answer, ensure_ascii=False, allow_nan=False).encode()
 
-    async def _samples(self, asked: Ask, images: list[bytes]) -> list[Any]:
-        """What the network is given, of what it takes; large images are decoded already."""
-        if self.intake.takes_images:
-            if asked.features is not None or not images:
-                raise RequestError(422, "this model takes images; send one at least, as a file or in base64")
-            quick = [self.intake.is_quick(image) for image in images]
-            return [
-                image if is_quick else (await self.decoder([image]))[0]
-                for image, is_quick in zip(images, quick, strict=True)
-            ]
-        if images or asked.images is not None or not asked.features:
-            raise RequestError(422, "this model takes features; send a row of numbers at least, as JSON")
-        return list(self.intake.rows(asked.features))
+    async def _read(self, content_type: str, body: bytes) -> Read:
+        if len(body) <= ASIDE_BYTES:
+            return self.read(content_type, body)
+        (read,) = await self.reader.outcomes([(content_type, body)])
+        return cast(Read, read)
+
+    async def _samples(self, read: Read) -> list[Any]:
+        """What the network is given: rows, or files of images, of which those that take long are decoded already."""
+        if isinstance(read.samples, np.ndarray):
+            return list(torch.from_numpy(read.samples))
+        return [
+            (await self.decoder([image]))[0] if is_slow else image
+            for image, is_slow in zip(read.samples, read.slow, strict=True)
+        ]
 
     async def _fit(self, work: Callable[[], _Value]) -> _Value:
         return await asyncio.get_running_loop().run_in_executor(self._fitting, work)
@@ -165,8 +165,8 @@ class Service:
         return {
             "classes": list(model.class_names),
             "class_counts": model.class_counts.tolist(),
-            "takes": "images" if self.intake.takes_images else "features",
-            "size": list(self.intake.size),
+            "takes": "images" if self.read.intake.takes_images else "features",
+            "size": list(self.read.intake.size),
             "experts": self.num_experts,
             "prior": {"assumed": assumed.name, "shares": None if shares is None else shares.tolist()},
             "adjusts_to_priors": adjusts,

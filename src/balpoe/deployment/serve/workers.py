@@ -11,50 +11,57 @@ from balpoe.data.dataset import Preprocessing
 from balpoe.data.loading.image_files import usable_cores
 from balpoe.deployment.serve.batching import Forward, Outcome
 from balpoe.deployment.serve.network import Network, decode_aside, loaded_model
-from balpoe.deployment.serve.settings import ServeSettings
+from balpoe.deployment.serve.reading import BodyReader
+from balpoe.deployment.serve.settings import Limits, ServeSettings
 from balpoe.deployment.serve.worker import Make, Worker
 
 __all__ = ["Workers"]
 
 
 class Workers:
-    """Networks, each for a thread of its own, and what decodes images that take long.
+    """Networks, each for a thread of its own, and what reads large bodies and decodes images that take long.
 
     Args:
         networks: Functions from samples to the outcome of each.
+        reader: Function from bodies, each with its type, to the outcome of each.
         decoder: Function from image files to the outcome of each.
         processes: Processes behind them, those of the networks first.
     """
 
-    def __init__(self, networks: Sequence[Forward], decoder: Forward, processes: Sequence[Worker] = ()) -> None:
-        self.networks, self.decoder, self.processes = networks, decoder, processes
+    def __init__(
+        self, networks: Sequence[Forward], reader: Forward, decoder: Forward, processes: Sequence[Worker] = ()
+    ) -> None:
+        self.networks, self.reader, self.decoder, self.processes = networks, reader, decoder, processes
 
     @staticmethod
-    def here(model: Any, pixels: int) -> "Workers":
+    def here(model: Any, limits: Limits) -> "Workers":
         """Return the work of a model that is loaded in this process.
 
         Args:
             model: Model, as `balpoe.load` gives it.
-            pixels: Most pixels of an image.
+            limits: How much requests may take.
         """
-        return Workers([Network(model)], decode_aside(model.preprocessing, pixels))
+        reader = BodyReader(model.preprocessing, len(model.class_names), limits)
+        return Workers([Network(model)], reader.outcomes, decode_aside(model.preprocessing, limits.pixels))
 
     @staticmethod
-    def started(settings: ServeSettings, preprocessing: Preprocessing) -> "Workers":
+    def started(settings: ServeSettings, preprocessing: Preprocessing, classes: int) -> "Workers":
         """Return workers in processes of their own, which load the model themselves, when all are ready.
 
         Args:
             settings: What the server was told.
             preprocessing: How the model takes samples.
+            classes: Number of its classes.
         """
         told = settings.model, settings.device, settings.threads or _threads(settings.workers)
         seconds = 2 * settings.limits.seconds + 10  # long after the last one has stopped waiting
         makes: list[tuple[Make, tuple[Any, ...]]] = [(_network, told)] * settings.workers
+        makes.append((_reader, (preprocessing, classes, settings.limits)))
         if len(preprocessing.size) == 3:
             makes.append((_decoder, (preprocessing, settings.limits.pixels)))
         processes = [Worker(make, arguments, seconds) for make, arguments in makes]
         found = [_through(each) for each in processes]
-        workers = Workers(found[: settings.workers], found[-1], processes)
+        workers = Workers(found[: settings.workers], found[settings.workers], found[-1], processes)
         try:
             for each in processes:
                 each.start()
@@ -94,6 +101,11 @@ def _network(path: str, device: str, threads: int) -> Callable[[list[Any]], list
     """What a process does that has the network."""
     network = Network(loaded_model(path, device, threads), threads)
     return lambda samples: _packed(network(_unpacked(samples)))
+
+
+def _reader(preprocessing: Preprocessing, classes: int, limits: Limits) -> Callable[[list[Any]], list[Any]]:
+    """What a process does that reads large bodies."""
+    return BodyReader(preprocessing, classes, limits).outcomes
 
 
 def _decoder(preprocessing: Preprocessing, pixels: int) -> Callable[[list[Any]], list[Any]]:
