@@ -4,12 +4,12 @@
 
 Runs of the same seed are compared on the same test images: balanced accuracy, ECE and NLL as they are, and accuracy,
 ECE and NLL on the test sets forward-50 and backward-50, with logits adjusted to their priors. An interval is over
-images and seeds (`balpoe.evaluation.rival`). Cross-entropy is adjusted to the uniform prior first. What is not trained
-is left out.
+images and seeds (`balpoe.evaluation.rival`). Cross-entropy is adjusted to the uniform prior first. A pair whose runs
+are not here keeps the row that --out has of it, as does one of which fewer seeds are here; one without any is left out.
 """
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, replace
 from functools import partial
@@ -22,12 +22,13 @@ from balpoe.data.long_tail import long_tailed_indices, shifted_test_counts
 from balpoe.evaluation.predictions import Predictions
 from balpoe.evaluation.rival import adjusted_rival, paired_differences
 from balpoe.experiments.run_folder import runs_of
-from balpoe.files import write_json
+from balpoe.files import read_json, write_json
 from balpoe.method.priors import class_counts
 
 METRICS = {"uniform": ("balanced_accuracy", "ece", "nll"), "forward": ("accuracy", "ece", "nll"),
            "backward": ("accuracy", "ece", "nll")}  # fmt: skip
 RATIO = 50
+Row = dict[str, Any]
 TUNES = ("head", "adapters", "full", "full-unmixed")
 
 
@@ -62,7 +63,7 @@ def under_shift(predictions: Predictions, direction: str) -> Predictions:
     return replace(part, expert_logits=part.adjusted(part.calibrated(), prior), calibration=None)
 
 
-def compared(pair: Pair, runs: Path) -> dict[str, Any] | None:
+def compared(pair: Pair, runs: Path) -> Row | None:
     """The differences of a pair, by test set and metric; None where one of the two is not trained."""
     torch.set_num_threads(1)
     if not all((runs / name).is_dir() for name in pair):
@@ -72,7 +73,7 @@ def compared(pair: Pair, runs: Path) -> dict[str, Any] | None:
     if not seeds:
         return None
     ours, rivals = ([balanced(side[seed].predictions()) for seed in seeds] for side in (first, second))
-    found: dict[str, Any] = {**pair._asdict(), "seeds": len(seeds)}
+    found: Row = {**pair._asdict(), "seeds": len(seeds)}
     for place, metrics in METRICS.items():
         first_side, second_side = (
             several if place == "uniform" else [under_shift(each, place) for each in several]
@@ -83,7 +84,16 @@ def compared(pair: Pair, runs: Path) -> dict[str, Any] | None:
     return found
 
 
-def shown(row: dict[str, Any]) -> str:
+def kept(found: Iterable[Row | None], recorded: Sequence[Row], pairs: Sequence[Pair]) -> list[Row]:
+    """The rows of pairs, in their order: what was found, or what was recorded, if that is of more seeds."""
+    rows: dict[Pair, Row] = {}
+    for row in (*recorded, *found):
+        if row is not None and row["seeds"] >= rows.get(pair := Pair(row["ours"], row["rival"]), row)["seeds"]:
+            rows[pair] = row
+    return [rows[pair] for pair in pairs if pair in rows]
+
+
+def shown(row: Row) -> str:
     parts = [f"{place} {name} {each['value']:+.4f} ({each['low']:+.4f} to {each['high']:+.4f})"
              for place in METRICS for name, each in row[place].items()]  # fmt: skip
     return f"{row['ours']} minus {row['rival']}, {row['seeds']} seeds: " + ", ".join(parts)
@@ -96,7 +106,9 @@ def main(pairs: Sequence[Pair] = PAIRS) -> None:
     parser.add_argument("--out", type=Path, default=Path("results/transfer.json"))
     options = parser.parse_args()
     with ProcessPoolExecutor(options.jobs) as pool:
-        rows = [row for row in pool.map(partial(compared, runs=options.runs / "transfer"), pairs) if row is not None]
+        found = list(pool.map(partial(compared, runs=options.runs / "transfer"), pairs))
+    recorded = read_json(options.out)["rows"] if options.out.exists() else []
+    rows = kept(found, recorded, pairs)
     for row in rows:
         print(shown(row), flush=True)
     write_json(options.out, {"ratio": RATIO, "rows": rows})

@@ -88,3 +88,30 @@ def test_cross_entropy_is_compared_adjusted():
     plain, ours = make(samples=400, lambdas=(1,)), make(samples=400)
     assert benchmark.balanced(plain).source_prior == pytest.approx(torch.full((20,), 0.05))
     assert benchmark.balanced(ours) is ours
+
+
+def test_pairs_whose_runs_are_not_here_keep_their_recorded_rows(tmp_path, monkeypatch, capsys):
+    benchmark, out = script("benchmarks/transfer.py"), tmp_path / "transfer.json"
+    pairs = [benchmark.Pair(name, "rival") for name in ("absent", "fewer", "equal", "never", "new")]
+    score = {"value": 0.0, "low": 0.0, "high": 0.0}
+    scores = {place: dict.fromkeys(names, score) for place, names in benchmark.METRICS.items()}
+    recorded = [{**pair._asdict(), "seeds": 2, **scores, "from": "record"} for pair in pairs[:3]]
+    out.write_text(json.dumps({"ratio": 50, "rows": recorded[::-1]}))  # in any order
+    here = {"fewer": 1, "equal": 2, "new": 1}
+
+    class Pool:
+        """In this process, with runs of some pairs."""
+
+        __init__ = __exit__ = lambda *_: None
+        __enter__ = lambda self: self  # noqa: E731
+        map = staticmethod(lambda _, pairs: [
+            {**pair._asdict(), "seeds": here[pair.ours], **scores} if pair.ours in here else None for pair in pairs
+        ])  # fmt: skip
+
+    monkeypatch.setattr(benchmark, "ProcessPoolExecutor", Pool)
+    monkeypatch.setattr("sys.argv", ["transfer.py", "--out", str(out)])
+    benchmark.main(pairs)
+    rows = json.loads(out.read_text())["rows"]
+    assert [(row["ours"], row["seeds"], row.get("from")) for row in rows] == [
+        ("absent", 2, "record"), ("fewer", 2, "record"), ("equal", 2, None), ("new", 1, None)
+    ]  # fmt: skip

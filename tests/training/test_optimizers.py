@@ -151,12 +151,13 @@ def adapted(data, kind="adaptformer", seed=1):
     return network
 
 
-@pytest.mark.parametrize("kind", ["adaptformer", "lora"])
-def test_adapters_are_trained_alone_and_go_on_to_the_same_bits(tmp_path, kind):
+@pytest.mark.parametrize(("kind", "precision"), [("adaptformer", "bf16-mixed"), ("lora", "32-true")])
+def test_adapters_are_trained_alone_and_go_on_to_the_same_bits(tmp_path, kind, precision):
     data = tiny_data(20, (3, 16, 16))
     straight, loss = adapted(data, kind), BalPoELoss(data.class_counts, (1, 0, -1))
     before = copy.deepcopy(straight)
     common = {"epochs": 2, "batch_size": 8, "optimizer": "adamw", "lr": 0.01, "weight_average_decay": 0.5}
+    common["precision"] = precision
     expected = train(data, straight, loss, **common)
     for (name, now), old in zip(straight.named_parameters(), before.parameters(), strict=True):
         assert torch.equal(now, old) != now.requires_grad, name

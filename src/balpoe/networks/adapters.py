@@ -3,7 +3,7 @@
 An AdaptFormer is a bottleneck beside a block's MLP, a LoRA a low-rank change of its attention's projections. Both begin
 at zero, so that the network first says what its backbone says, bit for bit. All experts share them; or, in the last
 blocks, each has its own: there the tokens are repeated, once for each expert, and the frozen layers run on all of them
-at once.
+at once. Under autocast, tokens between blocks are in its type (`autocast_tokens`).
 """
 
 import copy
@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from balpoe.errors import UserError, unknown_name
+from balpoe.networks.autocast_tokens import LayerScale, keep_autocast_type, normalised
 from balpoe.networks.cutting import Features
 from balpoe.networks.experts import ExpertLayer, ExpertLinear, ExpertNetwork
 
@@ -62,7 +63,7 @@ class AdaptFormer(ExpertLayer):
         # Weights of the norm and the scale are taken into the small matrices: of the tokens less is kept for gradients.
         down = self.norm_weight[:, :, None] * self.down
         down_bias = torch.baddbmm(self.down_bias[:, None], self.norm_bias[:, None], self.down)
-        hidden = F.relu(torch.baddbmm(down_bias, F.layer_norm(rows, rows.shape[-1:]), down))
+        hidden = F.relu(torch.baddbmm(down_bias, normalised(F.layer_norm, rows), down))
         change = torch.baddbmm((self.scale * self.up_bias)[:, None], hidden, self.scale[:, None] * self.up)
         return change.view(tokens.shape)
 
@@ -129,7 +130,7 @@ class OwnLinear(ExpertLayer):
         """Map (experts * batch, ..., features)."""
         rows = torch.bmm(x.reshape(self.num_experts, -1, x.shape[-1]), self.weight)
         out = rows.view(*x.shape[:-1], -1)
-        return out if self.bias is None else out + self.bias
+        return out if self.bias is None else out + self.bias.to(out.dtype)
 
 
 class ParallelMlp(nn.Module):
@@ -143,18 +144,6 @@ class ParallelMlp(nn.Module):
         """Return what the block adds to its tokens."""
         change: Tensor = self.layer_scale(self.mlp(self.norm(tokens))) + self.adapter(tokens)
         return change
-
-
-class LayerScale(nn.Module):
-    """A factor for each feature; timm's rotary transformers have it as a parameter of the block."""
-
-    def __init__(self, gamma: nn.Parameter) -> None:
-        super().__init__()
-        self.gamma = gamma
-
-    def forward(self, tokens: Tensor) -> Tensor:
-        """Scale tokens (..., width)."""
-        return self.gamma * tokens
 
 
 class ChannelsFirst(nn.Module):
@@ -235,6 +224,7 @@ def add_adapters(network: ExpertNetwork, kind: str = "adaptformer", *, size: int
     for index, place in enumerate(blocks):
         experts = network.num_experts if index >= first_own else 1
         ADAPTERS[kind](place.block, size or adapter_size(network.num_classes, len(blocks)), experts)
+    keep_autocast_type([place.block for place in blocks])
     if first_own < len(blocks):
         assert isinstance(network.trunk, Features)
         place = blocks[first_own]
