@@ -13,7 +13,7 @@ from sklearn.datasets import make_classification
 import balpoe
 from balpoe.evaluation.metrics import calibration_bins, expected_calibration_error
 
-X, y = make_classification(4000, 20, n_informative=6, n_classes=3, weights=[0.7, 0.2, 0.1], flip_y=0.2, random_state=0)
+X, y = make_classification(4000, 20, n_informative=6, n_classes=3, weights=[0.7, 0.2], flip_y=0.2, random_state=0)
 data = balpoe.Dataset(torch.tensor(X, dtype=torch.float32), torch.tensor(y))
 train, held_out, test = (data.subset(torch.arange(*ends)) for ends in ((0, 600), (600, 1200), (1200, 4000)))
 

@@ -27,7 +27,7 @@ labels = torch.arange(600) % 3
 validation = balpoe.Predictions(network(labels)[:, None], labels, torch.ones(3), torch.zeros(1))
 
 figure, axes = plt.subplots()
-for shift, (name, known, colour) in enumerate((("at its word", None, "C5"), ("with validation", validation, "C0")), 1):
+for shift, (name, known, colour) in enumerate((("at its word", None, "C5"), ("validated", validation, "C0")), 1):
     found = balpoe.estimate_prior(field, validation=known)
     places = [each + 0.27 * shift for each in range(3)]
     axes.bar(places, (100 * found.estimate).tolist(), 0.25, color=colour, label=f"{name}: p = {found.p_value:.1g}")

@@ -33,7 +33,7 @@ figure, axes = plt.subplots(figsize=(5.4, 4.6))
 axes.scatter(x[:, 0], x[:, 1], s=5, color=["C1" if target == 0 else "C5" for target in targets.tolist()])
 answers = {"lambda 1": expert_logits[:, 0], "product": balpoe.product_of_experts(expert_logits)}
 for (name, logits), style in zip(answers.items(), ("dotted", "solid"), strict=True):
-    lines = axes.contour(grid, grid, (logits[:, 1] - logits[:, 0]).view(120, 120), [0], colors="C0", linestyles=style)
+    lines = axes.contour(grid, grid, logits.diff(dim=1).view(120, 120), [0], colors="C0", linestyles=style)
     axes.clabel(lines, fmt={0: name})
 axes.set(xlabel="first feature", ylabel="second feature", title="1,000 grey samples, 50 red ones", xlim=(-4, 4))
 plt.show()

@@ -49,6 +49,7 @@ HOSTS = {"github.com", "image-net.org", "places2.csail.mit.edu", "cs231n.stanfor
 SCRIPTS = sorted((ROOT / "examples").glob("*.py"))
 ARGUMENTS = {"own_pictures": ["trees", "--backbone=test_resnet", "--weights="]}
 LONGEST_ROW = 220  # characters, as it is read
+LONGEST_CODE = 100  # characters: what fits beside both sidebars of the site on a laptop
 LONGEST_SENTENCE = 35  # words, a piece of code is one
 
 
@@ -140,6 +141,12 @@ def long_rows(text):
     return [line for line in as_read(text).splitlines() if line.startswith("|") and len(line) > LONGEST_ROW]
 
 
+def long_code(text):
+    blocks = re.findall(r"^```([^\n]*)\n(.*?)^```", text, flags=re.MULTILINE | re.DOTALL)
+    code = (block for language, block in blocks if not language.startswith("{"))  # a directive has prose
+    return [line for block in code for line in block.splitlines() if len(line) > LONGEST_CODE]
+
+
 def long_sentences(text):
     """Of paragraphs and items of lists; a colon or a semicolon ends none, the stop of an abbreviation neither."""
     prose = "\n".join(line for line in as_read(text).splitlines() if not line.startswith("|"))
@@ -151,9 +158,10 @@ def long_sentences(text):
 
 
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: path.name)
-def test_rows_and_sentences_are_short(path):
+def test_rows_sentences_and_code_are_short(path):
     """So that a student reads them once: what does not fit stands below the table, or in the next sentence."""
     text = path.read_text(encoding="utf-8")
+    assert long_code(text) == []
     assert long_rows(text) == []
     assert list(long_sentences(text)) == []
 
@@ -165,6 +173,7 @@ def test_what_is_too_long_is_found():
     ]
     assert not list(long_sentences(f"{words}`{words}`".replace("so ", "", 1)))
     row = "x" * (LONGEST_ROW - 4)
+    assert long_code(f"{row}\n```\n{'x' * LONGEST_CODE}\n{'y' * LONGEST_CODE}y\n```\n") == ["y" * (LONGEST_CODE + 1)]
     assert long_rows(f"| {row} |\n| <!-- more -->[{row}](elsewhere) |\n| {row}y |") == [f"| {row}y |"]
 
 
