@@ -103,7 +103,7 @@ def test_sigterm_to_all_processes_in_features(tmp_path):
 
 def test_sigterm_to_all_processes_while_images_stream_into_training(run, tmp_path):
     photos = picture_folder(tmp_path / "photos", {"ash": 20, "birch": 10})
-    whole = ["--network", "resnet32", "--image-size", "16", "--width", "4", "--split", "2", "--no-frozen", "--weights="]
+    whole = ["--network", "resnet32", "--image-size", "16", "--width", "4", "--no-frozen"]
     slow = ["--epochs", "3", "--batch-size", "8", "--workers", "1", "--device", "cpu", "--augmentation", "none"]
     command = ["train", photos, *whole, *slow, "--no-baseline", "--no-calibrate", "--runs", tmp_path / "runs"]
     said = after_sigterm_to_all_processes(

@@ -159,7 +159,7 @@ def test_everything_in_the_habit_of_timms_recipes(tmp_path, capsys):
         0.99,
         True,
     )
-    flags += ["--network", "resnet32"]
+    flags += ["--network", "resnet32", "--drop-path", "0.1"]
     sentence = said(capsys, ["train", root, "--runs", tmp_path / "runs", *flags, "--name", "small"], code=2)
     assert "drop_path is for models of timm, but the network is resnet32; leave it out" in sentence
 

@@ -165,6 +165,26 @@ def test_a_transformer_whose_experts_have_adapters_of_their_own(tmp_path):
     torch.testing.assert_close(balpoe.load(made.path).predict(images), model.predict(images), atol=1e-5, rtol=0)
 
 
+def test_what_pools_channels_last_as_a_convnext_does(tmp_path):
+    """Torch would gather it by numbers that grow with the batch, of which no shape can be told."""
+
+    class Last(torch.nn.Module):
+        num_experts, num_classes = 2, 4
+
+        def __init__(self):
+            super().__init__()
+            self.norm, self.pool = torch.nn.LayerNorm(3), torch.nn.AdaptiveAvgPool2d(1)
+            self.heads = torch.nn.Linear(3, 8)
+
+        def forward(self, images):
+            normed = self.norm(images.permute(0, 2, 3, 1)).permute(0, 3, 1, 2)
+            return self.heads(self.pool(normed).flatten(1)).view(-1, 2, 4)
+
+    model, images = model_of(Last(), (3, 16, 16), (1.0, -1.0)), made_images(7)
+    loaded = balpoe.load(balpoe.export(model, tmp_path / "model.onnx", images=images).path)
+    torch.testing.assert_close(loaded.predict(images), model.predict(images), atol=1e-5, rtol=0)
+
+
 def test_fewer_bits_and_fewer_experts_are_measured(feature_model, tmp_path):
     rows, targets = made_features(200), torch.arange(200) % 4
     data = balpoe.Dataset(rows, targets, NAMES, feature_model.preprocessing)

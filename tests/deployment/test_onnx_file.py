@@ -109,21 +109,44 @@ def _external_constant(graph):
 def test_operators_of_somebodys_own_and_loops(tmp_path, feature_file):
     proto = onnx.load(feature_file)
     proto.graph.node[0].domain = "their.own"
-    assert refused(tmp_path, signed(proto)).startswith("has operators of 'their.own'")
+    kind = proto.graph.node[0].op_type
+    assert refused(tmp_path, signed(proto)).startswith(f"has the operator 'their.own.{kind}', which no file of balpoe")
     proto = onnx.load(feature_file)
     body = helper.make_graph([], "body", [], [])
     proto.graph.node.append(helper.make_node("Loop", ["", ""], ["endless"], body=body))
-    assert refused(tmp_path, signed(proto)).startswith("has functions or loops")
+    assert refused(tmp_path, signed(proto)).startswith("has the operator 'Loop'")
+    proto = onnx.load(feature_file)
+    proto.graph.node[0].attribute.add(name="inside", g=body, type=onnx.AttributeProto.GRAPH)
+    assert refused(tmp_path, signed(proto)).startswith("has functions or graphs inside")
+    proto = onnx.load(feature_file)
+    proto.functions.add(name="Relu")
+    assert refused(tmp_path, signed(proto)).startswith("has functions or graphs inside")
     proto = onnx.load(feature_file)
     proto.graph.sparse_initializer.add().values.CopyFrom(proto.graph.initializer[0])
     assert refused(tmp_path, signed(proto)).startswith("has sparse weights")
 
 
+@pytest.mark.parametrize(
+    "name", ["If", "Scan", "Unique", "NonMaxSuppression", "RandomNormal", "LSTM", "ImageDecoder", "Range", "x\n" * 99]
+)
+def test_operators_that_no_file_of_ours_has(tmp_path, feature_file, name):
+    proto = onnx.load(feature_file)
+    proto.graph.node.append(helper.make_node(name, [], ["found"]))
+    assert refused(tmp_path, signed(proto)).startswith(f"has the operator {name[:60]!r}, which no file of balpoe has")
+
+
+def test_products_of_many_factors(tmp_path, feature_file):
+    proto = onnx.load(feature_file)
+    row = helper.make_node("Einsum", ["features"] * 3, ["found"], equation="ab,cd,ef->")
+    proto.graph.node.append(row)
+    assert refused(tmp_path, signed(proto)).startswith("has the operator 'Einsum of 3 factors'")
+
+
 def test_a_graph_that_wants_any_amount_of_memory(tmp_path, feature_file):
     proto = onnx.load(feature_file)
     size = numpy_helper.from_array(np.array([10**6, 10**6]), "size")
-    proto.graph.initializer.append(size)
-    proto.graph.node.append(helper.make_node("ConstantOfShape", ["size"], ["huge"]))
+    proto.graph.initializer.extend([size, numpy_helper.from_array(np.float32(0), "zero")])
+    proto.graph.node.append(helper.make_node("Expand", ["zero", "size"], ["huge"]))
     assert refused(tmp_path, signed(proto)).startswith("may ask for any amount of memory: one sample would take")
 
 

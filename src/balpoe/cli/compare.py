@@ -55,7 +55,7 @@ def add_parser(commands: Commands) -> None:
 
 
 def _compare(arguments: argparse.Namespace) -> None:
-    start, base = starting_recipe(arguments.recipe, arguments.as_released, arguments.tune)
+    start, base = starting_recipe(arguments.recipe, arguments.as_released, arguments.tune, arguments.network)
     # All else is to be equal, and cheap: alphas of mixup are not tried for each method and seed unless that is asked.
     start = updated(start, {"calibrate": _can_be_calibrated(start), "choose_mixup": False, "choose_lr": False})
     changes = asked_changes(arguments)

@@ -30,6 +30,9 @@ __all__ = ["add_parser", "asked_changes", "check_name", "chosen_recipe", "chosen
 TUNED = {"adapters": "own-adapters", "full": "own-full"}
 """Presets of own images by how much of the backbone learns; else heads alone."""
 
+UNTRAINED = Recipe(dataset="own", calibrate=True)
+"""For a network that nobody has pretrained: all of it is trained, as the paper does on CIFAR."""
+
 SAYS_HOW_ADAPTED = ("adapter", "adapter_size", "adapter_split")
 SAYS_WHAT_LEARNS = ("network", "weights", "tune", "frozen", *SAYS_HOW_ADAPTED)
 """Flags, an old one among them, with any of which nothing is chosen automatically."""
@@ -65,7 +68,7 @@ def add_parser(commands: Commands) -> None:
 def _train(arguments: argparse.Namespace) -> None:
     adapted = any(getattr(arguments, name) is not None for name in SAYS_HOW_ADAPTED)
     tune = arguments.tune or ("adapters" if adapted else None)
-    start, base = starting_recipe(arguments.recipe, arguments.as_released, tune)
+    start, base = starting_recipe(arguments.recipe, arguments.as_released, tune, arguments.network)
     recipe = chosen_recipe(arguments, start)
     seeds, name, given = chosen_seeds(arguments, recipe), arguments.name, arguments.baseline
     check_name(name)
@@ -105,20 +108,23 @@ def _wants_baseline(recipe: Recipe) -> bool:
     return recipe.dataset == "own" and not recipe.lambdas and recipe.method != "cross-entropy"
 
 
-def starting_recipe(text: str, as_released: bool, tune: str | None = None) -> tuple[Recipe, str]:
+def starting_recipe(
+    text: str, as_released: bool, tune: str | None = None, network: str | None = None
+) -> tuple[Recipe, str]:
     """Return the recipe of a preset, a file or own data, and its name.
 
     Args:
         text: Name of a preset, or a path.
         as_released: Whether a preset has every value of the released code.
         tune: How much of a backbone own images are to train, if that is asked for.
+        network: The network, if it is asked for.
     """
     if text in PRESETS:
         return preset(text, as_released), f"{text}-as-released" if as_released else text
     path = Path(text)
     if is_user_data(path):
-        kind = "own-features" if holds_features(path) else TUNED.get(tune or "", "own")
-        own = preset(kind)
+        own = UNTRAINED if network == "resnet32" and tune in (None, "full") else preset(TUNED.get(tune or "", "own"))
+        own = preset("own-features") if holds_features(path) else own
         return updated(own, {"data_root": text}), path.resolve().name if path.is_dir() else path.stem
     if path.suffix == ".toml" or path.is_file():
         return read_recipe(path, as_released), path.stem

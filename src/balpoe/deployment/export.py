@@ -18,6 +18,7 @@ from balpoe.deployment.model import Model
 from balpoe.deployment.onnx_file import FORMAT, OPSET, onnx_bytes, require_onnx
 from balpoe.deployment.onnx_memory import values_of_a_sample
 from balpoe.deployment.onnx_model import onnx_model
+from balpoe.deployment.onnx_operators import foreign_operator
 from balpoe.deployment.onnx_precision import PRECISIONS, in_half, in_int8
 from balpoe.deployment.some_experts import with_experts
 from balpoe.deployment.tracing import example_samples, onnx_graph, traced
@@ -194,6 +195,8 @@ def _onnx_file(
 def _values(proto: Any, path: Path) -> int:
     """What `balpoe.load` will want to know: a file that it would refuse is not written."""
     try:
+        if foreign := foreign_operator(proto.graph):
+            raise ValueError(f"it has the operator {foreign!r}, which balpoe does not read")
         return values_of_a_sample(proto.graph, proto.opset_import)
     except ValueError as error:
         raise UserError(f"{path} could not be read again: {error}; it was not written") from error

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from balpoe.deployment.onnx_memory import values_of_a_sample
+from balpoe.deployment.onnx_operators import foreign_operator
 from balpoe.errors import UserError
 from balpoe.experiments.model_file import about_of
 
@@ -107,13 +108,13 @@ def _check_graph(path: Path, proto: Any, about: Mapping[str, Any]) -> None:
         each.data_location == TensorProto.EXTERNAL or each.external_data for each in (*graph.initializer, *constants)
     ):
         raise UserError(f"{path} keeps weights in other files, which are not read; give one whole file")
-    foreign = sorted({node.domain for node in graph.node} - {"", "ai.onnx"})
+    foreign = foreign_operator(graph)
     inside = any(each.HasField("g") or each.graphs for each in attributes)
     sparse = graph.sparse_initializer or any(
         each.HasField("sparse_tensor") or each.sparse_tensors for each in attributes
     )
     if foreign or inside or sparse or proto.functions or proto.training_info:
-        what = f"operators of {foreign[0]!r}" if foreign else "sparse weights" if sparse else "functions or loops"
+        what = "sparse weights" if sparse else f"the operator {foreign!r}" if foreign else "functions or graphs inside"
         raise UserError(f"{path} has {what}, which no file of balpoe has; export it again")
     try:
         expected = _signature(about)

@@ -30,11 +30,21 @@ def traced(model: Model) -> Any:
     shapes = ({0: torch.export.Dim("batch")}, *(None for _ in prior))
     try:
         with torch.no_grad(), _quiet():
-            return torch.export.export(
+            program = torch.export.export(
                 network, (example_samples(model, TRACED), *prior), dynamic_shapes=shapes, strict=False
             )
     except Exception as error:  # a network may fail to be traced in its own way
         raise _untraceable(model, error) from error
+    _pool_by_means(program)
+    return program
+
+
+def _pool_by_means(program: Any) -> None:
+    """Write pooling to one pixel as a mean: of what lies channels last it becomes a gathering of any shape in ONNX."""
+    for node in program.graph_module.graph.nodes:
+        if node.target is torch.ops.aten.adaptive_avg_pool2d.default and list(node.args[1]) == [1, 1]:
+            node.target, node.args = torch.ops.aten.mean.dim, (node.args[0], [-2, -1], True)
+    program.graph_module.recompile()
 
 
 def example_samples(model: Model, number: int, seed: int = 0) -> Tensor:
