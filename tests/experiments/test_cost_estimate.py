@@ -54,8 +54,15 @@ def test_as_many_epochs_as_the_training_will_have():
 )
 def test_measured(tmp_path, name, network):
     root = picture_folder(tmp_path / "trees", {"ash": 9, "elm": 8})
-    changes = {"network": network, "image_size": 32, "data_root": str(root), "device": "cpu", "width": (16,)}
-    recipe = updated(preset(name), changes)  # weights are pretrained ones: none is fetched
+    changes = {
+        "network": network,
+        "image_size": 32,
+        "data_root": str(root),
+        "device": "cpu",
+        "width": (16,),
+        "weights": "",
+    }
+    recipe = updated(preset(name), {**changes, "weights": ""})
     costs = measured_costs(recipe, recipe_data(recipe)[0])
     assert min(costs.decode, costs.forward, costs.step) > 0
     assert not costs.overlap

@@ -25,7 +25,7 @@ from balpoe.experiments.cost_estimate import estimated_seconds, in_words, measur
 from balpoe.experiments.recipe import Recipe
 from balpoe.experiments.run_folder import Run
 from balpoe.experiments.run_names import differences
-from balpoe.networks.weight_files import at_hand, get_weights, pretrained_model
+from balpoe.networks.weight_files import at_hand, get_weights
 from balpoe.training.distributed import chosen_device
 
 __all__ = ["RecipeOf", "Trainings", "choose", "say_what_is_asked"]
@@ -66,8 +66,6 @@ def choose(out: Console, recipe_of: RecipeOf, found: UserData, trainings: Traini
         return recipe_of(begun)
     choice = automatic_choice(_offer(recipe_of(all_choices()[0]), found))
     recipe = recipe_of(choice)
-    if not at_hand(recipe.network):
-        pretrained_model(recipe.network)  # fetched now, or said now what to do
     out.print(f"Chosen: {choice.sentence}, because {choice.reason}. {_cost(recipe, found, trainings)} {OTHERWISE}")
     return recipe
 

@@ -67,7 +67,9 @@ def estimated_seconds(recipe: Recipe, costs: UnitCosts, *, train: int, test: int
 
 
 def measured_costs(recipe: Recipe, images: PictureFiles) -> UnitCosts:
-    """Return what an image costs here: some are read, and a few go through a network with random weights.
+    """Return what an image costs here: some are read, and a few go through its network.
+
+    Its first weights are read or fetched for that, so that what is wrong with them is said first.
 
     Args:
         recipe: Recipe of own images.
@@ -75,7 +77,7 @@ def measured_costs(recipe: Recipe, images: PictureFiles) -> UnitCosts:
     """
     device = chosen_device(recipe.device)
     size = images.preprocessing.size
-    network = build_network(recipe, len(images.class_names), size, trained=True)
+    network = build_network(recipe, len(images.class_names), size)
     rows = range(0, len(images), -(-len(images) // DECODED))
     reading = _seconds(lambda: [decoded(images.paths[row], images.preprocessing) for row in rows], "cpu") / len(rows)
     workers = default_workers() if recipe.workers < 0 else max(1, recipe.workers)
