@@ -8,9 +8,11 @@ from pathlib import Path
 import pytest
 import torch
 
+from balpoe.cli import train_choice
 from balpoe.data.npz import read_archive
 from balpoe.data.user import inspection
 from balpoe.experiments import cached_features
+from balpoe.experiments.cost_estimate import UnitCosts
 from balpoe.networks import ExpertNetwork
 from balpoe.training.step import EagerStep
 from commands import QUICK, sentence
@@ -30,6 +32,7 @@ FROM_FILES = "the same command goes on from what was written last"
 @pytest.fixture(autouse=True)
 def _own_cache(tmp_path, monkeypatch):
     monkeypatch.setenv("BALPOE_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(train_choice, "measured_costs", lambda *_: UnitCosts(0.0, 0.0, 0.0))  # calls are counted here
 
 
 @pytest.fixture(autouse=True)

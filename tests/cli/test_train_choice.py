@@ -135,3 +135,12 @@ def test_what_leaves_the_choice_and_what_does_not(tmp_path, monkeypatch):
     for words in (["own", "--data-root", root], [tmp_path / "features.npz"], ["digits-lt"], [root, "--lr", "0.1"]):
         assert main(["train", *map(str, words)]) == 0
     assert [automatic is None for automatic in asked] == [True, True, True, False]
+
+
+def test_flags_of_adapters_without_adapters(tmp_path, capsys):
+    """They would change nothing, and nobody would hear of it."""
+    for words in ([picture_folder(tmp_path / "photos", {"ash": 2, "elm": 2}), "--tune", "head"], ["digits-lt"]):
+        tune = "head" if len(words) > 1 else "full"
+        assert main(["train", *map(str, words), "--adapter-size", "2"]) == 2
+        said = f"balpoe: --adapter-size is for adapters, but tune is {tune}; add --tune adapters, or leave it out\n"
+        assert capsys.readouterr().err == said

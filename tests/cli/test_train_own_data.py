@@ -76,7 +76,8 @@ def test_fine_tuning_streams_the_images(tmp_path, capsys):
     root = picture_folder(tmp_path / "photos", COUNTS, suffix=".jpg")
     flags = [*TINY, "--no-frozen", "--augmentation", "resized-crop", "--split", "2", "--no-baseline", "--lr", "0.01"]
     text = said(capsys, ["train", root, "--runs", tmp_path / "runs", "--name", "tuned", *flags])
-    assert "takes hours to days on a CPU" in text
+    assert "To be trained: all of test_efficientnet, and heads for the experts. That takes about " in text
+    assert "seconds without a GPU: 25 images at 32 pixels, one training, by the time that a few" in text
     run = Run(tmp_path / "runs" / "tuned" / "seed-0")
     assert run.predictions().expert_logits.shape == (5, 3, 3)
     assert len((run.folder / "history.jsonl").read_text().splitlines()) == 3
@@ -86,10 +87,12 @@ def test_adapters(tmp_path, capsys):
     root = picture_folder(tmp_path / "photos", {**COUNTS, "oak": 2})  # of which training has one
     flags = [*TINY, "--tune", "adapters", "--network", "test_vit", "--no-baseline", "--name", "tuned", "--epochs", "1"]
     train = ["train", root, "--runs", tmp_path / "runs", *flags]
-    said(capsys, train)
+    assert "To be trained: adapters in every block of test_vit" in said(capsys, train)
     run = Run(tmp_path / "runs" / "tuned" / "seed-0")
     assert run.recipe().tune == "adapters"
-    assert "is finished already" in said(capsys, train)
+    again = said(capsys, train)
+    assert "is finished already" in again
+    assert "That takes" not in again  # what is begun is not timed
     text = said(capsys, ["evaluate", run.folder / "model.safetensors", "--data-root", root])
     assert f"{100 * run.evaluation()['accuracy']:.1f}" in text
     sentence = said(capsys, [*train, "--network", "test_efficientnet", "--name", "other"], code=2)

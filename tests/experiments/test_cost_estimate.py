@@ -1,7 +1,9 @@
 """About how long a training takes: sums, against loops that are written out, and times that are measured."""
 
 import pytest
+import torch
 
+from balpoe.experiments import cost_estimate
 from balpoe.experiments.build import recipe_data
 from balpoe.experiments.cost_estimate import UnitCosts, estimated_seconds, in_words, measured_costs
 from balpoe.experiments.presets import preset
@@ -52,11 +54,35 @@ def test_as_many_epochs_as_the_training_will_have():
 )
 def test_measured(tmp_path, name, network):
     root = picture_folder(tmp_path / "trees", {"ash": 9, "elm": 8})
-    changes = {"network": network, "image_size": 32, "data_root": str(root), "device": "cpu", "width": (16,)}
-    recipe = updated(preset(name), changes)  # weights are pretrained ones: none is fetched
+    changes = {
+        "network": network,
+        "image_size": 32,
+        "data_root": str(root),
+        "device": "cpu",
+        "width": (16,),
+        "weights": "",
+    }
+    recipe = updated(preset(name), {**changes, "weights": ""})
     costs = measured_costs(recipe, recipe_data(recipe)[0])
     assert min(costs.decode, costs.forward, costs.step) > 0
     assert not costs.overlap
+
+
+@pytest.mark.parametrize(
+    ("an_image", "at_once", "timed"), [(0.001, 128, [8, 32, 128]), (0.001, 20, [8, 20]), (1.0, 128, [8]), (1.0, 3, [3])]
+)
+def test_as_many_images_are_timed_as_take_long_enough(monkeypatch, an_image, at_once, timed):
+    """A step costs a tenth of a second and something for each image, and is no longer than a training's."""
+    seen = []
+
+    def seconds(work, device):
+        work()
+        return 0.1 + an_image * seen[-1]
+
+    monkeypatch.setattr(cost_estimate, "_seconds", seconds)
+    found = cost_estimate._each(lambda batch: seen.append(len(batch)), torch.zeros(1, 3, 2, 2), at_once)
+    assert seen == timed
+    assert found == pytest.approx(an_image + 0.1 / timed[-1])
 
 
 @pytest.mark.parametrize(

@@ -66,10 +66,13 @@ def add_parser(commands: Commands) -> None:
 
 
 def _train(arguments: argparse.Namespace) -> None:
-    adapted = any(getattr(arguments, name) is not None for name in SAYS_HOW_ADAPTED)
+    adapted = [name for name in SAYS_HOW_ADAPTED if getattr(arguments, name) is not None]
     tune = arguments.tune or ("adapters" if adapted else None)
     start, base = starting_recipe(arguments.recipe, arguments.as_released, tune, arguments.network)
     recipe = chosen_recipe(arguments, start)
+    if adapted and recipe.tune != "adapters":
+        flag = adapted[0].replace("_", "-")
+        raise UserError(f"--{flag} is for adapters, but tune is {recipe.tune}; add --tune adapters, or leave it out")
     seeds, name, given = chosen_seeds(arguments, recipe), arguments.name, arguments.baseline
     check_name(name)
     with heavy_imports():  # not before the recipe is known to be right

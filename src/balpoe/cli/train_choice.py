@@ -1,4 +1,4 @@
-"""What `balpoe train FOLDER` trains where nobody says so: looked up, chosen, and said before it starts."""
+"""What `balpoe train FOLDER` trains: chosen where nobody says so, and said with its cost before it starts."""
 
 import contextlib
 import glob
@@ -12,16 +12,23 @@ from rich.console import Console
 from balpoe.data.loading.image_files import PictureFiles
 from balpoe.data.user.load import UserData
 from balpoe.errors import UserError
-from balpoe.experiments.automatic import AutomaticChoice, Offer, adaptable_networks, all_choices, automatic_choice
+from balpoe.experiments.automatic import (
+    AutomaticChoice,
+    Offer,
+    adaptable_networks,
+    all_choices,
+    automatic_choice,
+    what_learns,
+)
 from balpoe.experiments.build import with_size_of
 from balpoe.experiments.cost_estimate import estimated_seconds, in_words, measured_costs
 from balpoe.experiments.recipe import Recipe
 from balpoe.experiments.run_folder import Run
 from balpoe.experiments.run_names import differences
-from balpoe.networks.weight_files import at_hand, get_weights, pretrained_model
+from balpoe.networks.weight_files import at_hand, get_weights
 from balpoe.training.distributed import chosen_device
 
-__all__ = ["RecipeOf", "Trainings", "choose"]
+__all__ = ["RecipeOf", "Trainings", "choose", "say_what_is_asked"]
 
 RecipeOf = Callable[[AutomaticChoice], Recipe]
 """The recipe of a choice, with what flags change of it."""
@@ -59,10 +66,21 @@ def choose(out: Console, recipe_of: RecipeOf, found: UserData, trainings: Traini
         return recipe_of(begun)
     choice = automatic_choice(_offer(recipe_of(all_choices()[0]), found))
     recipe = recipe_of(choice)
-    if not at_hand(recipe.network):
-        pretrained_model(recipe.network)  # fetched now, or said now what to do
     out.print(f"Chosen: {choice.sentence}, because {choice.reason}. {_cost(recipe, found, trainings)} {OTHERWISE}")
     return recipe
+
+
+def say_what_is_asked(out: Console, recipe: Recipe, found: UserData, trainings: Trainings) -> None:
+    """Print what somebody asked to train on own images, and about what it costs.
+
+    Args:
+        out: Where to print.
+        recipe: What was asked for.
+        found: Own images.
+        trainings: The trainings.
+    """
+    what = what_learns(recipe.tune, recipe.network)
+    out.print(f"To be trained: {what}. {_cost(recipe, found, trainings)}")
 
 
 def _begun(recipe_of: RecipeOf, trainings: Trainings) -> AutomaticChoice | None:
@@ -112,5 +130,8 @@ def _cost(recipe: Recipe, found: UserData, trainings: Trainings) -> str:
     size = with_size_of(recipe, found.train).preprocessing.size[-1]
     images = f"{len(found.train) + len(found.test):,} images at {size} pixels"
     times = "one training" if number == 1 else f"{number} trainings"
+    alone = ", in one process" if recipe.devices != 1 or recipe.num_nodes > 1 else ""
     more = ", or a few times that where held-out samples ask for more epochs" if _may_grow(recipe) else ""
-    return f"That takes {in_words(seconds)}{more}: {images}, {times}, by the time that a few images take here."
+    slow = " without a GPU" if recipe.tune != "head" and chosen_device(recipe.device) == "cpu" else ""
+    how = f"by the time that a few images take here{alone}"
+    return f"That takes {in_words(seconds)}{slow}{more}: {images}, {times}, {how}."

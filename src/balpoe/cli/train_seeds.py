@@ -6,7 +6,8 @@ from typing import Any
 
 from rich.console import Console
 
-from balpoe.cli.train_choice import RecipeOf, Trainings, choose
+from balpoe.cli.train_choice import RecipeOf, Trainings, choose, say_what_is_asked
+from balpoe.data.loading.image_files import PictureFiles
 from balpoe.data.user.load import UserData
 from balpoe.errors import UserError
 from balpoe.evaluation.catalogue import METRICS
@@ -76,15 +77,19 @@ def _train(
     if recipe.dataset == "own":
         found = look_through(out, recipe)
         version = {"data_version": found.version}
+        trainings = Trainings(root, base, seeds, baseline, fresh)
         if automatic is not None:
-            trainings = Trainings(root, base, seeds, baseline, fresh)
             recipe = start = choose(out, lambda choice: updated(automatic(choice), version), found, trainings)
         recipe, start = (updated(each, version) for each in (recipe, start))
         images = takes_images(recipe, found.train)
     check_fits(recipe, images)  # before cross-entropy is trained for it
     recipe, start = (with_weights_version(each) for each in (recipe, start))
-    if slow_here(recipe):
+    if recipe.dataset != "own" and slow_here(recipe):
         out.print("No GPU is used: this recipe is made for one, and takes hours to days on a CPU.")
+    if recipe.dataset == "own" and automatic is None and isinstance(found.train, PictureFiles):
+        first = updated(recipe, {"seed": seeds[0]})
+        if fresh or not run_folder(root, base, first, fixed=fixed, start=start).exists():
+            say_what_is_asked(out, recipe, found, trainings)
     same: dict[str, Any] = {"seeds": seeds, "root": root, "fixed": fixed, "fresh": fresh}
     plain: list[Run] = []
     if baseline:

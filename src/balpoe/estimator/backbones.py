@@ -98,8 +98,10 @@ def image_rows(X: Any) -> np.ndarray:
 
 def _check_pixels(what: str, kind: np.dtype, shape: tuple[int, ...]) -> None:
     if kind != np.uint8 or len(shape) not in (2, 3) or (len(shape) == 3 and shape[-1] != 3) or 0 in shape:
-        first = "; its channels come first, so give X.transpose(0, 2, 3, 1)" if shape[:1] == (3,) else ""
-        raise UserError(f"tune wants {WANTED}, but {what} has images of shape {shape} and type {kind}{first}")
+        hint = "; leave tune out for tables" if len(shape) == 1 else ""
+        if len(shape) == 3 and shape[0] == 3:
+            hint = "; its channels come first, so give X.transpose(0, 2, 3, 1)"
+        raise UserError(f"tune wants {WANTED}, but {what} has images of shape {shape} and type {kind}{hint}")
 
 
 class BackboneImages:

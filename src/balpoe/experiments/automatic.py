@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from balpoe.experiments.presets import preset
 
-__all__ = ["AutomaticChoice", "Offer", "adaptable_networks", "all_choices", "automatic_choice"]
+__all__ = ["AutomaticChoice", "Offer", "adaptable_networks", "all_choices", "automatic_choice", "what_learns"]
 
 TRANSFORMERS = (
     "vit_small_patch16_224.augreg_in21k_ft_in1k",
@@ -49,9 +49,24 @@ class AutomaticChoice(NamedTuple):
         >>> AutomaticChoice("own-adapters", "convnext_tiny").sentence
         'adapters in every block of convnext_tiny, and heads for the experts'
         """
-        heads = f"heads for the experts, on features of {self.network} that are computed once"
-        adapters = f"adapters in every block of {self.network}, and heads for the experts"
-        return {"own": heads, "own-adapters": adapters}[self.preset]
+        return what_learns(preset(self.preset).tune, self.network)
+
+
+def what_learns(tune: str, network: str) -> str:
+    """Return how much of a network learns, in words.
+
+    Args:
+        tune: "head", "adapters" or "full", as a recipe has it.
+        network: Name of the network.
+
+    >>> what_learns("full", "convnext_tiny")
+    'all of convnext_tiny, and heads for the experts'
+    """
+    return {
+        "head": f"heads for the experts, on features of {network} that are computed once",
+        "adapters": f"adapters in every block of {network}, and heads for the experts",
+        "full": f"all of {network}, and heads for the experts",
+    }[tune]
 
 
 def automatic_choice(offer: Offer) -> AutomaticChoice:

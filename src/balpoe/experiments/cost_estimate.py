@@ -1,5 +1,6 @@
 """About how long a training on own images will take: a few images are timed, the rest is multiplied."""
 
+import functools
 import time
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -17,6 +18,7 @@ __all__ = ["UnitCosts", "estimated_seconds", "in_words", "measured_costs"]
 
 DECODED = 16
 AT_ONCE = {"cpu": 8, "cuda": 64, "mps": 32}
+LONG_ENOUGH = 0.25  # seconds, beside which what a step costs whatever its size, a small network's most, is little
 SEARCHED = 3
 """Trainings without some samples, in numbers of default epochs, until rate, mixup and epochs are chosen: 2.5 where the
 first trials are the best ones, 18.5 where every further one is better."""
@@ -65,30 +67,32 @@ def estimated_seconds(recipe: Recipe, costs: UnitCosts, *, train: int, test: int
 
 
 def measured_costs(recipe: Recipe, images: PictureFiles) -> UnitCosts:
-    """Return what an image costs here: some are read, and a few go through a network with random weights.
+    """Return what an image costs here: some are read, and a few go through its network.
+
+    Its first weights are read or fetched for that, so that what is wrong with them is said first.
 
     Args:
         recipe: Recipe of own images.
         images: Training images.
     """
     device = chosen_device(recipe.device)
-    number, size = AT_ONCE[device], images.preprocessing.size
-    network = build_network(recipe, len(images.class_names), size, trained=True)
+    size = images.preprocessing.size
+    network = build_network(recipe, len(images.class_names), size)
     rows = range(0, len(images), -(-len(images) // DECODED))
     reading = _seconds(lambda: [decoded(images.paths[row], images.preprocessing) for row in rows], "cpu") / len(rows)
     workers = default_workers() if recipe.workers < 0 else max(1, recipe.workers)
-    batch = torch.zeros(number, *size, device=device)
     if recipe.tune == "head":
         network.freeze_trunk()
     network.to(device)
     with torch.autocast(device, torch.bfloat16, enabled=chosen_precision(recipe.device, "auto") == "bf16-mixed"):
+        zeros = torch.zeros(1, *size, device=device)
+        at_once = max(1, min(recipe.batch_size // recipe.accumulate, len(images)))
         with torch.no_grad():
-            features = network.eval().features(batch)
-            forward = _seconds(lambda: network.features(batch), device) / number
+            features = network.eval().features(zeros).float()
+            forward = _each(network.features, zeros, at_once)
         if recipe.tune == "head":
-            samples = default_batch(len(images), recipe.batch_size)
-            network, batch = network.head(), features[:1].float().expand(samples, -1)
-        step = _seconds(lambda: _trained(network.train(), batch), device) / len(batch)
+            network, zeros, at_once = network.head(), features, default_batch(len(images), recipe.batch_size)
+        step = _each(functools.partial(_trained, network.train()), zeros, at_once)
     return UnitCosts(reading / workers, forward, step, overlap=device != "cpu")
 
 
@@ -112,6 +116,16 @@ def _trained(network: Any, batch: Tensor) -> None:
             if parameter.grad is not None:
                 parameter -= 1e-9 * parameter.grad
                 parameter.grad = None
+
+
+def _each(work: Callable[[Tensor], object], sample: Tensor, at_once: int) -> float:
+    """Seconds for one sample of as many as are taken at once, or of fewer, if these take long enough to be timed."""
+    number, seconds = 0, 0.0
+    while number < at_once and seconds < LONG_ENOUGH:
+        number = min(4 * number or AT_ONCE[sample.device.type], at_once)
+        batch = sample.expand(number, *sample.shape[1:]).contiguous()
+        seconds = _seconds(functools.partial(work, batch), sample.device.type)
+    return seconds / number
 
 
 def _seconds(work: Callable[[], object], device: str) -> float:
