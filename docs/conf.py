@@ -21,6 +21,7 @@ extensions = [
     "sphinx_design",
     "sphinx_copybutton",
     "sphinx_gallery.gen_gallery",
+    "gallery_look",
     "repository_links",
     "reference_pages",
     "number_spacing",

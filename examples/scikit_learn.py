@@ -12,7 +12,7 @@ import balpoe
 
 def main() -> None:
     """Train on wines of three kinds, one of which is rare, and use the classifier in other places."""
-    X, y = load_wine(return_X_y=True, as_frame=True)
+    X, y = load_wine(return_X_y=True)
     X, X_field, y, y_field = train_test_split(X, y, test_size=0.4, stratify=y, random_state=0)
     y, y_field = (np.array(["barolo", "grignolino", "barbera"])[labels] for labels in (y, y_field))
     keep = (y != "barbera") | (np.cumsum(y == "barbera") <= 6)

@@ -3,6 +3,8 @@
 from pathlib import Path
 from typing import Any
 
+from sphinx.application import Sphinx
+
 from balpoe.report.drawing import themed_svg
 from balpoe.report.look import STYLE
 
@@ -26,3 +28,15 @@ def save_figures(_: Any, variables: dict[str, Any], settings: dict[str, Any]) ->
         paths.append(str(path))
     plt.close("all")
     return str(figure_rst(paths, settings["src_dir"]))
+
+
+def forget_placeholders(app: Sphinx) -> None:
+    """Remove what a build without the scripts left: the gallery would show it instead of their figures."""
+    for path in (Path(app.srcdir) / "gallery" / "images" / "thumb").glob("*.png"):
+        path.unlink()
+
+
+def setup(app: Sphinx) -> dict[str, Any]:
+    """Forget before the gallery looks."""
+    app.connect("builder-inited", forget_placeholders, priority=1)
+    return {"parallel_read_safe": True}

@@ -154,7 +154,14 @@ def write_pages(app: Sphinx) -> None:
             path.write_text(text, encoding="utf-8")
 
 
+def keep_sentences(_: Sphinx, what: str, name: str, obj: Any, options: Any, lines: list[str]) -> None:
+    """Let no sentence about an attribute lose what stands before its colon: napoleon would take that for a type."""
+    if what in ("attribute", "property") and lines and ":" in lines[0]:
+        lines[0] = f": {lines[0]}"
+
+
 def setup(app: Sphinx) -> dict[str, Any]:
-    """Let the pages be written first of all."""
+    """Let the pages be written first of all, and docstrings be looked at before napoleon does."""
     app.connect("builder-inited", write_pages, priority=1)
+    app.connect("autodoc-process-docstring", keep_sentences, priority=1)
     return {"parallel_read_safe": True}

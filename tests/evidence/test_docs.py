@@ -53,6 +53,21 @@ LONGEST_CODE = 100  # characters: what fits beside both sidebars of the site on 
 LONGEST_SENTENCE = 35  # words, a piece of code is one
 
 
+@pytest.fixture
+def bare(monkeypatch):
+    """As a newcomer has it: without what no dependency brings along."""
+
+    class Absent:
+        @staticmethod
+        def find_spec(name, path=None, target=None):
+            if name == "pandas":
+                raise ModuleNotFoundError(name)
+
+    monkeypatch.delitem(sys.modules, "pandas", raising=False)
+    monkeypatch.setattr(sys, "meta_path", [Absent, *sys.meta_path])
+
+
+@pytest.mark.usefixtures("bare")
 @pytest.mark.parametrize(("name", "block"), BLOCKS, ids=[name for name, _ in BLOCKS])
 def test_the_examples_in_documents_run(name, block, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
@@ -66,6 +81,7 @@ def test_the_examples_in_documents_run(name, block, tmp_path, monkeypatch, capsy
     assert "balpoe: " not in capsys.readouterr().err  # nor a sentence about what went wrong
 
 
+@pytest.mark.usefixtures("bare")
 @pytest.mark.parametrize("name", ["photos", "table", "own-loop"])
 def test_the_programs_of_tutorials_run(name, tmp_path, monkeypatch):
     """A tutorial is one program, told in pieces."""
@@ -78,6 +94,7 @@ def test_the_programs_of_tutorials_run(name, tmp_path, monkeypatch):
     exec(compile(in_few_epochs("".join(blocks)), name, "exec"), {})
 
 
+@pytest.mark.usefixtures("bare")
 @pytest.mark.parametrize("path", SCRIPTS, ids=lambda path: path.name)
 @pytest.mark.filterwarnings("ignore:'pin_memory' argument is set as true")  # by the Trainer, without a GPU
 def test_the_scripts_run(path, tmp_path, monkeypatch, capsys):

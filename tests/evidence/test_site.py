@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from PIL import Image
@@ -16,6 +17,7 @@ import balpoe
 from balpoe.cli.main import COMMANDS, main
 from balpoe.experiments.recipe import FIELDS, Recipe
 from balpoe.report.look import DARK, LIGHT
+from scripts import script
 
 pytest.importorskip("sphinx")
 ROOT = Path(__file__).parents[2]
@@ -64,6 +66,20 @@ def test_public_names_are_in_the_reference(site):
     found = "".join(text_of(page) for page in (site / "reference" / "generated").glob("api-*.html"))
     for name in balpoe.__all__:
         assert name.startswith("_") or f'id="balpoe.{name}"' in found, name
+
+
+def test_a_sentence_about_an_attribute_keeps_what_stands_before_its_colon(site):
+    page = text_of(site / "reference" / "generated" / "api-deployment.html")
+    assert "Least probability with which each class is answered, (classes,); 2: never." in page
+
+
+def test_a_build_without_scripts_leaves_the_gallery_no_placeholders(tmp_path):
+    thumbnails = tmp_path / "gallery" / "images" / "thumb"
+    thumbnails.mkdir(parents=True)
+    for name in ("a_thumb.png", "a_thumb.svg"):
+        (thumbnails / name).touch()
+    script("docs/_ext/gallery_look.py").forget_placeholders(SimpleNamespace(srcdir=str(tmp_path)))
+    assert [path.name for path in thumbnails.iterdir()] == ["a_thumb.svg"]
 
 
 def test_every_verb_and_flag_is_in_the_reference(site, capsys):
