@@ -93,6 +93,7 @@ def pytest_sessionstart(session):
         return
     import torch
     from lightning_fabric.utilities import registry
+    from torch._export import utils as exports
     from torch.onnx._internal.exporter._registration import ONNXRegistry
 
     torch.set_num_threads(1)
@@ -101,12 +102,14 @@ def pytest_sessionstart(session):
     registry.entry_points = functools.cache(registry.entry_points)  # which every training looks for in all packages
     once = functools.cache(ONNXRegistry.from_torchlib)  # a third of the time that the export of a small network takes
     ONNXRegistry.from_torchlib = staticmethod(once)
+    exports._materialize_cpp_cia_ops = functools.cache(exports._materialize_cpp_cia_ops)  # called fifty times a trace
 
 
 def pytest_collection_finish():
     """All modules are there: the garbage collector need not look through them again and again."""
     gc.collect()
     gc.freeze()
+    gc.set_threshold(50_000)  # instead of 700: an export makes many objects and few circles
     gc.enable()
 
 

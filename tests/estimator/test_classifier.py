@@ -34,7 +34,8 @@ EXPECTED = {
 
 
 @parametrize_with_checks(
-    [BalPoEClassifier(epochs=8, mixup_alpha=0, device="cpu")], expected_failed_checks=lambda estimator: EXPECTED
+    [BalPoEClassifier(epochs=6, mixup_alpha=0, hidden=(16,), device="cpu")],
+    expected_failed_checks=lambda estimator: EXPECTED,
 )
 def test_what_scikit_learn_asks_of_a_classifier(estimator, check):
     check(estimator)

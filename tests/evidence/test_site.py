@@ -5,8 +5,6 @@ import io
 import os
 import re
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -17,6 +15,7 @@ import balpoe
 from balpoe.cli.main import COMMANDS, main
 from balpoe.experiments.recipe import FIELDS, Recipe
 from balpoe.report.look import DARK, LIGHT
+from processes import ready_command
 from scripts import script
 
 pytest.importorskip("sphinx")
@@ -44,9 +43,10 @@ def site(tmp_path_factory):
     shutil.copytree(ROOT / "examples", folder / "examples", ignore=shutil.ignore_patterns(*MADE[-1:]))
     for name in ("results", "src", "models", "benchmarks", "README.md", "CONTRIBUTING.md", "CHANGELOG.md"):
         os.symlink(ROOT / name, folder / name)
-    command = [sys.executable, "-m", "sphinx", "-W", "--keep-going", "-q", "-D", "plot_gallery=0", "docs", "html"]
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
+    words = ["-W", "--keep-going", "-q", "-D", "plot_gallery=0", str(folder / "docs"), str(folder / "html")]
+    process = ready_command(words, folder / "build", module="sphinx.cmd.build")
+    process.join()
+    assert process.exitcode == 0, text_of(folder / "build.err")
     return folder / "html"
 
 
