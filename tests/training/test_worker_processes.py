@@ -30,9 +30,9 @@ def failure(stop):
     raise ValueError("something else")
 
 
-@pytest.fixture(autouse=True)
-def _ready(monkeypatch):
-    """Processes that need not import torch again; `spawn` is asked for, and gives those of a bare start."""
+@pytest.fixture
+def ready(monkeypatch):
+    """Processes that need not import torch again; those of the first test are spawned, as they really are."""
     monkeypatch.setattr("multiprocessing.get_context", {"spawn": READY}.__getitem__)
 
 
@@ -58,6 +58,6 @@ def test_results_in_the_order_of_their_ends_and_a_request_to_stop():
     ("task", "error", "words"),
     [(sudden_end, UserError, "exit code 3.*--threads 1"), (failure, RuntimeError, "ValueError: something else")],
 )
-def test_what_goes_wrong_is_told(task, error, words):
+def test_what_goes_wrong_is_told(ready, task, error, words):
     with pytest.raises(error, match=words):
         list(in_processes([task], 1, 1, SimpleNamespace(requested=False)))
