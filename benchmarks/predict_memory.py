@@ -1,10 +1,10 @@
-"""Memory of `balpoe predict` over a list of ten million images, in one process and in parts.
+"""Memory of `balpoe predict` over a long list of images, in one process and in parts.
 
-    python benchmarks/predict_memory.py [--rows 10000000] [--out results/predict_memory.json]
+    python benchmarks/predict_memory.py [--rows 2000000] [--out results/predict_memory.json]
 
 The list is a .csv whose rows name the same few images over and over. Everything that grows with a list is real: the
 list is read, rows are made and written, parts are written, found and merged. An image is decoded once and then kept,
-and the network's answer is made up, since neither has anything to do with the length of the list; with them ten million
+and the network's answer is made up, since neither has anything to do with the length of the list; with them two million
 rows would take hours. Memory is what the process holds of its own, after 1 % of the rows and then at every tenth of
 them; the peak is that of all it has mapped.
 """
@@ -91,7 +91,7 @@ def measured(model: Path, table: Path, rows: int, parts: bool) -> dict[str, Any]
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rows", type=int, default=10_000_000)
+    parser.add_argument("--rows", type=int, default=2_000_000)
     parser.add_argument("--out", default="results/predict_memory.json")
     arguments = parser.parse_args()
     torch.set_num_threads(1)

@@ -8,11 +8,13 @@ import copy
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from balpoe.experiments.model_file import Model
 from balpoe.method.ensemble import product_of_experts
 from balpoe.networks.adapters import merged
 from balpoe.networks.experts import ExpertNetwork
+from balpoe.networks.resnet_cifar import Block
 from balpoe.networks.router import number_asked, running_means, unasked_filled
 
 __all__ = ["DeployedNetwork", "SeparateExperts"]
@@ -38,6 +40,7 @@ class SeparateExperts(nn.Module):
         experts = range(whole.num_experts)
         self.trunk, self.router = whole.trunk, whole.router
         self.branches = nn.ModuleList(behind.expert(index).branches for index in experts)
+        _widen_by_convolutions(self)
         weight = whole.classifier.weight.double()
         scale = whole.classifier.scale / torch.linalg.vector_norm(weight, dim=-1).clamp_min(1e-12)
         if whole.classifier.class_scale is not None:
@@ -68,6 +71,35 @@ class SeparateExperts(nn.Module):
         for layer in layers:
             x = layer(x)
         return x.mean(dim=(2, 3)) if x.ndim == 4 else x.flatten(1)
+
+
+class _WideningBlock(nn.Module):
+    """A block that adds its input through a convolution with ones and zeros.
+
+    ONNX Runtime keeps activations in a layout of its own from one convolution to the next, and adds sums and ReLUs to
+    them. Pixels cut out and channels of zeros put around are in another layout, and so would be every sum behind them.
+    """
+
+    def __init__(self, block: Block) -> None:
+        super().__init__()
+        self.block = block
+        width, in_width = block.conv1.weight.shape[:2]
+        self.shortcut = nn.Conv2d(in_width, width, 1, block.stride, bias=False)
+        weight = torch.zeros(width, in_width, 1, 1)
+        weight[range(block.padding // 2, block.padding // 2 + in_width), range(in_width)] = 1
+        self.shortcut.weight = nn.Parameter(weight, requires_grad=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        out = F.relu(self.block.norm1(self.block.conv1(x)))
+        return F.relu(self.block.norm2(self.block.conv2(out)) + self.shortcut(x))
+
+
+def _widen_by_convolutions(network: nn.Module) -> None:
+    """Replace the blocks of the CIFAR network that widen, each of one expert here."""
+    for parent in list(network.modules()):
+        for name, child in parent.named_children():
+            if isinstance(child, Block) and (child.stride > 1 or child.padding):
+                setattr(parent, name, _WideningBlock(child))
 
 
 def _unit(features: Tensor) -> Tensor:
