@@ -164,7 +164,7 @@ def test_everything_in_the_habit_of_timms_recipes(tmp_path, capsys):
     )
     flags += ["--network", "resnet32", "--drop-path", "0.1"]
     sentence = said(capsys, ["train", root, "--runs", tmp_path / "runs", *flags, "--name", "small"], code=2)
-    assert "drop_path is for models of timm, but the network is resnet32; leave it out" in sentence
+    assert "drop_path is for models of timm, but the network is resnet32; add --drop-path 0" in sentence
 
 
 def test_images_in_series_want_a_decision(tmp_path, capsys, no_drawings):

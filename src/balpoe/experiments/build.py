@@ -319,9 +319,9 @@ def build_network(recipe: Recipe, num_classes: int, size: tuple[int, ...], train
         raise UserError(
             f"network {recipe.network} has no blocks to adapt; choose one that has, such as {EXAMPLES}, or --tune full"
         )
-    for name in ("drop_path", "gradient_checkpointing"):
-        if getattr(recipe, name) and recipe.network in (*FOR_FEATURES, "resnet32"):
-            raise UserError(f"{name} is for models of timm, but the network is {recipe.network}; leave it out")
+    for name, without in (("drop_path", "--drop-path 0"), ("gradient_checkpointing", "--no-gradient-checkpointing")):
+        if getattr(recipe, name) and recipe.network in (*FOR_FEATURES, "resnet32"):  # maybe by a preset
+            raise UserError(f"{name} is for models of timm, but the network is {recipe.network}; add {without}")
     if recipe.network == "mlp":
         settings["num_features"] = math.prod(size)
     elif recipe.network == "head":
