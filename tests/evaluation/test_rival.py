@@ -89,8 +89,8 @@ def test_one_sample_a_class_is_no_certainty():
     ("difference", "words"),
     [
         (Difference("balanced_accuracy", 0.03, 0.01, 0.05), "a is better than b: balanced accuracy differs by +3.0"),
-        (Difference("balanced_accuracy", 0.03, -0.01, 0.07), "a is no better than b"),
-        (Difference("balanced_accuracy", 0.0, 0.0, 0.0), "a is no better than b"),
+        (Difference("balanced_accuracy", 0.03, -0.01, 0.07), "a cannot be told from b"),
+        (Difference("balanced_accuracy", 0.0, 0.0, 0.0), "a cannot be told from b"),
         (Difference("balanced_accuracy", -0.03, -0.05, -0.01), "a is worse than b"),
         (Difference("nll", -0.03, -0.05, -0.01, pairs=3), "a is better than b: NLL differs by -0.030 (95 % interval"),
     ],

@@ -149,7 +149,7 @@ def verdict(name: str, rival: str, difference: Difference) -> str:
         difference: Difference of ours to the rival.
 
     >>> verdict("BalPoE", "cross-entropy, adjusted", Difference("balanced_accuracy", -0.007, -0.021, 0.008))
-    'On these data BalPoE is no better than cross-entropy, adjusted: balanced accuracy differs by -0.7 points (95 % \
+    'On these data BalPoE cannot be told from cross-entropy, adjusted: balanced accuracy differs by -0.7 points (95 % \
 interval -2.1 to +0.8), which may be random.'
     """
     metric = METRICS[difference.metric]
@@ -160,4 +160,4 @@ interval -2.1 to +0.8), which may be random.'
         return f"On these data {name} is better than {rival}: {metric.label} differs by {size}."
     if difference.sign < 0:
         return f"On these data {name} is worse than {rival}: {metric.label} differs by {size}."
-    return f"On these data {name} is no better than {rival}: {metric.label} differs by {size}, which may be random."
+    return f"On these data {name} cannot be told from {rival}: {metric.label} differs by {size}, which may be random."
