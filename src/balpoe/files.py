@@ -17,6 +17,7 @@ __all__ = [
     "csv_delimiter",
     "holds_features",
     "is_user_data",
+    "is_written_as_path",
     "locked",
     "read_json",
     "read_text",
@@ -109,6 +110,16 @@ def is_user_data(path: str | Path) -> bool:
     """Whether a path is a folder, or a file that images or features are described by."""
     path = Path(path)
     return path.is_dir() or (path.is_file() and path.suffix.lower() in (*TABLE_SUFFIXES, *ARRAY_SUFFIXES))
+
+
+def is_written_as_path(text: str) -> bool:
+    """Whether a word can only be meant as a path: it ends in a slash, has one inside, or an ending.
+
+    >>> [is_written_as_path(word) for word in ("photos/", "my/photos", "photos.csv", "photos")]
+    [True, True, True, False]
+    """
+    path = Path(text)
+    return text.endswith(("/", os.sep)) or len(path.parts) > 1 or bool(path.suffix)
 
 
 def holds_features(path: str | Path) -> bool:

@@ -1,7 +1,6 @@
 """balpoe data: what a data set holds, and what is wrong with it."""
 
 import argparse
-from pathlib import Path
 
 from balpoe.cli.flags import Commands, add_fields, changed_fields
 from balpoe.cli.train import starting_recipe
@@ -9,7 +8,7 @@ from balpoe.data.registry import DATASETS
 from balpoe.errors import UserError, unknown_name
 from balpoe.experiments.presets import PRESETS, preset
 from balpoe.experiments.recipe import FIELDS, Recipe, updated
-from balpoe.files import is_user_data
+from balpoe.files import is_user_data, is_written_as_path
 
 __all__ = ["add_parser"]
 
@@ -40,6 +39,6 @@ def _recipe_of(name: str) -> Recipe:
         return preset(name) if name in PRESETS else Recipe(dataset=name)
     if is_user_data(name):
         return starting_recipe(name, as_released=False)[0]
-    if len(Path(name).parts) > 1:
+    if is_written_as_path(name):
         raise UserError(f"there is nothing at {name}; give a data set, or where your images are")
-    raise unknown_name("data set", name, known)
+    raise UserError(f"there is no file or folder {name}; {unknown_name('data set', name, known)}")

@@ -19,7 +19,7 @@ from balpoe.cli.heavy_imports import heavy_imports
 from balpoe.errors import UserError, unknown_name
 from balpoe.experiments.presets import PRESETS, preset, read_recipe
 from balpoe.experiments.recipe import Recipe, updated
-from balpoe.files import holds_features, is_user_data
+from balpoe.files import holds_features, is_user_data, is_written_as_path
 
 if TYPE_CHECKING:
     from balpoe.experiments.automatic import AutomaticChoice
@@ -131,9 +131,9 @@ def starting_recipe(
         return updated(own, {"data_root": text}), path.resolve().name if path.is_dir() else path.stem
     if path.suffix == ".toml" or path.is_file():
         return read_recipe(path, as_released), path.stem
-    if len(path.parts) > 1 or path.suffix:
+    if is_written_as_path(text):
         raise UserError(f"there is nothing at {text}; give a preset, a recipe file, or where your images are")
-    raise UserError(f"{unknown_name('recipe', text, PRESETS)}; nor is there a file or folder of this name")
+    raise UserError(f"there is no file or folder {text}; {unknown_name('recipe', text, PRESETS)}")
 
 
 def chosen_recipe(arguments: argparse.Namespace, start: Recipe) -> Recipe:
