@@ -140,7 +140,8 @@ def main() -> None:
         with tempfile.TemporaryDirectory() as folder:
             rows += compared(dict(NETWORKS[name]), Path(folder), arguments.rounds)
     write_json(Path(arguments.out), {
-        "rows": rows, "rounds": arguments.rounds, "threads": THREADS, "processor": platform.processor(),
+        "rows": rows, "rounds": arguments.rounds, "threads": THREADS,
+        "processor": platform.processor() or platform.machine(),
         "torch": torch.__version__, "onnxruntime": onnxruntime.__version__,
     })  # fmt: skip
 

@@ -1,0 +1,52 @@
+"""What docs/export.md says of speed and of smaller files, from the records."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGE = (ROOT / "docs" / "export.md").read_text(encoding="utf-8")
+
+
+def record(name):
+    return json.loads((ROOT / "results" / name).read_text(encoding="utf-8"))
+
+
+@pytest.mark.parametrize("row", record("export.json")["rows"], ids=lambda row: f"{row['network']}-{row['batch']}")
+def test_the_table_of_speed(row):
+    times = " | ".join(f"{row[name]:.2f}" for name in ("faster", "experts", "multiply-adds"))
+    assert f"| {row['batch']} | {shown(row, 'torch 3')} | {shown(row, 'onnx 3')} | {times} |" in PAGE
+
+
+def shown(row, name):
+    """Three digits of some milliseconds, as the page has them."""
+    value = row["milliseconds"][name]
+    return f"{value:.0f}" if value >= 100 else f"{value:.1f}"
+
+
+def test_the_bars_of_speed():
+    """For the records, not for the code: of the CIFAR network and of ResNet-50, at batch 1."""
+    small, _, large, _ = record("export.json")["rows"]
+    assert small["faster"] >= 2
+    assert large["faster"] >= 1.2
+    assert max(row["experts over multiply-adds"] for row in (small, large)) <= 1.1
+
+
+def test_the_other_processor():
+    one, many = record("export_x86.json")["rows"]
+    assert f"{one['faster']:.1f} times as fast as PyTorch at batch 1 and {many['faster']:.1f} times at 32" in PAGE
+    assert f"Three experts cost {one['experts']:.2f} and {many['experts']:.2f} times one" in PAGE
+
+
+def test_the_table_of_smaller_files():
+    rows = record("export_precision.json")["rows"]
+    for row in rows:
+        scores = " | ".join(f"{100 * row[name]:.1f}" for name in ("accuracy", "balanced_accuracy", "ece"))
+        assert f"| {row['megabytes']:.1f} | {row['difference']:.{digits(row)}f} | {scores} |" in PAGE
+    assert len(rows) == 5
+
+
+def digits(row):
+    """As many as show one that is not zero."""
+    return next(count for count in range(1, 9) if float(f"{row['difference']:.{count}f}"))
