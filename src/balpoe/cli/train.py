@@ -126,14 +126,21 @@ def starting_recipe(
         return preset(text, as_released), f"{text}-as-released" if as_released else text
     path = Path(text)
     if is_user_data(path):
-        own = UNTRAINED if network == "resnet32" and tune in (None, "full") else preset(TUNED.get(tune or "", "own"))
-        own = preset("own-features") if holds_features(path) else own
+        own = _own_recipe(path, tune, network)
         return updated(own, {"data_root": text}), path.resolve().name if path.is_dir() else path.stem
     if path.suffix == ".toml" or path.is_file():
         return read_recipe(path, as_released), path.stem
     if is_written_as_path(text):
         raise UserError(f"there is nothing at {text}; give a preset, a recipe file, or where your images are")
     raise UserError(f"there is no file or folder {text}; {unknown_name('recipe', text, PRESETS)}")
+
+
+def _own_recipe(path: Path, tune: str | None, network: str | None) -> Recipe:
+    if holds_features(path):
+        return preset("own-features")
+    if network == "resnet32" and tune in (None, "full"):
+        return UNTRAINED
+    return preset(TUNED.get(tune or "", "own"))
 
 
 def chosen_recipe(arguments: argparse.Namespace, start: Recipe) -> Recipe:

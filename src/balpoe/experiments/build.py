@@ -25,7 +25,7 @@ from balpoe.data.user.split import split_rows
 from balpoe.errors import UserError
 from balpoe.experiments.cached_features import feature_data
 from balpoe.experiments.class_mean_start import start_from_class_means
-from balpoe.experiments.recipe import FOR_FEATURES, Recipe, updated
+from balpoe.experiments.recipe import FOR_FEATURES, RANDOM_AT_FIRST, Recipe, updated
 from balpoe.experiments.whitened_start import start_whitened
 from balpoe.files import holds_features
 from balpoe.method.ensemble import source_prior
@@ -315,12 +315,12 @@ def build_network(recipe: Recipe, num_classes: int, size: tuple[int, ...], train
         trained: Whether its weights will be those of a file, so that first ones need not be fetched.
     """
     settings: dict[str, Any] = {"width": recipe.width, "split": recipe.split}
-    if recipe.tune == "adapters" and recipe.network in (*FOR_FEATURES, "resnet32"):
+    if recipe.tune == "adapters" and recipe.network in RANDOM_AT_FIRST:
         raise UserError(
             f"network {recipe.network} has no blocks to adapt; choose one that has, such as {EXAMPLES}, or --tune full"
         )
     for name, without in (("drop_path", "--drop-path 0"), ("gradient_checkpointing", "--no-gradient-checkpointing")):
-        if getattr(recipe, name) and recipe.network in (*FOR_FEATURES, "resnet32"):  # maybe by a preset
+        if getattr(recipe, name) and recipe.network in RANDOM_AT_FIRST:  # maybe by a preset
             raise UserError(f"{name} is for models of timm, but the network is {recipe.network}; add {without}")
     if recipe.network == "mlp":
         settings["num_features"] = math.prod(size)

@@ -22,6 +22,7 @@ __all__ = [
     "FIELDS",
     "FOR_FEATURES",
     "MACHINE_FIELDS",
+    "RANDOM_AT_FIRST",
     "TYPES",
     "Recipe",
     "parse",

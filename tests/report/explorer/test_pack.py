@@ -55,8 +55,9 @@ def test_the_data_are_held_whole_and_near():
     assert "Accuracy agrees with <code>balpoe evaluate</code>" in made.html
 
 
-@pytest.mark.parametrize(("bits", "lambdas"), [(16, (1, 0, -1)), (16, (1,)), (8, (1, 0, -1)), (8, (0.5, -1))])
-def test_the_stated_error_is_that_of_the_pages_arithmetic(monkeypatch, bits, lambdas):
+@pytest.mark.parametrize("lambdas", [(1, 0, -1), (1,), (0.5, -1)])
+@pytest.mark.parametrize("bits", [16, 8])
+def test_the_stated_error_is_that_of_the_pages_arithmetic(monkeypatch, lambdas, bits):
     """The codes of a page, in 16 or 8 bits, decoded here by the formula, against `evaluate`."""
     predictions = make(3000, lambdas=lambdas)
     monkeypatch.setattr("balpoe.report.explorer.pack.FINE_VALUES", 60_000 if bits == 16 else 59_999)

@@ -63,8 +63,10 @@ class Launches(NamedTuple):
     weights: Launch
     elementwise: Launch
     forward_rows: Launch | None = None
-    """In the place of `forward`, where the stride is 1 and the input is not the images."""
+    """In the place of `forward`, where the stride is 1 and the input is not the images; as was fast with an earlier
+    writing of the kernel, which is not timed as it is now."""
     weight_rows: Launch | None = None
+    """The same, in the place of `weights`."""
 
 
 # By channels, what was fast on an H200, alone and beside others. Of 128 and 256 channels, and of gradients of strided
