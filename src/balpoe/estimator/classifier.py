@@ -62,6 +62,7 @@ from balpoe.training.cross_fit import (
     weighted_prior,
 )
 from balpoe.training.distributed import chosen_device
+from balpoe.training.random_state import first_weights
 from balpoe.training.schedules import Cosine
 from balpoe.training.settings import FitSettings
 
@@ -310,8 +311,7 @@ class BalPoEClassifier(ClassifierMixin, BaseEstimator):
     def _backbone(self, *, num_classes: int, num_experts: int, seed: int) -> ExpertNetwork:
         assert self.tune is not None
         scale = usual_recipe(self.tune).cosine_scale if self.cosine_scale is None else self.cosine_scale
-        with torch.random.fork_rng(devices=[]):
-            torch.default_generator.manual_seed(seed)
+        with first_weights(seed):
             return tuned_network(
                 self.tune, backbone_name(self.tune, self.network), weights=self.weights, image_size=self._pixels(),
                 cosine_scale=checked_number("cosine_scale", scale), num_classes=num_classes, num_experts=num_experts,
@@ -332,8 +332,7 @@ class BalPoEClassifier(ClassifierMixin, BaseEstimator):
         if isinstance(self.network, str):
             channels = {"in_channels": data.images.shape[1]} if self.network == "resnet32" else {}
             make = functools.partial(expert_network, self.network, **channels)
-        with torch.random.fork_rng(devices=[]):
-            torch.default_generator.manual_seed(plan.seed)
+        with first_weights(plan.seed):
             network: ExpertNetwork = make(**sizes)
         return network
 

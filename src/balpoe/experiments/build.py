@@ -35,6 +35,7 @@ from balpoe.networks.adapters import EXAMPLES, add_adapters
 from balpoe.progress import CountProgress
 from balpoe.training import schedules
 from balpoe.training.distributed import chosen_device
+from balpoe.training.random_state import first_weights
 from balpoe.training.settings import FitSettings
 
 __all__ = [
@@ -55,7 +56,6 @@ __all__ = [
 
 
 READING = threading.Lock()
-FIRST_WEIGHTS = threading.Lock()  # drawn from torch's one generator, whatever other threads do
 LEAST_EPOCHS, LEAST_STEPS = 30, 600  # of own data
 SMALLEST_BATCH = 16
 OUTSIDE = 5000  # labelled samples outside of a benchmark's training set that calibrate, all classes together
@@ -334,8 +334,7 @@ def build_network(recipe: Recipe, num_classes: int, size: tuple[int, ...], train
             "image_size": size[-1], "drop_path": recipe.drop_path,
             "gradient_checkpointing": recipe.gradient_checkpointing,
         }  # fmt: skip
-    with FIRST_WEIGHTS, torch.random.fork_rng(devices=[]):
-        torch.default_generator.manual_seed(recipe.seed)
+    with first_weights(recipe.seed):
         network = expert_network(
             recipe.network, num_classes=num_classes, num_experts=recipe.experts,
             cosine_scale=recipe.cosine_scale, **settings,

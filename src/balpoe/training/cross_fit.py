@@ -22,6 +22,7 @@ from balpoe.method.calibration import fit_scale
 from balpoe.method.priors import class_prior
 from balpoe.networks.experts import CosineClassifier, ExpertLinear, ExpertNetwork
 from balpoe.training.fit import fit_and_predict
+from balpoe.training.random_state import first_weights
 from balpoe.training.settings import FitSettings
 
 __all__ = [
@@ -339,7 +340,7 @@ def feature_experts(
     if not hidden or min(hidden) < 1:
         raise UserError(f"hidden must name the units of one layer or more, for linear experts average to one: {hidden}")
     sizes, experts = [num_features, *hidden], num_networks * num_experts
-    with torch.random.fork_rng(devices=[]):  # the layers' own first weights, which are replaced
+    with first_weights(0):  # the layers' own first weights, which are replaced
         layers = [ExpertLinear(before, after, experts, beside_input=beside) for before, after in pairwise(sizes)]
         classifier = CosineClassifier(sum(sizes) if beside else sizes[-1], num_classes, experts, cosine_scale)
     with torch.no_grad():

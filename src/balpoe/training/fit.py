@@ -31,7 +31,8 @@ from balpoe.training.distributed import (
 from balpoe.training.interrupts import Interrupt
 from balpoe.training.launchers import launcher, processes_and_machines
 from balpoe.training.loggers import Tracking, check_tracking
-from balpoe.training.loop import History, Trainer, own_random_state
+from balpoe.training.loop import History, Trainer
+from balpoe.training.random_state import own_random_state
 from balpoe.training.schedules import Schedule
 from balpoe.training.settings import PAPER_SCHEDULE, FitSettings
 from balpoe.training.sharding import in_parts

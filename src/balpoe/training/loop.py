@@ -1,6 +1,5 @@
 """A training under way: the one loop, what a checkpoint holds of it, and how it goes on."""
 
-import contextlib
 import functools
 import json
 import time
@@ -28,12 +27,13 @@ from balpoe.training.concurrent import Work
 from balpoe.training.interrupts import Interrupt
 from balpoe.training.loggers import Tracking
 from balpoe.training.optimizers import make_optimizer
+from balpoe.training.random_state import seed_layers
 from balpoe.training.settings import FitSettings, changed_identity
 from balpoe.training.sharding import own_part, parts_like, shard_network, whole
 from balpoe.training.step import Learner, training_step
 from balpoe.training.weight_averaging import averaged, first_mean, fresh_statistics, norms_in_training
 
-__all__ = ["History", "Trainer", "own_random_state"]
+__all__ = ["History", "Trainer"]
 
 History = list[dict[str, float]]
 
@@ -125,7 +125,7 @@ class Trainer:
         losses = torch.zeros(steps, device=self.fabric.device)
         while batch is not None:
             yield self.step.preparation(batch)
-            _seed_torch(self.fabric.device, settings.seed, self.epoch, done, rank)
+            seed_layers(self.fabric.device, settings.seed, self.epoch, done, rank)
             losses[done] = self.step(batch, lr, (self.epoch + done / steps) / settings.epochs)
             display.advance(plan.batches[done].stop - plan.batches[done].start, lr)
             done += 1
@@ -183,7 +183,7 @@ class Trainer:
         rank, world, epoch = self.fabric.global_rank, self.fabric.world_size, self.settings.epochs
         (plan, batch, batches), done = self._begin(epoch, mixed=not self.settings.unmixed_statistics), 0
         while batch is not None and not (interrupt.requested and world == 1):
-            _seed_torch(self.fabric.device, self.settings.seed, epoch, done, rank)
+            seed_layers(self.fabric.device, self.settings.seed, epoch, done, rank)
             with torch.no_grad():
                 self.step.outputs(batch.images)
             display.advance(plan.batches[done].stop - plan.batches[done].start, 0.0)
@@ -345,26 +345,3 @@ def _fingerprint(thing: Any) -> str:
     for tensor in tensors:
         checksum = zlib.crc32(tensor.detach().cpu().contiguous().numpy().tobytes(), checksum)
     return f"{getattr(thing, '__name__', type(thing).__name__)}-{checksum:08x}"
-
-
-def _seed_torch(device: torch.device, *place: int) -> None:
-    """Make what torch itself draws (dropout in somebody's network) a function of where we are, too."""
-    seed = hash(place) & 0x7FFFFFFFFFFFFFFF
-    if device.type == "cuda":
-        torch.cuda.manual_seed(seed)
-    else:  # not torch.manual_seed: without a GPU that stores a stack trace at every call, for a GPU to come
-        torch.default_generator.manual_seed(seed)
-
-
-@contextlib.contextmanager
-def own_random_state(device: torch.device) -> Iterator[None]:
-    """Leave torch's generator as it was; on a GPU the CPU's is not touched, which another thread may be using."""
-    if device.type != "cuda":
-        with torch.random.fork_rng(devices=[]):
-            yield
-        return
-    state = torch.cuda.get_rng_state(device)
-    try:
-        yield
-    finally:
-        torch.cuda.set_rng_state(state, device)

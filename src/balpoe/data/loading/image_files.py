@@ -104,7 +104,8 @@ class ImageLoader:
         settings: dict[str, Any] = {"prefetch_factor": 2, "persistent_workers": True} if workers else {}
         self.loader: DataLoader[Tensor] = DataLoader(
             _Reader(data.paths, data.preprocessing, crop, seed),  # type: ignore[arg-type]
-            batch_size=None, sampler=self.keys, num_workers=workers, pin_memory=pin, worker_init_fn=_begin, **settings,
+            batch_size=None, sampler=self.keys, num_workers=workers, pin_memory=pin, worker_init_fn=_begin,
+            generator=torch.Generator(), **settings,  # or each pass would draw from the one that first weights are from
         )  # fmt: skip
 
     def blocks(self, epoch: int, blocks: Iterable[Sequence[int]]) -> Iterator[Tensor]:
