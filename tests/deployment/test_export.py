@@ -55,6 +55,11 @@ def test_the_file_says_what_it_is(image_export):
     assert not operators & {"BatchNormalization", "Slice", "Pad"}  # all are part of convolutions, or convolutions
 
 
+def test_heads_are_matrix_products(feature_file):
+    operators = {node.op_type for node in onnx.load(feature_file).graph.node}
+    assert "Einsum" not in operators  # its weights would be laid out anew for every batch
+
+
 def test_what_was_checked_is_told(image_export):
     assert image_export.check.samples == 20
     assert 0 < image_export.check.difference < 1e-5

@@ -27,11 +27,11 @@ def shown(row, name):
 
 @pytest.mark.parametrize("name", ["export.json", "export_neoverse.json"])
 def test_the_bars_of_speed(name):
-    """For the records, not for the code: of the CIFAR network and of ResNet-50, at batch 1."""
-    small, _, large, _ = record(name)["rows"]
+    """For the records, not for the code, at batch 1."""
+    small, _, large, heads = record(name)["rows"]
     assert small["faster"] >= 2
     assert large["faster"] >= 1.2
-    assert max(row["experts over multiply-adds"] for row in (small, large)) <= 1.1
+    assert max(row["experts over multiply-adds"] for row in (small, large, heads)) <= 1.1
 
 
 def test_the_other_processor():

@@ -13,7 +13,7 @@ from torch.nn import functional as F
 from balpoe.experiments.model_file import Model
 from balpoe.method.ensemble import product_of_experts
 from balpoe.networks.adapters import merged
-from balpoe.networks.experts import ExpertNetwork
+from balpoe.networks.experts import ExpertLinear, ExpertNetwork
 from balpoe.networks.resnet_cifar import Block
 from balpoe.networks.router import number_asked, running_means, unasked_filled
 
@@ -40,7 +40,7 @@ class SeparateExperts(nn.Module):
         experts = range(whole.num_experts)
         self.trunk, self.router = whole.trunk, whole.router
         self.branches = nn.ModuleList(behind.expert(index).branches for index in experts)
-        _widen_by_convolutions(self)
+        _use_plain_layers(self)
         weight = whole.classifier.weight.double()
         scale = whole.classifier.scale / torch.linalg.vector_norm(weight, dim=-1).clamp_min(1e-12)
         if whole.classifier.class_scale is not None:
@@ -94,12 +94,31 @@ class _WideningBlock(nn.Module):
         return F.relu(self.block.norm2(self.block.conv2(out)) + self.shortcut(x))
 
 
-def _widen_by_convolutions(network: nn.Module) -> None:
-    """Replace the blocks of the CIFAR network that widen, each of one expert here."""
+class _PlainLinear(nn.Module):
+    """The fully connected layer of one expert as a matrix product.
+
+    As an Einsum, ONNX Runtime would lay out its weights anew for every batch, which takes longer than the product.
+    """
+
+    def __init__(self, layer: ExpertLinear) -> None:
+        super().__init__()
+        self.beside_input = layer.beside_input
+        self.weight = nn.Parameter(layer.weight[0].T.contiguous(), requires_grad=False)
+        self.bias = nn.Parameter(layer.bias[0].clone(), requires_grad=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        hidden = F.relu(x @ self.weight + self.bias)
+        return torch.cat([x, hidden], dim=1) if self.beside_input else hidden
+
+
+def _use_plain_layers(network: nn.Module) -> None:
+    """Replace layers, each of one expert here, that other runtimes are slow with."""
     for parent in list(network.modules()):
         for name, child in parent.named_children():
             if isinstance(child, Block) and (child.stride > 1 or child.padding):
                 setattr(parent, name, _WideningBlock(child))
+            elif isinstance(child, ExpertLinear):
+                setattr(parent, name, _PlainLinear(child))
 
 
 def _unit(features: Tensor) -> Tensor:
