@@ -1,6 +1,7 @@
 """A server under load: images a second, waiting times, memory, and whether each accepted request is answered.
 
-    python benchmarks/serve_load.py [--networks resnet50,lite0,cifar] [--requests 100000] [--runtime onnx] [--small]
+    python benchmarks/serve_load.py [--networks resnet50,lite0,cifar] [--requests 100000] [--runtime onnx]
+                                    [--workers N] [--small]
 
 A real server process on this machine, and a client in a process of its own that shares its cores. Bars: at 64
 connections with the 224-pixel networks, 80 % of what the same runtime does in batches of 32 without a server, both
@@ -133,7 +134,7 @@ def offline_rate(model: Model, side: int, seconds: float) -> float:
 
 
 def measured(
-    name: str, folder: Path, runtime: str, seconds: float, numbers: Sequence[int], rounds: int
+    name: str, folder: Path, runtime: str, seconds: float, numbers: Sequence[int], rounds: int, workers: int = 1
 ) -> dict[str, Any]:
     """Rates and waiting times at each number of connections, with the offline rate before and after each."""
     side, bodies = NETWORKS[name][2], folder / "requests"
@@ -141,7 +142,8 @@ def measured(
     model = load(path)
     write_requests(bodies, side)
     rows = []
-    with server(path, "--most-seconds", "600") as (_, port):  # waiting is measured, not refused
+    flags = "--workers", str(workers), "--most-seconds", "600"  # waiting is measured, not refused
+    with server(path, *flags) as (_, port):
         asked(port, bodies, connections=8, requests=rounds * BATCH)
         before = offline_rate(model, side, seconds)
         for connections in numbers:
@@ -164,7 +166,8 @@ def measured(
             )
             print(f"{name:9} {rows[-1]}", flush=True)
             before = after
-    return {"network": name, "runtime": runtime, "offline_images_per_second": round(before, 2), "rows": rows}
+    about = {"network": name, "runtime": runtime, "workers": workers}
+    return {**about, "offline_images_per_second": round(before, 2), "rows": rows}
 
 
 def own_mebibytes(server: int) -> float:
@@ -221,6 +224,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--networks", default=",".join(NETWORKS))
     parser.add_argument("--runtime", choices=("torch", "onnx"), default="torch")
+    parser.add_argument("--workers", type=int, default=1, help="processes with the network, of the rates")
     parser.add_argument("--seconds", type=float, default=20.0, help="of each measurement, about")
     parser.add_argument("--requests", type=int, default=100_000, help="of the long run")
     parser.add_argument("--small", action="store_true", help="a quick look instead")
@@ -232,7 +236,8 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         for network in filter(None, arguments.networks.split(",")):
-            record["rates"].append(measured(network, folder, arguments.runtime, seconds, numbers, rounds))
+            found = measured(network, folder, arguments.runtime, seconds, numbers, rounds, arguments.workers)
+            record["rates"].append(found)
         record["answered"] = answered(folder, arguments.runtime, min(requests, 5000))
         print(record["answered"], flush=True)
         record["memory"] = long_run(folder, arguments.runtime, requests)

@@ -29,3 +29,19 @@ def test_memory_and_answers():
     assert f"Over {memory['requests']:,} requests" in PAGE
     assert f"{answered['clients_that_left']} clients that left" in PAGE
     assert (answered["cut_beside_them"], answered["cut_by_the_stop"]) == (0, 0)
+
+
+def test_the_other_processor():
+    record = json.loads((ROOT / "results" / "serve_load_xeon.json").read_text())
+    parts = {(each["network"], row["connections"]): row for each in record["rates"] for row in each["rows"]}
+    light, many, large = (
+        f"{100 * parts[key]['of_offline']:.0f} %" for key in (("lite0", 64), ("lite0", 256), ("resnet50", 64))
+    )
+    assert f"EfficientNet-Lite0 has {light} of offline at 64 connections, below the bar, and {many} at 256" in PAGE
+    assert f"ResNet-50 has {large} at 64" in PAGE
+    memory, answered = record["memory"], record["answered"]
+    first, *_, last = memory["mebibytes"]
+    assert f"memory went from {first:.0f} to {last:.0f} MiB over as many requests, and again none was cut" in PAGE
+    assert memory["requests"] == RECORD["memory"]["requests"]
+    assert (answered["cut_beside_them"], answered["cut_by_the_stop"], answered["exit_code"]) == (0, 0, 0)
+    assert {row["cut"] for row in parts.values()} == {0}
