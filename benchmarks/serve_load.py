@@ -134,7 +134,7 @@ def offline_rate(model: Model, side: int, seconds: float) -> float:
 
 
 def measured(
-    name: str, folder: Path, runtime: str, seconds: float, numbers: Sequence[int], rounds: int, workers: int = 1
+    name: str, folder: Path, runtime: str, seconds: float, numbers: Sequence[int], rounds: int, workers: int
 ) -> dict[str, Any]:
     """Rates and waiting times at each number of connections, with the offline rate before and after each."""
     side, bodies = NETWORKS[name][2], folder / "requests"

@@ -66,7 +66,7 @@ class SeparateExperts(nn.Module):
         """Features of one expert, (batch, features)."""
         layers = self.branches[index]
         assert isinstance(layers, nn.ModuleList)
-        own = shared.ndim == 3 and (not len(layers) or hasattr(layers[0], "beside_input"))
+        own = shared.ndim == 3 and (not len(layers) or isinstance(layers[0], _PlainLinear))
         x = shared[:, min(index, shared.shape[1] - 1)] if own else shared
         for layer in layers:
             x = layer(x)

@@ -55,12 +55,14 @@ def seed_layers(device: torch.device, *place: int) -> None:
 def own_random_state(device: torch.device) -> Iterator[None]:
     """Leave the generator of a device as it was; on a GPU the CPU's is not touched."""
     cuda = device.type == "cuda"
-    with DRAWING:
+    # First weights are drawn from the CPU's alone: whoever trains on a GPU must not wait for somebody's large network.
+    undisturbed = contextlib.nullcontext() if cuda else DRAWING
+    with undisturbed:
         state = torch.cuda.get_rng_state(device) if cuda else torch.get_rng_state()
     try:
         yield
     finally:
-        with DRAWING:
+        with undisturbed:
             if cuda:
                 torch.cuda.set_rng_state(state, device)
             else:
