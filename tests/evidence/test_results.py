@@ -414,6 +414,25 @@ def test_what_the_page_on_performance_says():
     assert "launches {} kernels instead of {} (compiled) or {} (captured)".format(*calls) in text
 
 
+def test_what_the_page_says_of_steps_with_other_launches():
+    text = (ROOT / "docs" / "performance.md").read_text(encoding="utf-8")
+    rows = json.loads((ROOT / "results" / "step_launches.json").read_text())["rows"]
+    found = {(row["batch"], *row["changes"]): row for row in rows}
+    shown = [found[batch, *changes] for batch in (128, 512) for changes in (["none by rows"], [])]
+    assert f"| a step, ms | {' | '.join(format(row['ms'], '.2f') for row in shown)} |" in text
+    of_each = [{name: (time, calls) for name, time, calls in row["kernels"]} for row in shown]
+    for kernel in ("conv_forward", "conv_rows", "norm_forward", "input_gradient", "norm_backward", "weight_gradient",
+                   "weight_rows", "sum_partials"):  # fmt: skip
+        cells = [f"{of[kernel][0]:.0f} ({of[kernel][1]:.0f})" if kernel in of else "-" for of in of_each]
+        assert f"| `{kernel}`, µs (calls) | {' | '.join(cells)} |" in text
+    waits, comes = (f"the next kernel{how}" for how in (" is launched before this one ends",
+                                                        "'s programs come before this one ends"))  # fmt: skip
+    for batch in (128, 512):
+        assert f"{found[batch, waits]['ms']:.3f}" in text
+        assert f"{found[batch, comes]['ms']:.3f}" in text
+        assert f"instead of {found[(batch,)]['ms']:.3f}" in text
+
+
 def test_what_the_page_says_of_our_own_kernels():
     text = (ROOT / "docs" / "performance.md").read_text(encoding="utf-8")
     measured = json.loads((ROOT / "results" / "kernel_launches.json").read_text())

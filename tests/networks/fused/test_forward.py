@@ -36,6 +36,7 @@ from balpoe.training.interrupts import Interrupt
 from balpoe.training.optimizers import make_optimizer
 from balpoe.training.settings import FitSettings
 from balpoe.training.step import Learner, _fault, _State, training_step
+from scripts import script
 from trainings import losses_of_steps, tiny_data, train
 
 pytestmark = pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="needs Triton")
@@ -127,13 +128,16 @@ def test_programs_that_take_some_channels_give_the_numbers_of_torch(small, monke
 @pytest.mark.parametrize("split", [0, 3])  # the first layers of both experts see the same images, or lie in the trunk
 def test_programs_that_walk_down_rows_give_the_numbers_of_torch(small, monkeypatch, split):
     """Tiles of two pixels and of one, and sides that neither they nor the rows divide."""
-    rows = {"forward_rows": launches.Launch(16, 2, rows=2, tile=2 if split else 1)}
+    rows = {"forward_rows": launches.Launch(16, 2, rows=4, tile=2 if split else 1)}
+    rows["backward_rows"] = launches.Launch(16, 2, rows=1 if split else 4, tile=1 if split else 2)
     rows["weight_rows"] = launches.Launch(16, 2, rows=3, tile=1 if split else 2)
     monkeypatch.setitem(launches.LAUNCHES, 16, launches.LAUNCHES[16]._replace(**rows))
     forward, images = check_numbers(first_block(resnet(2, width=(16, 16, 16), split=split)), (2, 3, 5, 3))
     stem, *others = forward.plan(images).sizes
     assert {size.conv_kernel for size in others} == {"conv_rows"}
     assert {size.weights_kernel for size in others} == {"weight_rows"}
+    gradients = [size.backward_kernel for size in others]
+    assert gradients == ["input_rows" if split else "input_gradient", "input_rows"]  # one input, or one each
     assert (stem.conv_kernel, stem.weights_kernel) == ("conv_forward", "weight_gradient")
 
 
@@ -424,10 +428,24 @@ def programs(num_experts, width=16, images=128):
         types = {**half, **whole, "x": "*fp32" if layer.in_channels == 3 else "*bf16"}
         kernels = {size.conv_kernel: size.forward.settings, size.weights_kernel: size.weights.settings}
         if layer.in_channels > 3:
-            kernels["input_gradient"] = {**size.backward.settings, "RESIDUAL": False, "BEFORE": 0}
+            kernels[size.backward_kernel] = {**size.backward.settings, "RESIDUAL": False, "BEFORE": 0}
         for name, settings in kernels.items():
             found[name, *settings.items()] = name, settings, types
     return list(found.values())
+
+
+BY_ROWS = ("conv_rows", "input_rows")
+
+
+def assembler_says(kernel):
+    """Of a compiled kernel: among others, that it makes products wait for each other."""
+    import triton
+
+    assembler = Path(triton.__file__).parent / "backends" / "nvidia" / "bin" / "ptxas"
+    command = [assembler, "--verbose", "--gpu-name", "sm_90a", "-", "--output-file", os.devnull]
+    done = subprocess.run(command, input=kernel.asm["ptx"], capture_output=True, text=True, check=True)
+    assert "registers" in done.stderr
+    return done.stderr
 
 
 @pytest.mark.slow
@@ -445,7 +463,10 @@ def test_what_a_copy_writes_is_fenced_before_tensor_cores_read_it():
     made = [
         compiled(getattr(fused._kernels(), name), settings, **types) for name, settings, types in (*few, *many, *wide)
     ]
-    assert len(made) == 17 + 6 + 4
+    assert len(made) == 17 + 7 + 4
+    told = {kernel.metadata.name: assembler_says(kernel) for kernel in made if kernel.metadata.name in BY_ROWS}
+    assert sorted(told) == sorted(BY_ROWS)
+    assert not any("serialized" in text for text in told.values())
     assert any("wgmma" in kernel.asm["ptx"] for kernel in made)
     for kernel in made:
         ptx = kernel.asm["ptx"]
@@ -460,6 +481,19 @@ def test_one_expert_has_the_kernels_of_three_but_for_turns():
         apart = {key for key in one if one[key] != three[key]}
         assert apart <= {"EXPERTS", "TURNS"}
         assert one["num_warps"] < 4 or (one["TURNS"] > 1) == (three["TURNS"] > 1), name
+
+
+@pytest.mark.skipif("TRITON_INTERPRET" in os.environ, reason="no kernel runs")
+@pytest.mark.parametrize("images", [128, 512])
+def test_a_benchmark_changes_launches_and_gives_them_back(images):
+    benchmark, before = script("benchmarks/step_launches.py"), programs(3, images=images)
+    wanted = benchmark.candidates(images)
+    for change in {(each.channels, each.field): each for each in wanted if each.launch}.values():  # the last of each
+        with benchmark.changed(images, [change]):
+            found = programs(3, images=images)
+        assert found != before, change
+        assert programs(3, images=images) == before
+    assert benchmark.faster([(change, 0.999), (change, 1.1)], base=1.0) == []  # inside the noise, or slower
 
 
 @pytest.mark.gpu

@@ -10,7 +10,8 @@ from torch import Tensor, nn
 from balpoe.networks.experts import ExpertNetwork
 from balpoe.networks.resnet_cifar import Block
 
-__all__ = ["FASTEST_WIDTHS", "WIDTHS", "LaunchPlan", "Layer", "Sizes", "layers_of", "power"]
+__all__ = ["FASTEST_WIDTHS", "MANY_IMAGES", "WIDTHS", "Launch", "LaunchPlan", "Layer", "Sizes", "launches_of",
+           "layers_of", "power"]  # fmt: skip
 
 SUMMED, SUMMED_AT_ONCE = 256, 16  # numbers of a gradient that a program sums, and so many parts of each at a time
 
@@ -30,7 +31,7 @@ class Launch(NamedTuple):
     depth: int = 0
     """Channels that it sums over at a time (those of inputs, in the gradient of weights); 0 for all."""
     rows: int = 0
-    """Rows of images that it walks down, if it is one of `row_kernels.py`."""
+    """Rows of images that it walks down, if it is one of `row_kernels.py`; all but that of weights want 1, 4, 7, ..."""
     tile: int = 2
     """Pixels that it then takes side by side."""
 
@@ -63,8 +64,9 @@ class Launches(NamedTuple):
     weights: Launch
     elementwise: Launch
     forward_rows: Launch | None = None
-    """In the place of `forward`, where the stride is 1 and the input is not the images; as was fast with an earlier
-    writing of the kernel, which is not timed as it is now."""
+    """In the place of `forward`, where the stride is 1 and the input is not the images."""
+    backward_rows: Launch | None = None
+    """The same, in the place of `backward`, where each expert has an input of its own."""
     weight_rows: Launch | None = None
     """The same, in the place of `weights`."""
 
@@ -112,12 +114,12 @@ MANY_IMAGES = 256
 """From so many images a batch on, launches that were fast with 512 of them replace those that were with 128."""
 LAUNCHES_OF_MANY_IMAGES: dict[int, dict[str, Launch]] = {
     16: {
-        "backward": Launch(128, 1056, warps=2, stages=3),
-        "forward_rows": Launch(64, 528, rows=8),
+        "forward_rows": Launch(64, 528, rows=16),
+        "backward_rows": Launch(64, 528, rows=16, tile=1),
         "weight_rows": Launch(64, 264, rows=16),
     },
     32: {
-        "forward_rows": Launch(64, 528, rows=8, tile=1),
+        "forward_rows": Launch(64, 528, rows=16, tile=1),
         "weight_rows": Launch(64, 132, warps=8, rows=8),
     },
     64: {"weights": Launch(128, 264, warps=8)},
@@ -130,8 +132,8 @@ FASTEST_WIDTHS = tuple(width for width in WIDTHS if width <= 128)
 def launches_of(channels: int, images: int) -> Launches | None:
     """Return how the kernels of layers of so many channels are launched, if there are any.
 
-    >>> [launches_of(16, images).backward.programs for images in (128, 512)], launches_of(3, images=128)
-    ([528, 1056], None)
+    >>> [launches_of(16, images).weight_rows.rows for images in (128, 512)], launches_of(3, images=128)
+    ([4, 16], None)
     """
     launches = LAUNCHES.get(channels)
     if launches is None or images < MANY_IMAGES:
@@ -225,18 +227,23 @@ class Sizes:
         by_rows = stride == 1 and below is not None
         self.conv_kernel = "conv_rows" if by_rows and own.forward_rows else "conv_forward"
         if by_rows and own.forward_rows:
-            self.forward = Grid.by_rows(images, own.forward_rows, (experts,), whole)
+            self.forward = Grid.by_rows(images, own.forward_rows, (experts,), whole, in_channels)
         else:
             n, k = own.forward.taken(channels, max(in_channels, min(WIDTHS)))
             self.forward = Grid.of(self.pixels, own.forward, (experts, channels // n), {**conv, "N": n, "K": k})
         if below is not None:  # not those of images, which have no gradient
-            launch = below.backward if stride == 1 else below.backward_strided
-            rows = images * -(-height // stride) * -(-width // stride)
-            n, k = launch.taken(in_channels, stride * channels)
-            self.backward = Grid.of(rows, launch, (self.groups, in_channels // n), {**conv, "N": n, "K": k})
+            by_own_rows = by_rows and self.groups == experts and below.backward_rows
+            self.backward_kernel = "input_rows" if by_own_rows else "input_gradient"
+            if by_own_rows:
+                self.backward = Grid.by_rows(images, by_own_rows, (experts,), whole, channels)
+            else:
+                launch = below.backward if stride == 1 else below.backward_strided
+                rows = images * -(-height // stride) * -(-width // stride)
+                n, k = launch.taken(in_channels, stride * channels)
+                self.backward = Grid.of(rows, launch, (self.groups, in_channels // n), {**conv, "N": n, "K": k})
         self.weights_kernel = "weight_rows" if by_rows and own.weight_rows else "weight_gradient"
         if by_rows and own.weight_rows:
-            self.weights = Grid.by_rows(images, own.weight_rows, (1, experts), whole)
+            self.weights = Grid.by_rows(images, own.weight_rows, (1, experts), whole, in_channels)
         else:
             tile, n, k, lines = own.weights.weights_taken(stride, channels, in_channels)
             rows = images * self.out_height * -(-self.out_width // tile)
@@ -272,11 +279,13 @@ class Grid(NamedTuple):
         return cls((-(-blocks // turns), *others), {**settings, "BLOCK": launch.block, "TURNS": turns, **options})
 
     @classmethod
-    def by_rows(cls, images: int, launch: Launch, others: tuple[int, ...], settings: dict[str, int]) -> "Grid":
-        """The same for a kernel whose rows are tiles of several lines of pixels."""
+    def by_rows(
+        cls, images: int, launch: Launch, others: tuple[int, ...], settings: dict[str, int], seen: int
+    ) -> "Grid":
+        """The same for a kernel whose rows are tiles of several lines of pixels, of which it sees so many channels."""
         tile, lines = launch.tile, launch.rows
         tiles = images * -(-settings["H"] // lines) * -(-settings["W"] // tile)
-        sizes = {"TILE": tile, "ROWS": lines, "K": power((tile + 2) * settings["CI"])}
+        sizes = {"TILE": tile, "ROWS": lines, "K": power((tile + 2) * seen)}
         return cls.of(tiles, launch, others, {**settings, **sizes})
 
 

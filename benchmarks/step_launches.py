@@ -1,0 +1,185 @@
+"""Which launches of our own kernels are fastest: a fused step on one GPU, with one launch changed at a time.
+
+    python benchmarks/step_launches.py [--batches 128,512] [--seconds 240] [--out results/step_launches.json]
+
+Three experts of resnet32; steps are captured and replayed, without epochs around them. "as they are" is the table of
+`balpoe.networks.fused.launch`. Each candidate then takes the place of one launch, and at the end those that were faster
+by more than `CLEARLY` take their places together. The kernels' microseconds are of both ends, by name. No measurement
+is begun after --seconds; what is measured is written as it comes.
+"""
+
+import argparse
+import itertools
+import statistics
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from cifar_step import random_images
+
+import balpoe
+from balpoe.data.loading.epoch_plan import plan_epoch
+from balpoe.data.loading.in_memory import ResidentData
+from balpoe.files import write_json
+from balpoe.networks.fused import launch as table
+from balpoe.networks.fused.launch import MANY_IMAGES, Launch, launches_of
+from balpoe.training import step as training
+from balpoe.training.distributed import chosen_precision, launch
+from balpoe.training.optimizers import make_optimizer
+from balpoe.training.settings import FitSettings
+
+STEPS, REPEATS = 40, 7
+CLEARLY = 0.004  # of the step: what two runs of the same launches differ by
+TILED = tuple(itertools.product((4, 16), (1, 2), ((64, 4), (128, 8))))
+"""Of kernels by rows: rows, pixels of a tile, tiles and warps of a program."""
+
+
+class Change(NamedTuple):
+    """A launch in the place of another; None: the kernel is not used."""
+
+    channels: int
+    field: str
+    launch: Launch | None
+
+    def __str__(self) -> str:
+        """E.g. "16 channels, forward_rows: none"."""
+        said = "none" if self.launch is None else ", ".join(
+            f"{name} {value}" for name, value in self.launch._asdict().items() if value
+        )  # fmt: skip
+        return f"{self.channels} channels, {self.field}: {said}"
+
+
+def candidates(batch: int) -> Iterator[Change]:
+    """Launches other than the present ones that may be faster with batches of this size."""
+    for change in _launches(batch):
+        if getattr(launches_of(change.channels, batch), change.field) != change.launch:
+            yield change
+
+
+def _launches(batch: int) -> Iterator[Change]:
+    """All that are tried, those that may give most first."""
+    programs = (528, 1056) if batch >= MANY_IMAGES else (528,)
+    for channels, field in itertools.product((32, 16), ("backward_rows", "forward_rows")):
+        yield Change(channels, field, None)
+        for (rows, tile, (block, warps)), number in itertools.product(TILED, programs):
+            if channels * tile <= 32 and (warps == 4 or number == programs[0]):  # others spill registers
+                yield Change(channels, field, Launch(block, number, warps=warps, rows=rows, tile=tile))
+    for channels, rows, number in itertools.product((16, 32), (4, 8, 16), (132, 264)):
+        yield Change(channels, "weight_rows", Launch(64, number, warps=channels // 4, rows=rows))
+    yield Change(32, "weight_rows", None)
+    for block, number, warps in ((128, 132, 4), (128, 264, 8), (64, 264, 4)):
+        yield Change(64, "weights", Launch(block, number, warps=warps))
+
+
+@contextmanager
+def changed(batch: int, changes: list[Change]) -> Iterator[None]:
+    """Let batches of this size be launched so."""
+    before = dict(table.LAUNCHES), dict(table.LAUNCHES_OF_MANY_IMAGES)
+    for channels, field, new in changes:
+        if batch >= MANY_IMAGES:
+            others = table.LAUNCHES_OF_MANY_IMAGES.get(channels, {})
+            table.LAUNCHES_OF_MANY_IMAGES[channels] = {**others, field: new}  # type: ignore[dict-item]
+        else:
+            table.LAUNCHES[channels] = table.LAUNCHES[channels]._replace(**{field: new})  # type: ignore[arg-type]
+    try:
+        yield
+    finally:
+        table.LAUNCHES.update(before[0])
+        table.LAUNCHES_OF_MANY_IMAGES.clear()
+        table.LAUNCHES_OF_MANY_IMAGES.update(before[1])
+
+
+def measure(data: balpoe.Dataset, batch: int, profiled: bool = False) -> dict[str, Any]:
+    """Milliseconds of a step, and on wish microseconds and calls of each kernel."""
+    network = balpoe.expert_network("resnet32", num_classes=100, num_experts=3)
+    loss = balpoe.BalPoELoss(data.class_counts).cuda()
+    network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    training.CHECKED.clear()  # what is launched otherwise is checked anew
+
+    def work(fabric, network):  # type: ignore[no-untyped-def]
+        settings = FitSettings(weight_decay=0.0)
+        learner = training.Learner(network, loss, make_optimizer(network, settings, fabric.device))
+        step = training.training_step(fabric, learner, "fused", chosen_precision("cuda", "auto"))
+        resident = ResidentData(data, fabric.device, (), seed=0)
+        batches = list(resident.batches(plan_epoch(0, 0, len(data), batch, mixup_alpha=0.4), 0))[:20]
+
+        def several(count: int) -> float:
+            begun = time.perf_counter()
+            for each in itertools.islice(itertools.cycle(batches), count):
+                step(each, 0.01, 0.0)
+            torch.cuda.synchronize()
+            return (time.perf_counter() - begun) / count
+
+        several(4)
+        found: dict[str, Any] = {"ms": 1000 * statistics.median(several(STEPS) for _ in range(REPEATS))}
+        if profiled:
+            with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profile:
+                several(STEPS)
+            found["kernels"] = sorted(
+                (
+                    [event.key[:60], round(event.self_device_time_total / STEPS, 1), round(event.count / STEPS, 1)]
+                    for event in profile.key_averages()
+                    if event.self_device_time_total
+                ),
+                key=lambda row: -row[1],
+            )
+        return found
+
+    return launch(work, network, device="cuda", devices=1, precision="auto")
+
+
+def attempt(data: balpoe.Dataset, batch: int, changes: list[Change], profiled: bool = False) -> dict[str, Any]:
+    """The same, with these launches; one that fails leaves the others."""
+    row: dict[str, Any] = {"batch": batch, "changes": [str(each) for each in changes]}
+    try:
+        with changed(batch, changes):
+            return row | measure(data, batch, profiled)
+    except Exception as error:
+        return row | {"error": f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0]}"}
+
+
+def faster(rows: list[tuple[Change, float]], base: float) -> list[Change]:
+    """The fastest launch of each kernel, where it is clearly faster than the one in the table.
+
+    >>> first, second = Change(16, "weights", None), Change(16, "weights", Launch(64, 528))
+    >>> faster([(first, 1.45), (second, 1.4), (Change(32, "weights", None), 1.499)], base=1.5) == [second]
+    True
+    """
+    best: dict[tuple[int, str], tuple[float, Change]] = {}
+    for change, ms in rows:
+        place = change.channels, change.field
+        if ms < (1 - CLEARLY) * base and ms < best.get(place, (base, change))[0]:
+            best[place] = ms, change
+    return [change for _, change in best.values()]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--batches", default="512,128")
+    parser.add_argument("--seconds", type=float, default=240, help="for each size of batches")
+    parser.add_argument("--out", type=Path, default=Path("results/step_launches.json"))
+    options = parser.parse_args()
+    torch.manual_seed(0)
+    data, rows = random_images(), list[dict[str, Any]]()
+    result = {"device": torch.cuda.get_device_name(), "torch": torch.__version__, "experts": 3, "rows": rows}
+
+    def keep(row: dict[str, Any]) -> float:
+        rows.append(row)
+        write_json(options.out, result)
+        said = row.get("error") or f"{row['ms']:.3f} ms"
+        print(f"{row['batch']:4} {said}  {'; '.join(row['changes']) or 'as they are'}", flush=True)
+        return float(row.get("ms", "inf"))
+
+    for batch in map(int, options.batches.split(",")):
+        end = time.perf_counter() + options.seconds
+        base = keep(attempt(data, batch, [], profiled=True))
+        timed = [(each, keep(attempt(data, batch, [each]))) for each in candidates(batch) if time.perf_counter() < end]
+        keep(attempt(data, batch, faster(timed, base), profiled=True))
+    print(f"written to {options.out}")
+
+
+if __name__ == "__main__":
+    main()
