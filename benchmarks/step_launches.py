@@ -3,9 +3,10 @@
     python benchmarks/step_launches.py [--batches 128,512] [--seconds 240] [--out results/step_launches.json]
 
 Three experts of resnet32; steps are captured and replayed, without epochs around them. "as they are" is the table of
-`balpoe.networks.fused.launch`. Each candidate then takes the place of one launch, and at the end those that were faster
-by more than `CLEARLY` take their places together. The kernels' microseconds are of both ends, by name. No measurement
-is begun after --seconds; what is measured is written as it comes.
+`balpoe.networks.fused.launch`. Each candidate takes the place of one launch, and then those that were faster by more
+than `CLEARLY` take their places together: first of the convolutions and their gradients, then of the normalisations,
+which have as many sums to read as those leave. The kernels' microseconds, by name, are of the table and of what was
+found. No measurement is begun after --seconds; what is measured is written as it comes.
 """
 
 import argparse
@@ -52,15 +53,8 @@ class Change(NamedTuple):
         return f"{self.channels} channels, {self.field}: {said}"
 
 
-def candidates(batch: int) -> Iterator[Change]:
-    """Launches other than the present ones that may be faster with batches of this size."""
-    for change in _launches(batch):
-        if getattr(launches_of(change.channels, batch), change.field) != change.launch:
-            yield change
-
-
-def _launches(batch: int) -> Iterator[Change]:
-    """All that are tried, those that may give most first."""
+def convolutions(batch: int) -> Iterator[Change]:
+    """Launches of convolutions and their gradients, those that may give most first."""
     programs = (528, 1056) if batch >= MANY_IMAGES else (528,)
     for channels, field in itertools.product((32, 16), ("backward_rows", "forward_rows")):
         yield Change(channels, field, None)
@@ -72,6 +66,20 @@ def _launches(batch: int) -> Iterator[Change]:
     yield Change(32, "weight_rows", None)
     for block, number, warps in ((128, 132, 4), (128, 264, 8), (64, 264, 4)):
         yield Change(64, "weights", Launch(block, number, warps=warps))
+
+
+def normalisations(batch: int) -> Iterator[Change]:
+    """Launches of the kernels that take numbers one by one."""
+    for channels, factor, warps in itertools.product((16, 32, 64), (2, 4, 8), (4, 8)):
+        yield Change(channels, "elementwise", Launch(4096 // channels * factor // 2, 1056, warps=warps))
+
+
+ROUNDS = (convolutions, normalisations)
+
+
+def is_present(change: Change, batch: int) -> bool:
+    """Whether batches of this size are launched so already."""
+    return bool(getattr(launches_of(change.channels, batch), change.field) == change.launch)
 
 
 @contextmanager
@@ -175,9 +183,15 @@ def main() -> None:
 
     for batch in map(int, options.batches.split(",")):
         end = time.perf_counter() + options.seconds
-        base = keep(attempt(data, batch, [], profiled=True))
-        timed = [(each, keep(attempt(data, batch, [each]))) for each in candidates(batch) if time.perf_counter() < end]
-        keep(attempt(data, batch, faster(timed, base), profiled=True))
+        base, chosen = keep(attempt(data, batch, [], profiled=True)), list[Change]()
+        for candidates in ROUNDS:
+            others = [each for each in candidates(batch) if not is_present(each, batch)]
+            timed = [
+                (each, keep(attempt(data, batch, [*chosen, each]))) for each in others if time.perf_counter() < end
+            ]
+            if better := faster(timed, base):
+                chosen += better
+                base = keep(attempt(data, batch, chosen, profiled=True))
     print(f"written to {options.out}")
 
 
