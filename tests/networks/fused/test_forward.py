@@ -463,7 +463,7 @@ def test_what_a_copy_writes_is_fenced_before_tensor_cores_read_it():
     made = [
         compiled(getattr(fused._kernels(), name), settings, **types) for name, settings, types in (*few, *many, *wide)
     ]
-    assert len(made) == 17 + 7 + 4
+    assert len(made) == 17 + 8 + 4
     told = {kernel.metadata.name: assembler_says(kernel) for kernel in made if kernel.metadata.name in BY_ROWS}
     assert sorted(told) == sorted(BY_ROWS)
     assert not any("serialized" in text for text in told.values())

@@ -120,6 +120,7 @@ LAUNCHES_OF_MANY_IMAGES: dict[int, dict[str, Launch]] = {
     },
     32: {
         "forward_rows": Launch(64, 528, rows=16, tile=1),
+        "backward_rows": Launch(64, 528, rows=16, tile=1),
         "weight_rows": Launch(64, 132, warps=8, rows=8),
     },
     64: {"weights": Launch(128, 264, warps=8)},

@@ -60,6 +60,15 @@ def _taps_of_rows(
     return tl.load(weight + ((expert * CO + o) * 9 + tap) * CI + i, mask=met, other=0.0)
 
 
+@triton.jit
+def _weights(weight, expert, k, n, CI: tl.constexpr, CO: tl.constexpr, FLIPPED: tl.constexpr):
+    """The same of all three rows, the upper one first."""
+    upper = _taps_of_rows(weight, expert, 0, k, n, CI, CO, FLIPPED)
+    middle = _taps_of_rows(weight, expert, 1, k, n, CI, CO, FLIPPED)
+    lower = _taps_of_rows(weight, expert, 2, k, n, CI, CO, FLIPPED)
+    return upper, middle, lower
+
+
 @triton.jit(do_not_specialize=["pixels"])
 def conv_rows(
     x, weight, y, sums, pixels,
@@ -74,9 +83,7 @@ def conv_rows(
     images = pixels // (H * W)
     k, n = tl.arange(0, K), tl.arange(0, TILE * CO)
     right, o = n // CO, n % CO
-    upper = _taps_of_rows(weight, expert, 0, k, n, CI, CO, False)
-    middle = _taps_of_rows(weight, expert, 1, k, n, CI, CO, False)
-    lower = _taps_of_rows(weight, expert, 2, k, n, CI, CO, False)
+    upper, middle, lower = _weights(weight, expert, k, n, CI, CO, False)
     first = tl.zeros([BLOCK, TILE * CO], tl.float32)
     second = tl.zeros([BLOCK, TILE * CO], tl.float32)
     for turn in range(TURNS):
@@ -120,9 +127,7 @@ def input_rows(
     k, n = tl.arange(0, K), tl.arange(0, TILE * CI)
     right, i = n // CI, n % CI
     mean, rstd = tl.load(stats + 2 * expert * CI + i), tl.load(stats + (2 * expert + 1) * CI + i)
-    upper = _taps_of_rows(weight, expert, 0, k, n, CI, CO, True)
-    middle = _taps_of_rows(weight, expert, 1, k, n, CI, CO, True)
-    lower = _taps_of_rows(weight, expert, 2, k, n, CI, CO, True)
+    upper, middle, lower = _weights(weight, expert, k, n, CI, CO, True)
     first = tl.zeros([BLOCK, TILE * CI], tl.float32)
     second = tl.zeros([BLOCK, TILE * CI], tl.float32)
     for turn in range(TURNS):
