@@ -34,36 +34,44 @@ from balpoe.training.settings import FitSettings
 
 STEPS, REPEATS = 40, 7
 CLEARLY = 0.004  # of the step: what two runs of the same launches differ by
-TILED = tuple(itertools.product((4, 16), (1, 2), ((64, 4), (128, 8))))
-"""Of kernels by rows: rows, pixels of a tile, tiles and warps of a program."""
+BY_ROWS = {"forward": "forward_rows", "backward": "backward_rows", "weights": "weight_rows"}
 
 
 class Change(NamedTuple):
-    """A launch in the place of another; None: the kernel is not used."""
+    """A launch of a kernel for layers of so many channels, by rows or not, in the place of the present one."""
 
     channels: int
-    field: str
-    launch: Launch | None
+    kernel: str
+    launch: Launch
 
     def __str__(self) -> str:
-        """E.g. "16 channels, forward_rows: none"."""
-        said = "none" if self.launch is None else ", ".join(
-            f"{name} {value}" for name, value in self.launch._asdict().items() if value
-        )  # fmt: skip
-        return f"{self.channels} channels, {self.field}: {said}"
+        """E.g. "16 channels, forward: block 256, programs 528, warps 4, stages 1, tile 2"."""
+        said = (f"{name} {value}" for name, value in self.launch._asdict().items() if value)
+        return f"{self.channels} channels, {self.kernel}: {', '.join(said)}"
+
+    def fields(self) -> dict[str, Launch | None]:
+        """What it changes in `Launches`: of two kernels that do the same, the one by rows goes first."""
+        if self.kernel not in BY_ROWS:
+            return {self.kernel: self.launch}
+        if self.launch.rows:
+            return {BY_ROWS[self.kernel]: self.launch}
+        return {BY_ROWS[self.kernel]: None, self.kernel: self.launch}
 
 
 def convolutions(batch: int) -> Iterator[Change]:
     """Launches of convolutions and their gradients, those that may give most first."""
     programs = (528, 1056) if batch >= MANY_IMAGES else (528,)
-    for channels, field in itertools.product((32, 16), ("backward_rows", "forward_rows")):
-        yield Change(channels, field, None)
-        for (rows, tile, (block, warps)), number in itertools.product(TILED, programs):
-            if channels * tile <= 32 and (warps == 4 or number == programs[0]):  # others spill registers
-                yield Change(channels, field, Launch(block, number, warps=warps, rows=rows, tile=tile))
+    for channels, kernel in itertools.product((32, 16, 64), ("backward", "forward")):
+        yield Change(channels, kernel, getattr(table.LAUNCHES[channels], kernel))
+        for (block, warps), number in itertools.product(((64, 4), (128, 4), (128, 8)), programs):
+            if channels < 64 or (block, number) == (64, 528):  # others spill registers, or find no room
+                yield Change(channels, kernel, Launch(block, number, warps=warps, kept=True))
+            for rows, tile in itertools.product((4, 16), (1, 2)):
+                if channels * tile <= 32 and block == 16 * warps:
+                    yield Change(channels, kernel, Launch(block, number, warps=warps, rows=rows, tile=tile))
     for channels, rows, number in itertools.product((16, 32), (4, 8, 16), (132, 264)):
-        yield Change(channels, "weight_rows", Launch(64, number, warps=channels // 4, rows=rows))
-    yield Change(32, "weight_rows", None)
+        yield Change(channels, "weights", Launch(64, number, warps=channels // 4, rows=rows))
+    yield Change(32, "weights", table.LAUNCHES[32].weights)
     for block, number, warps in ((128, 132, 4), (128, 264, 8), (64, 264, 4)):
         yield Change(64, "weights", Launch(block, number, warps=warps))
 
@@ -79,19 +87,21 @@ ROUNDS = (convolutions, normalisations)
 
 def is_present(change: Change, batch: int) -> bool:
     """Whether batches of this size are launched so already."""
-    return bool(getattr(launches_of(change.channels, batch), change.field) == change.launch)
+    present = launches_of(change.channels, batch)
+    return all(getattr(present, field) == launch for field, launch in change.fields().items())
 
 
 @contextmanager
 def changed(batch: int, changes: list[Change]) -> Iterator[None]:
     """Let batches of this size be launched so."""
     before = dict(table.LAUNCHES), dict(table.LAUNCHES_OF_MANY_IMAGES)
-    for channels, field, new in changes:
+    for change in changes:
+        new: dict[str, Any] = change.fields()
         if batch >= MANY_IMAGES:
-            others = table.LAUNCHES_OF_MANY_IMAGES.get(channels, {})
-            table.LAUNCHES_OF_MANY_IMAGES[channels] = {**others, field: new}  # type: ignore[dict-item]
+            others = table.LAUNCHES_OF_MANY_IMAGES.get(change.channels, {})
+            table.LAUNCHES_OF_MANY_IMAGES[change.channels] = {**others, **new}
         else:
-            table.LAUNCHES[channels] = table.LAUNCHES[channels]._replace(**{field: new})  # type: ignore[arg-type]
+            table.LAUNCHES[change.channels] = table.LAUNCHES[change.channels]._replace(**new)
     try:
         yield
     finally:
@@ -150,15 +160,15 @@ def attempt(data: balpoe.Dataset, batch: int, changes: list[Change], profiled: b
 
 
 def faster(rows: list[tuple[Change, float]], base: float) -> list[Change]:
-    """The fastest launch of each kernel, where it is clearly faster than the one in the table.
+    """The fastest launch of each kernel, where it is clearly faster than the present one.
 
-    >>> first, second = Change(16, "weights", None), Change(16, "weights", Launch(64, 528))
-    >>> faster([(first, 1.45), (second, 1.4), (Change(32, "weights", None), 1.499)], base=1.5) == [second]
+    >>> first, second = Change(16, "weights", Launch(64, 132)), Change(16, "weights", Launch(64, 264))
+    >>> faster([(first, 1.45), (second, 1.4), (Change(32, "weights", Launch(64, 132)), 1.499)], base=1.5) == [second]
     True
     """
     best: dict[tuple[int, str], tuple[float, Change]] = {}
     for change, ms in rows:
-        place = change.channels, change.field
+        place = change.channels, change.kernel
         if ms < (1 - CLEARLY) * base and ms < best.get(place, (base, change))[0]:
             best[place] = ms, change
     return [change for _, change in best.values()]

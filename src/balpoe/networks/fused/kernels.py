@@ -62,33 +62,64 @@ def _split(part, parts: tl.constexpr, K: tl.constexpr, C: tl.constexpr):
     return part if K >= C else part % parts, 0 if K >= C else part // parts * K
 
 
+@triton.jit
+def _seen_by(
+    x, tap, seen, image, row, column, inside, group, i,
+    H: tl.constexpr, W: tl.constexpr, CI: tl.constexpr, CHANNELS: tl.constexpr,
+):  # fmt: skip
+    """What one tap sees of the input: pixels by channels from `seen` on, zeros outside of the image."""
+    r, c = row + tap // 3 - 1, column + tap % 3 - 1
+    inside = inside & (r >= 0) & (r < H) & (c >= 0) & (c < W)
+    source = ((image * H + r) * W + c) * CHANNELS + group * CI + seen
+    return tl.load(x + source[:, None] + i[None, :], mask=inside[:, None] & (i < CI)[None, :], other=0.0)
+
+
+@triton.jit
+def _weights_of(weight, tap, seen, expert, o, i, CI: tl.constexpr, CO: tl.constexpr):
+    """The weights of a tap: input channels from `seen` on, by output channels."""
+    source = ((expert * CO + o) * 9 + tap) * CI + seen
+    return tl.load(weight + source[None, :] + i[:, None], mask=(i < CI)[:, None], other=0.0)
+
+
 @triton.jit(do_not_specialize=["pixels"])
 def conv_forward(
     x, weight, y, sums, pixels,
     H: tl.constexpr, W: tl.constexpr, OUT_H: tl.constexpr, OUT_W: tl.constexpr, STRIDE: tl.constexpr,
     CI: tl.constexpr, CO: tl.constexpr, EXPERTS: tl.constexpr, SHARED: tl.constexpr,
-    N: tl.constexpr, K: tl.constexpr, BLOCK: tl.constexpr, TURNS: tl.constexpr,
+    N: tl.constexpr, K: tl.constexpr, BLOCK: tl.constexpr, TURNS: tl.constexpr, KEPT: tl.constexpr,
 ):  # fmt: skip
-    """A 3 x 3 convolution, and the sums of its outputs and of their squares; K is 16 if CI is less."""
+    """A 3 x 3 convolution, and the sums of its outputs and of their squares; K is 16 if CI is less.
+
+    Weights that are KEPT are loaded once, and lie in shared memory.
+    """
     expert, start = tl.program_id(1), _first_channel(CO, N)
-    in_channels: tl.constexpr = CI if SHARED else CI * EXPERTS
+    channels: tl.constexpr = CI if SHARED else CI * EXPERTS
     group = 0 if SHARED else expert
     i, o = tl.arange(0, K), start + tl.arange(0, N)
     first = tl.zeros([N], tl.float32)
     second = tl.zeros([N], tl.float32)
+    kept = ()
+    for tap in tl.static_range(9 if KEPT else 0):
+        kept = kept + (_weights_of(weight, tap, 0, expert, o, i, CI, CO),)  # type: ignore[assignment]  # noqa: RUF005
     for turn in range(TURNS):
         m = (turn * tl.num_programs(0) + tl.program_id(0)) * BLOCK + tl.arange(0, BLOCK)
         image, row, column = m // (OUT_H * OUT_W), m % (OUT_H * OUT_W) // OUT_W * STRIDE, m % OUT_W * STRIDE
+        inside = m < pixels
         total = tl.zeros([BLOCK, N], tl.float32)
-        for step in range(9 * ((CI + K - 1) // K)):
-            tap, seen = _split(step, 9, K, CI)
-            r, c = row + tap // 3 - 1, column + tap % 3 - 1
-            inside = (m < pixels) & (r >= 0) & (r < H) & (c >= 0) & (c < W)
-            source = ((image * H + r) * W + c) * in_channels + group * CI + seen
-            a = tl.load(x + source[:, None] + i[None, :], mask=inside[:, None] & (i < CI)[None, :], other=0.0)
-            source = ((expert * CO + o) * 9 + tap) * CI + seen
-            b = tl.load(weight + source[None, :] + i[:, None], mask=(i < CI)[:, None], other=0.0)
-            total = tl.dot(a.to(y.dtype.element_ty), b, total, input_precision="ieee")
+        if KEPT:
+            a = _seen_by(x, 0, 0, image, row, column, inside, group, i, H, W, CI, channels)
+            for tap in tl.static_range(9):  # what the next one sees is on its way while this one is multiplied
+                ahead = a
+                if tap < 8:
+                    ahead = _seen_by(x, tap + 1, 0, image, row, column, inside, group, i, H, W, CI, channels)
+                total = tl.dot(a.to(y.dtype.element_ty), kept[tap], total, input_precision="ieee")
+                a = ahead
+        else:
+            for step in range(9 * ((CI + K - 1) // K)):
+                tap, seen = _split(step, 9, K, CI)
+                a = _seen_by(x, tap, seen, image, row, column, inside, group, i, H, W, CI, channels)
+                b = _weights_of(weight, tap, seen, expert, o, i, CI, CO)
+                total = tl.dot(a.to(y.dtype.element_ty), b, total, input_precision="ieee")
         value = total.to(y.dtype.element_ty)
         tl.store(y + ((m * EXPERTS + expert) * CO)[:, None] + o[None, :], value, mask=(m < pixels)[:, None])
         rounded = value.to(tl.float32)
@@ -189,30 +220,39 @@ def norm_backward(
 
 
 @triton.jit
-def _taps(
-    dy, weight, part, expert, image, row, column, images, k, down, right, i,
-    OUT_H: tl.constexpr, OUT_W: tl.constexpr, STRIDE: tl.constexpr,
-    CI: tl.constexpr, CO: tl.constexpr, EXPERTS: tl.constexpr,
+def _flown(
+    dy, part, expert, image, row, column, images, k,
+    OUT_H: tl.constexpr, OUT_W: tl.constexpr, STRIDE: tl.constexpr, CO: tl.constexpr, EXPERTS: tl.constexpr,
 ):  # fmt: skip
-    """The two factors of a part of `input_gradient`: gradients of outputs, and the weights by which they saw inputs.
+    """The first factor of a part of `input_gradient`: gradients of the outputs that see an input pixel by one tap.
 
-    `k` are output channels, with stride 2 those of an output pixel, then of the one beside it; `i` are input channels.
+    `k` are output channels, with stride 2 those of an output pixel, then of the one beside it.
     """
     if STRIDE == 1:  # output row r sees input row r + ky - 1
-        ky, kx = part % 9 // 3, part % 3
-        r, c = row + 1 - ky, column + 1 - kx
+        r, c = row + 1 - part % 9 // 3, column + 1 - part % 3
         inside = ((image < images) & (r >= 0) & (r < OUT_H) & (c >= 0) & (c < OUT_W))[:, None]
         source = ((((image * OUT_H + r) * OUT_W + c) * EXPERTS + expert) * CO)[:, None] + k[None, :]
-        b = tl.load(weight + (((expert * CO + k) * 3 + ky) * 3 + kx)[:, None] * CI + i[None, :])
     else:  # output row row + u sees input rows 2 * (row + u) + ky - 1
-        u, v, o = part % 2, k // CO, k % CO
-        r, c = row + u, column[:, None] + v[None, :]
+        r, c = row + part % 2, column[:, None] + (k // CO)[None, :]
         inside = ((image < images) & (r < OUT_H))[:, None] & (c < OUT_W)
-        source = (((image * OUT_H + r)[:, None] * OUT_W + c) * EXPERTS + expert) * CO + o[None, :]
+        source = (((image * OUT_H + r)[:, None] * OUT_W + c) * EXPERTS + expert) * CO + (k % CO)[None, :]
+    return tl.load(dy + source, mask=inside, other=0.0)
+
+
+@triton.jit
+def _seeing(
+    weight, part, expert, k, down, right, i,
+    STRIDE: tl.constexpr, CI: tl.constexpr, CO: tl.constexpr,
+):  # fmt: skip
+    """The other factor: the weights by which those saw their inputs; `i` are input channels."""
+    if STRIDE == 1:
+        b = tl.load(weight + ((expert * CO + k) * 9 + part % 9)[:, None] * CI + i[None, :])
+    else:
+        u, v, o = part % 2, k // CO, k % CO
         ky, kx = down[None, :] + 1 - 2 * u, right[None, :] + 1 - 2 * v[:, None]
         tap = weight + (((expert * CO + o)[:, None] * 3 + ky) * 3 + kx) * CI + i[None, :]
         b = tl.load(tap, mask=(ky >= 0) & (kx >= 0), other=0.0)
-    return tl.load(dy + source, mask=inside, other=0.0), b
+    return b
 
 
 @triton.jit(do_not_specialize=["images"])
@@ -221,12 +261,13 @@ def input_gradient(
     H: tl.constexpr, W: tl.constexpr, OUT_H: tl.constexpr, OUT_W: tl.constexpr, STRIDE: tl.constexpr,
     CI: tl.constexpr, CO: tl.constexpr, EXPERTS: tl.constexpr, SHARED: tl.constexpr,
     RESIDUAL: tl.constexpr, BEFORE: tl.constexpr,
-    N: tl.constexpr, K: tl.constexpr, BLOCK: tl.constexpr, TURNS: tl.constexpr,
+    N: tl.constexpr, K: tl.constexpr, BLOCK: tl.constexpr, TURNS: tl.constexpr, KEPT: tl.constexpr,
 ):  # fmt: skip
     """The convolution's gradient of its input, plus the shortcut's, through the rectifier in front of both.
 
     With the sums that `norm_backward` of the layer below wants, whose outputs are `y` and `stats`. With stride 2, a row
     of the product is a square of four input pixels, which four output pixels see, two of them in a column of it.
+    Weights that are KEPT are loaded once, and lie in shared memory; these are of one expert, and of stride 1.
     """
     group, start = tl.program_id(1), _first_channel(CI, N)
     groups: tl.constexpr = 1 if SHARED else EXPERTS
@@ -239,18 +280,28 @@ def input_gradient(
     mean, rstd = tl.load(stats + 2 * group * CI + i), tl.load(stats + (2 * group + 1) * CI + i)
     first = tl.zeros([STRIDE * STRIDE * N], tl.float32)
     second = tl.zeros([STRIDE * STRIDE * N], tl.float32)
+    kept = ()
+    for tap in tl.static_range(9 if KEPT else 0):
+        kept = kept + (_seeing(weight, tap, group, k, down, right, i, STRIDE, CI, CO),)  # type: ignore[assignment]  # noqa: RUF005
     for turn in range(TURNS):
         m = (turn * tl.num_programs(0) + tl.program_id(0)) * BLOCK + tl.arange(0, BLOCK)
         image, row, column = m // (high * wide), m % (high * wide) // wide, m % wide
         total = tl.zeros([BLOCK, STRIDE * STRIDE * N], tl.float32)
-        for step in range(experts * parts * (STRIDE * CO // K)):
-            part, seen = _split(step, experts * parts, K, STRIDE * CO)
-            expert = part // parts if SHARED else group
-            a, b = _taps(
-                dy, weight, part, expert, image, row, column, images, seen + k, down, right, i,
-                OUT_H, OUT_W, STRIDE, CI, CO, EXPERTS,
-            )  # fmt: skip
-            total = tl.dot(a, b, total, input_precision="ieee")
+        if KEPT:
+            a = _flown(dy, 0, group, image, row, column, images, k, OUT_H, OUT_W, STRIDE, CO, EXPERTS)
+            for tap in tl.static_range(9):  # the next one's gradients are on their way
+                ahead = a
+                if tap < 8:
+                    ahead = _flown(dy, tap + 1, group, image, row, column, images, k, OUT_H, OUT_W, STRIDE, CO, EXPERTS)
+                total = tl.dot(a, kept[tap], total, input_precision="ieee")
+                a = ahead
+        else:
+            for step in range(experts * parts * (STRIDE * CO // K)):
+                part, seen = _split(step, experts * parts, K, STRIDE * CO)
+                expert = part // parts if SHARED else group
+                a = _flown(dy, part, expert, image, row, column, images, seen + k, OUT_H, OUT_W, STRIDE, CO, EXPERTS)
+                b = _seeing(weight, part, expert, seen + k, down, right, i, STRIDE, CI, CO)
+                total = tl.dot(a, b, total, input_precision="ieee")
         r, c = row[:, None] * STRIDE + down[None, :], column[:, None] * STRIDE + right[None, :]
         inside = (image < images)[:, None] & (r < H) & (c < W)
         if RESIDUAL:

@@ -34,6 +34,8 @@ class Launch(NamedTuple):
     """Rows of images that it walks down, if it is one of `row_kernels.py`; all but that of weights want 1, 4, 7, ..."""
     tile: int = 2
     """Pixels that it then takes side by side."""
+    kept: bool = False
+    """Whether its weights stay in shared memory, if it is a convolution or the gradient of its input."""
 
     def taken(self, columns: int, depth: int) -> tuple[int, int]:
         """Return N and K of a kernel, of so many channels and so many that are summed over.
@@ -231,7 +233,8 @@ class Sizes:
             self.forward = Grid.by_rows(images, own.forward_rows, (experts,), whole, in_channels)
         else:
             n, k = own.forward.taken(channels, max(in_channels, min(WIDTHS)))
-            self.forward = Grid.of(self.pixels, own.forward, (experts, channels // n), {**conv, "N": n, "K": k})
+            settings = {**conv, "N": n, "K": k, "KEPT": own.forward.kept}
+            self.forward = Grid.of(self.pixels, own.forward, (experts, channels // n), settings)
         if below is not None:  # not those of images, which have no gradient
             by_own_rows = by_rows and self.groups == experts and below.backward_rows
             self.backward_kernel = "input_rows" if by_own_rows else "input_gradient"
@@ -241,7 +244,9 @@ class Sizes:
                 launch = below.backward if stride == 1 else below.backward_strided
                 rows = images * -(-height // stride) * -(-width // stride)
                 n, k = launch.taken(in_channels, stride * channels)
-                self.backward = Grid.of(rows, launch, (self.groups, in_channels // n), {**conv, "N": n, "K": k})
+                kept = launch.kept and stride == 1 and not layer.shared
+                settings = {**conv, "N": n, "K": k, "KEPT": kept}
+                self.backward = Grid.of(rows, launch, (self.groups, in_channels // n), settings)
         self.weights_kernel = "weight_rows" if by_rows and own.weight_rows else "weight_gradient"
         if by_rows and own.weight_rows:
             self.weights = Grid.by_rows(images, own.weight_rows, (1, experts), whole, in_channels)
