@@ -3,11 +3,16 @@
 import pytest
 import torch
 
-from balpoe.data.dataset import Dataset
+from balpoe.data.augment.operations import SmallAtFirst
+from balpoe.data.dataset import Dataset, Preprocessing
+from balpoe.data.loading.image_files import PictureFiles
 from balpoe.data.registry import DATASETS, DatasetEntry
-from balpoe.experiments.build import _image_preprocessing, assemble
+from balpoe.errors import UserError
+from balpoe.experiments.build import _early, _image_preprocessing, assemble
 from balpoe.experiments.presets import preset
 from balpoe.experiments.recipe import Recipe, updated
+from balpoe.experiments.run_folder import train_run
+from balpoe.networks import ExpertNetwork
 
 
 def test_own_images_are_prepared_as_the_backbone_wants_them():
@@ -68,3 +73,25 @@ def test_heads_on_features_of_images_in_memory(small_images):
     with torch.no_grad():
         whole = parts.network(parts.preprocessing.normalise(images.images))
         torch.testing.assert_close(parts.trained(parts.test.images), whole)
+
+
+def test_images_of_the_first_epochs_can_be_small(small_images, tmp_path, monkeypatch):
+    """Those of a second view, too; predictions are of whole ones."""
+    changes = {"network": "resnet32", "split": 1, "image_size": 0, "early_image_size": 6, "early_fraction": 0.3}
+    recipe = updated(small_images, {**changes, "epochs": 3, "batch_size": 8})
+    assert assemble(recipe).settings.augmentation == (SmallAtFirst(6, 1),)
+    *_, last = assemble(updated(recipe, {"method": "mdcs"})).settings.second_view
+    assert last == SmallAtFirst(6, 1)
+    seen, whole = [], ExpertNetwork.forward
+    monkeypatch.setattr(ExpertNetwork, "forward", lambda self, x: seen.append(x.shape[-1]) or whole(self, x))
+    train_run(recipe, tmp_path / "run", progress=False)
+    assert (seen[:2], set(seen[2:])) == ([6, 6], {8})
+    refused = {8: "must be below 8, the images' own size, but is 8", 9: "must be below 8"}
+    for size, message in refused.items():
+        with pytest.raises(UserError, match=message):
+            assemble(updated(recipe, {"early_image_size": size}))
+    with pytest.raises(UserError, match="early_image_size is for network resnet32, not for test_vit; leave it out"):
+        updated(small_images, {"early_image_size": 16})
+    size = Preprocessing((3, 32, 32), (0.5,) * 3, (0.5,) * 3)
+    with pytest.raises(UserError, match="early_image_size is for images held in memory"):
+        _early(recipe, PictureFiles(["a.png"], torch.tensor([0]), ("a",), size))

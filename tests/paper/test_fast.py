@@ -30,6 +30,8 @@ def seconds(recipe):
     samples = SAMPLES["cifar100-lt", 100]
     steps = samples_seen(samples, recipe.batch_size, recipe.drop_last) // recipe.batch_size
     step = 1.67e-3 + (5.35e-3 - 1.67e-3) * (recipe.batch_size - 128) / (512 - 128)
+    if recipe.early_image_size:
+        step *= 1 - recipe.early_fraction * (1 - (recipe.early_image_size / 32) ** 2)
     return recipe.epochs * steps * (step + (4e-4 if recipe.optimizer == "muon" else 0))
 
 

@@ -13,7 +13,14 @@ from torch import Tensor
 
 from balpoe.baselines.catalogue import checked_settings, load_method
 from balpoe.baselines.method import MethodInputs, MethodLoss, Stage
-from balpoe.data.augment.operations import AUGMENTATIONS, CROPS_WHILE_DECODING, AlternatingFlip, Flip, Operation
+from balpoe.data.augment.operations import (
+    AUGMENTATIONS,
+    CROPS_WHILE_DECODING,
+    AlternatingFlip,
+    Flip,
+    Operation,
+    SmallAtFirst,
+)
 from balpoe.data.cifar import CIFAR_PREPROCESSING
 from balpoe.data.dataset import Dataset, Preprocessing
 from balpoe.data.loading.decode import ResizedCrop
@@ -129,8 +136,8 @@ def assemble(recipe: Recipe, progress: bool = False) -> Assembly:
     crop = (ResizedCrop(),) if recipe.augmentation in CROPS_WHILE_DECODING else ()
     settings = recipe.fit_settings(
         schedule=_schedule(recipe),
-        augmentation=(*crop, *_operations(recipe)),
-        second_view=AUGMENTATIONS[method.second_view] if method.second_view else None,
+        augmentation=(*crop, *_operations(recipe), *_early(recipe, train)),
+        second_view=(*AUGMENTATIONS[method.second_view], *_early(recipe, train)) if method.second_view else None,
         mixing=method.mixing(**own),
     )
     stages = tuple(method.stages(inputs, **own))
@@ -183,6 +190,19 @@ def _operations(recipe: Recipe) -> tuple[Operation, ...]:
     if Flip() not in operations:
         raise UserError(f"augmentation {recipe.augmentation} mirrors no images; leave --alternate-flips out")
     return tuple(AlternatingFlip() if each == Flip() else each for each in operations)
+
+
+def _early(recipe: Recipe, train: Samples) -> tuple[Operation, ...]:
+    """What makes the images of the first epochs smaller, if the recipe wants that."""
+    if not recipe.early_image_size:
+        return ()
+    if not isinstance(train, Dataset) or len(train.preprocessing.size) != 3:
+        raise UserError("early_image_size is for images held in memory, such as CIFAR's; leave it out")
+    if recipe.early_image_size >= (side := min(train.preprocessing.size[1:])):
+        raise UserError(
+            f"early_image_size must be below {side}, the images' own size, but is {recipe.early_image_size}"
+        )
+    return (SmallAtFirst(recipe.early_image_size, round(recipe.early_fraction * recipe.epochs)),)
 
 
 def _schedule(recipe: Recipe) -> schedules.Schedule:

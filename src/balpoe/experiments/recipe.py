@@ -76,6 +76,13 @@ class Recipe(TrainingOptions):
             "randaugment",
         ), group="data")  # fmt: skip
     alternate_flips: bool = setting(False, "mirror each image in every second epoch instead of at random", group="data")
+    early_image_size: int = setting(
+        0, "pixels a side of images in the first epochs, which are then cheaper; 0: as in the others",
+        at_least=0, at_most=4096, group="data",
+    )  # fmt: skip
+    early_fraction: float = setting(
+        0.5, "share of the epochs that early_image_size is for", at_least=0, at_most=1, group="data"
+    )
     shot_groups: tuple[int, ...] = setting(
         (20, 100),
         "few-shot below the first, many-shot above the second number",
@@ -209,6 +216,8 @@ class Recipe(TrainingOptions):
                 f"network {self.network} begins with random weights, but weights is {self.weights}; leave it out, or "
                 "choose a network of timm's, such as resnet50"
             )
+        if self.early_image_size and self.network != "resnet32":
+            raise UserError(f"early_image_size is for network resnet32, not for {self.network}; leave it out")
         if self.first_layer == "whitened" and self.network != "resnet32":
             raise UserError(f"first_layer whitened is for network resnet32, not for {self.network}; leave it out")
         if self.shot_groups[0] > self.shot_groups[1] + 1:

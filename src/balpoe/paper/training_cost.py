@@ -33,7 +33,9 @@ def training_steps(recipe: Recipe) -> int:
     steps = recipe.epochs * -(-samples_seen(samples, recipe.batch_size, recipe.drop_last) // recipe.batch_size)
     if (work := WORK.get((recipe.network, recipe.tune))) is not None:
         return round(steps * work)
-    wide = WIDE_WORK.get(recipe.width[0], 1) if recipe.network == "resnet32" else 1
+    wide: float = WIDE_WORK.get(recipe.width[0], 1) if recipe.network == "resnet32" else 1
+    if recipe.early_image_size:  # of CIFAR's images; work grows with their area
+        wide *= 1 - recipe.early_fraction * (1 - (recipe.early_image_size / 32) ** 2)
     return round(wide * steps * (2 + recipe.experts) / 5 * (0.26 + 0.74 * recipe.batch_size / 128))
 
 

@@ -2,7 +2,7 @@ import pytest
 import torch
 
 from balpoe import Dataset
-from balpoe.data.augment.operations import AlternatingFlip, Flip
+from balpoe.data.augment.operations import AlternatingFlip, Flip, SmallAtFirst
 from balpoe.data.loading.epoch_plan import plan_epoch, rng
 from balpoe.data.loading.in_memory import ResidentData
 
@@ -52,6 +52,24 @@ def test_cutmix_and_mixup_in_one_epoch():
         share = planned.share((3, 2, 2))
         torch.testing.assert_close(batch.images, share * own + (1 - share) * own[planned.partners])
         assert float(batch.weight) == pytest.approx(float(share.mean()))
+
+
+def test_images_are_small_in_the_first_epochs():
+    """Mixed and cut in their own size, and the mean of the pixels that they stand for."""
+    data = Dataset(torch.randint(256, (23, 3, 8, 8), dtype=torch.uint8), torch.arange(23) % 4)
+    source = ResidentData(data, torch.device("cpu"), (SmallAtFirst(pixels=4, epochs=2),), seed=0)
+    for epoch in range(4):
+        plan = plan_epoch(0, epoch, 23, 4, mixup_alpha=0.4, cutmix_probability=0.5)
+        side = 4 if epoch < 2 else 8
+        assert {batch.images.shape[1:] for batch in source.batches(plan, epoch)} == {(3, side, side)}
+    plan = plan_epoch(0, 1, 23, 23)
+    (batch,) = source.batches(plan, 1)
+    kernel = torch.tensor([1.0, 3.0, 3.0, 1.0]) / 8  # a triangle, two pixels to either side
+    inner = data.images[plan.order, :, 1:7, 1:7].float().flatten(0, 1)[:, None]
+    small = torch.nn.functional.conv2d(inner, torch.outer(kernel, kernel)[None, None], stride=2).view(23, 3, 2, 2)
+    raw = batch.images[:, :, 1:3, 1:3] * torch.tensor(data.preprocessing.std).view(-1, 1, 1)
+    raw = 255 * (raw + torch.tensor(data.preprocessing.mean).view(-1, 1, 1))
+    torch.testing.assert_close(raw, small, atol=0.51, rtol=0)
 
 
 def test_cutmix_alone_leaves_the_other_batches_as_they_are():

@@ -33,6 +33,7 @@ __all__ = [
     "Operation",
     "RandAugment",
     "Rotate",
+    "SmallAtFirst",
     "StretchedCrop",
     "crop",
     "cutout",
@@ -159,6 +160,35 @@ class AlternatingFlip(Flip):
         """Return which images are swapped (samples,)."""
         (flipped,) = super().draw(count, size, rng)
         return (flipped ^ self.mirrored,)
+
+
+@dataclass(frozen=True)
+class SmallAtFirst(Operation):
+    """Images of fewer pixels in the first epochs: their steps are cheaper.
+
+    Args:
+        pixels: Pixels a side, in these.
+        epochs: How many there are.
+    """
+
+    pixels: int
+    epochs: int
+
+    def in_epoch(self, epoch: int) -> tuple[Operation, int]:
+        """Return what shrinks images, in the first epochs, and then what leaves them as they are."""
+        return (self if epoch < self.epochs else SmallAtFirst(pixels=0, epochs=0)), epoch
+
+    def draw(self, count: int, size: Sequence[int], rng: np.random.Generator) -> tuple[np.ndarray, ...]:
+        """Return nothing: all images are treated alike."""
+        return ()
+
+    def apply(self, images: Tensor, *draws: np.ndarray) -> Tensor:
+        """Return the images in that size."""
+        if not self.pixels or not len(images):
+            return images
+        side, parts = (self.pixels, self.pixels), images.split(_block(images))
+        small = [F.interpolate(part.float(), side, mode="bilinear", antialias=True) for part in parts]
+        return torch.cat(small).round_().to(images.dtype)
 
 
 @dataclass(frozen=True)

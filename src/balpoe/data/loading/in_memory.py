@@ -1,6 +1,7 @@
 """A data set held on the device: augmented as a whole once per epoch, then normalised, mixed and cut into batches."""
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 import torch
@@ -104,25 +105,32 @@ class ResidentData:
         parts = [torch.arange(batch.start + rank, batch.stop, world) for batch in batches]
         sizes = [len(part) for part in parts]
         rows = to_device(plan.order[torch.cat(parts)], self.device)
-        inputs, targets = self.preprocessing.normalise(images[rows]), self.targets[rows]
+        # Operations can make images smaller.
+        preprocessing = replace(self.preprocessing, size=tuple(images.shape[1:]))
+        inputs, targets = preprocessing.normalise(images[rows]), self.targets[rows]
         mixed: Sequence[tuple[Tensor | None, Tensor | None]] = [(None, None)] * len(batches)
         if plan.mixes:
             places = torch.cat([batch.mixed_in(plan.order)[rank::world] for batch in batches])
             partners = to_device(places, self.device)
-            shares, weights = self._shares(plan, batches, sizes, rank, world)
-            inputs = torch.lerp(self.preprocessing.normalise(images[partners]), inputs, shares)
+            shares, weights = self._shares(preprocessing.size, plan, batches, sizes, rank, world)
+            inputs = torch.lerp(preprocessing.normalise(images[partners]), inputs, shares)
             mixed = list(zip(self.targets[partners].split(sizes), weights, strict=True))
         inputs = inputs.contiguous(memory_format=self.layout)
-        views = [inputs] if self.second_view is None else [inputs, self.preprocessing.normalise(second[rows])]
+        views = [inputs] if self.second_view is None else [inputs, preprocessing.normalise(second[rows])]
         samples = zip(*(view.split(sizes) for view in views), strict=True)
         for batch, x, y, (other, weight) in zip(batches, samples, targets.split(sizes), mixed, strict=True):
             yield Batch(stacked(x, self.layout), y, other, weight, len(y) / (batch.stop - batch.start))
 
     def _shares(
-        self, plan: EpochPlan, batches: Sequence[BatchPlan], sizes: list[int], rank: int, world: int
+        self,
+        size: tuple[int, ...],
+        plan: EpochPlan,
+        batches: Sequence[BatchPlan],
+        sizes: list[int],
+        rank: int,
+        world: int,
     ) -> tuple[Tensor, Sequence[Tensor]]:
         """What each row keeps of itself, in a shape that its sample can be multiplied by; and each batch's weight."""
-        size = self.preprocessing.size
         if plan.by_row:
             images, labels = row_shares(batches, size, self.device, rank, world)
             return images, labels.split(sizes)
