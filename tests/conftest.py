@@ -30,6 +30,8 @@ SLOW = (  # folders and files whose tests train, compile, draw or open a browser
 LONG = (  # the longest tests, longest first, of those that share nothing with others of their file
     "test_the_demo_as_a_newcomer_sees_it",
     "test_in_tritons_interpreter",
+    "test_its_steps_install_a_command_that_serves",
+    "test_a_killed_worker_is_replaced_strangers_are_answered_and_a_stop_finishes_what_was_accepted",
     "test_what_a_copy_writes_is_fenced_before_tensor_cores_read_it",
     "test_ctrl_c_on_the_command_line",
     "test_a_run_continues_with_another_number_of_processes_and_says_so",

@@ -1,5 +1,6 @@
 """Processes that are forked from one that has imported torch and us: anew, each would take seconds for that."""
 
+import gc
 import importlib
 import os
 import sys
@@ -27,6 +28,8 @@ def ready_command(arguments, output, variables=None, module="balpoe.cli.main"):
 
 def _command(module, arguments, output, variables):
     os.setsid()
+    gc.freeze()  # what was imported before stays
+    gc.set_threshold(50_000)  # instead of 700: to build the site makes many objects and few circles
     os.environ.update(variables)
     for descriptor, suffix in ((1, "out"), (2, "err")):
         with open(f"{output}.{suffix}", "wb") as file:

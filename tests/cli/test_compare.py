@@ -21,8 +21,8 @@ FOLDER = Path("runs/digits-lt-compare-width-8-epochs-2")
 
 
 @pytest.fixture(autouse=True)
-def _page_alone(no_figure_files):
-    """All but the page of `place`, which is made once and whole, do without the files beside it."""
+def _undrawn(no_drawings):
+    """All but the page of `place`, which is made once and whole, do without drawings and the files beside it."""
 
 
 @pytest.fixture(scope="module")

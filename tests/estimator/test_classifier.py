@@ -26,7 +26,7 @@ import balpoe.estimator.classifier
 from balpoe import BalPoEClassifier, UserError, expert_network
 from processes import READY
 
-quick = functools.partial(BalPoEClassifier, epochs=8, mixup_alpha=0, hidden=(16,), random_state=0, device="cpu")
+quick = functools.partial(BalPoEClassifier, epochs=3, mixup_alpha=0, hidden=(16,), random_state=0, device="cpu")
 EXPECTED = {
     "check_sample_weight_equivalence_on_dense_data": "batches are drawn from the rows: of two rows, or of one that "
     "counts twice, they are not the same",
@@ -168,7 +168,7 @@ def fitted(fitted_once):
 
 def test_pipeline_search_and_cross_validation(small):
     X, y = small
-    pipeline = make_pipeline(MinMaxScaler(), quick())
+    pipeline = make_pipeline(MinMaxScaler(), quick(epochs=8))
     search = GridSearchCV(pipeline, {"balpoeclassifier__lr": [0.1, 0.3]}, scoring="balanced_accuracy", cv=2)
     assert search.fit(X, y).best_score_ > 0.7
     scores = cross_val_score(pipeline, X, y, scoring="balanced_accuracy", cv=2)
@@ -288,7 +288,7 @@ def test_a_weight_of_six_is_six_samples(small):
 
 def test_warm_start_goes_on(small):
     X, y = small
-    classifier = quick(warm_start=True, lr=0.05).fit(X, y)
+    classifier = quick(epochs=8, warm_start=True, lr=0.05).fit(X, y)
     first, weights = classifier.history_[0]["loss"], copy.deepcopy(classifier.network_.state_dict())
     classifier.fit(X, y)
     assert [entry["epoch"] for entry in classifier.history_] == list(range(16))
@@ -342,7 +342,7 @@ def test_many_samples_take_one_network(small, monkeypatch):
 def test_a_prior_that_cannot_be_estimated_stays_as_it_is():
     """Labels that have nothing to do with the features: no evidence, and a note."""
     X, y = np.random.default_rng(0).normal(size=(60, 4)), np.repeat([0, 1, 2], [30, 20, 10])
-    classifier = quick(target_prior="estimate").fit(X, y)
+    classifier = quick(epochs=8, target_prior="estimate").fit(X, y)
     with pytest.warns(UserWarning, match="too few, or predicted too badly, to estimate a prior"):
         found = classifier.predict_proba(X)
     np.testing.assert_allclose(found, classifier.set_params(target_prior="uniform").predict_proba(X))

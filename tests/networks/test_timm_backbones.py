@@ -16,7 +16,7 @@ from torch.nn import functional as F
 from balpoe import Preprocessing, UserError, expert_network
 from balpoe.data.loading.image_files import decoded
 from balpoe.networks.experts import multiply_adds, num_parameters
-from balpoe.networks.timm_backbones import backbone_preprocessing, timm_network
+from balpoe.networks.timm_backbones import backbone_preprocessing, is_backbone, timm_network
 
 FAMILIES = {
     "resnet18": 32,
@@ -386,3 +386,11 @@ def test_a_random_resnet_starts_with_every_block_switched_on():
     scales = [value for name, value in network.named_parameters() if name.endswith("bn2.weight")]
     assert scales
     assert all(bool((scale == 1).all()) for scale in scales)
+
+
+def test_a_model_that_is_added_later_is_found(monkeypatch):
+    assert is_backbone("test_vit")
+    assert not is_backbone("added_later")
+    monkeypatch.setattr(timm, "list_models", lambda pretrained=False: [] if pretrained else ["added_later"])
+    assert is_backbone("added_later")
+    assert is_backbone("test_vit")

@@ -16,7 +16,7 @@ from balpoe.experiments.presets import preset
 from balpoe.experiments.recipe import Recipe
 from balpoe.networks import NETWORKS, ExpertNetwork, add_adapters, backbone_preprocessing, expert_network
 from balpoe.networks.memory import forward_that_fits
-from balpoe.networks.timm_backbones import backbone_names
+from balpoe.networks.timm_backbones import backbone_names, is_backbone
 from balpoe.training.distributed import chosen_device
 
 __all__ = [
@@ -64,8 +64,8 @@ def backbone_name(tune: str, network: Any) -> str:
         raise UserError(f"network must be a model of timm, by its name, where tune is given, but is {name!r}")
     if name in NETWORKS:
         raise UserError(f"tune is for backbones of timm, but network is {name!r}; leave one of the two out")
-    if name not in (known := backbone_names()):
-        raise unknown_name("network", name, known)
+    if not is_backbone(name):
+        raise unknown_name("network", name, backbone_names())
     return name
 
 

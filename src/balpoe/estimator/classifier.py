@@ -51,7 +51,7 @@ from balpoe.method.losses import BalPoELoss
 from balpoe.method.priors import Lambdas, checked_lambdas
 from balpoe.networks import NETWORKS, expert_network
 from balpoe.networks.experts import ExpertNetwork
-from balpoe.networks.timm_backbones import backbone_names
+from balpoe.networks.timm_backbones import backbone_names, is_backbone
 from balpoe.training.cross_fit import (
     CrossFitted,
     cross_fit,
@@ -589,7 +589,7 @@ def _kind(network: Any, X: np.ndarray) -> str:
         return "head" if X[0].size >= EMBEDDING else "mlp"
     if network in SMALL:
         return network
-    if network not in NETWORKS and network not in backbone_names():  # before anything is said about images
+    if network not in NETWORKS and not is_backbone(network):  # before anything is said about images
         raise unknown_name("network", network, ("auto", *NETWORKS, *backbone_names()))
     return ""
 

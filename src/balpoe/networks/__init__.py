@@ -10,7 +10,7 @@ from balpoe.networks.adapters import add_adapters, merged
 from balpoe.networks.experts import CosineClassifier, ExpertHead, ExpertNetwork, multiply_adds, num_parameters
 from balpoe.networks.mlp import mlp
 from balpoe.networks.resnet_cifar import resnet32
-from balpoe.networks.timm_backbones import backbone_names, backbone_preprocessing, timm_network
+from balpoe.networks.timm_backbones import backbone_names, backbone_preprocessing, is_backbone, timm_network
 
 __all__ = [
     "CosineClassifier",
@@ -50,9 +50,9 @@ def expert_network(name: str, *, num_classes: int, num_experts: int = 3, **setti
     """
     build = NETWORKS.get(name)
     if build is None:
-        if name not in (known := backbone_names()):
+        if not is_backbone(name):
             ours = get_close_matches(name, NETWORKS, cutoff=0.85)  # one of timm's thousand may be as near
-            raise unknown_name("network", name, ours or [*NETWORKS, *known])
+            raise unknown_name("network", name, ours or [*NETWORKS, *backbone_names()])
         build = functools.partial(timm_network, name)
     if num_classes < 1 or num_experts < 1:
         raise UserError(f"a network wants at least one class and one expert, but got {num_classes} and {num_experts}")

@@ -17,7 +17,7 @@ from balpoe.networks.pretrained import load_weights, read_weights
 from balpoe.networks.recomputing import recompute_blocks
 from balpoe.networks.weight_files import kept_weights, pretrained_model
 
-__all__ = ["BackbonePreprocessing", "backbone_names", "backbone_preprocessing", "timm_network"]
+__all__ = ["BackbonePreprocessing", "backbone_names", "backbone_preprocessing", "is_backbone", "timm_network"]
 
 
 class BackbonePreprocessing(NamedTuple):
@@ -107,6 +107,20 @@ def backbone_names() -> list[str]:
     return [*timm.list_models(), *timm.list_models(pretrained=True)]
 
 
+def is_backbone(name: str) -> bool:
+    """Return whether timm has a model of this name; its list, which is put in order each time, is made once for that.
+
+    >>> is_backbone("resnet50"), is_backbone("resnet50.a1_in1k"), is_backbone("resnet51")
+    (True, True, False)
+    """
+    return name in _first_names() or name in backbone_names()  # models may be added later; none is taken away
+
+
+@functools.cache
+def _first_names() -> frozenset[str]:
+    return frozenset(backbone_names())
+
+
 def backbone_preprocessing(name: str, image_size: int = 0) -> BackbonePreprocessing:
     """Return how a model of timm wants its images.
 
@@ -131,8 +145,8 @@ def backbone_preprocessing(name: str, image_size: int = 0) -> BackbonePreprocess
 def _configuration(name: str) -> Any:
     import timm
 
-    if name not in (known := backbone_names()):
-        raise unknown_name("network", name, known)
+    if not is_backbone(name):
+        raise unknown_name("network", name, backbone_names())
     return timm.get_pretrained_cfg(name)
 
 
