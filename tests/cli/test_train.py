@@ -164,7 +164,7 @@ def test_a_disk_that_is_really_full(run, small_disk):
 def test_ctrl_c_on_the_command_line(run, tmp_path, devices):
     """A real Ctrl-C to the whole group of processes; the same command then goes on to the end."""
     command = [
-        "train", "digits-lt", "--epochs", "200", "--batch-size", "512", "--threads", "1", "--checkpoint-seconds", "0",
+        "train", "digits-lt", "--epochs", "80", "--batch-size", "512", "--threads", "1", "--checkpoint-seconds", "0",
         "--runs", str(tmp_path), "--name", "mine", "--devices", devices,
     ]  # fmt: skip
     checkpoint = tmp_path / "mine" / "seed-0" / "checkpoint.pt"
@@ -178,9 +178,9 @@ def test_ctrl_c_on_the_command_line(run, tmp_path, devices):
     assert process.exitcode == 2, err
     assert "Traceback" not in err
     assert "stopped in epoch" in sentence(err)
-    assert "of 200; nothing is lost, the same command goes on from here" in sentence(err)
+    assert "of 80; nothing is lost, the same command goes on from here" in sentence(err)
     before = torch.load(checkpoint, weights_only=True)["epoch"]
-    assert 0 < before < 200
+    assert 0 < before < 80
     code, out, err = run(*command, "--devices", "1", "--checkpoint-seconds", "5")
     assert code == 0, err
     assert "continues where it stopped" in out
