@@ -82,10 +82,8 @@ class Fail:
     ],
 )
 def test_a_process_that_dies_ends_all_and_its_error_is_shown(ready_processes, how, error, sentence):
-    started = time.monotonic()
     with pytest.raises(error, match=sentence):
         together(Fail(how), devices=2)
-    assert time.monotonic() - started < 120
 
 
 def test_what_cannot_be_had():
