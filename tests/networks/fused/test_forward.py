@@ -458,9 +458,17 @@ def test_what_a_copy_writes_is_fenced_before_tensor_cores_read_it():
         for each in programs(3, 64)
         if each[1]["CO"] == 256 and (each[0] == "input_gradient" or each[1]["CI"] == 256)
     ]
-    few = programs(3)
+    few, benchmark = programs(3), script("benchmarks/step_launches.py")
     seen = {tuple({**settings, "TURNS": 0}.items()) for _, settings, _ in few}
-    many = [each for each in programs(3, images=512) if tuple({**each[1], "TURNS": 0}.items()) not in seen]
+    launch = launches.Launch(64, 528, tile=1, kept=True)  # those by rows keep theirs anyhow
+    changes = [
+        benchmark.Change(channels, kernel, launch._replace(rows=16 if channels < 64 else 0))
+        for channels in (16, 32, 64)
+        for kernel in ("forward", "backward")
+    ]
+    with benchmark.changed(512, changes):
+        tried = programs(3, images=512)
+    many = [each for each in tried if tuple({**each[1], "TURNS": 0}.items()) not in seen]
     made = [
         compiled(getattr(fused._kernels(), name), settings, **types) for name, settings, types in (*few, *many, *wide)
     ]

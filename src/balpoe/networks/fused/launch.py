@@ -114,19 +114,7 @@ WIDTHS = tuple(LAUNCHES)
 
 MANY_IMAGES = 256
 """From so many images a batch on, launches that were fast with 512 of them replace those that were with 128."""
-LAUNCHES_OF_MANY_IMAGES: dict[int, dict[str, Launch]] = {
-    16: {
-        "forward_rows": Launch(64, 528, rows=16),
-        "backward_rows": Launch(64, 528, rows=16, tile=1),
-        "weight_rows": Launch(64, 264, rows=16),
-    },
-    32: {
-        "forward_rows": Launch(64, 528, rows=16, tile=1),
-        "backward_rows": Launch(64, 528, rows=16, tile=1),
-        "weight_rows": Launch(64, 132, warps=8, rows=8),
-    },
-    64: {"weights": Launch(128, 264, warps=8)},
-}
+LAUNCHES_OF_MANY_IMAGES: dict[int, dict[str, Launch]] = {16: {"weight_rows": Launch(64, 264, rows=16)}}
 
 FASTEST_WIDTHS = tuple(width for width in WIDTHS if width <= 128)
 """Those whose steps were faster with these kernels than with torch's: of 64, 128 and 256 channels torch's are ahead."""
