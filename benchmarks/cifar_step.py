@@ -13,7 +13,7 @@ import json
 import statistics
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +35,7 @@ from balpoe.training.settings import FitSettings
 from balpoe.training.step import Learner, training_step
 
 StepTime = dict[str, object]
+Steps = Callable[[int], None]
 WARM_UP = 2  # epochs that each of several trains before it waits for the others
 MEAN, STD = (0.4914, 0.4822, 0.4465), (0.2023, 0.1994, 0.2010)
 
@@ -128,8 +129,8 @@ def augmentation(data: balpoe.Dataset, name: str, device: str) -> float:
 
 
 GROUPS = {
-    "weight gradients": ("wgrad", "weight_gradient", "sum_partials"),
-    "input gradients": ("dgrad", "input_gradient", "pool_backward"),
+    "weight gradients": ("wgrad", "weight_gradient", "weight_rows", "sum_partials"),
+    "input gradients": ("dgrad", "input_gradient", "input_rows", "pool_backward"),
     "convolutions forward": ("fprop", "implicit", "convolve", "conv2d", "conv"),
     "layout copies": ("nchwtonhwc", "nhwctonchw", "transpose", "copy"),
     "batch normalisation": ("batch_norm", "bn_", "welford", "native_batch", "norm_forward", "norm_backward"),
@@ -139,8 +140,8 @@ GROUPS = {
 }
 
 
-def kernels(data: balpoe.Dataset, kind: str) -> list[tuple[str, float, int]]:
-    """Microseconds and calls a step, by group of kernels, three experts, batch 128."""
+def with_steps(data: balpoe.Dataset, kind: str, batch_size: int, use: Callable[[Steps], Any]) -> Any:
+    """What is made of so many steps of three experts, captured and warm, one after the other."""
     network = balpoe.expert_network("resnet32", num_classes=100, num_experts=3)
     loss = balpoe.BalPoELoss(data.class_counts).cuda()
     network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
@@ -149,17 +150,29 @@ def kernels(data: balpoe.Dataset, kind: str) -> list[tuple[str, float, int]]:
         learner = Learner(network, loss, make_optimizer(network, FitSettings(weight_decay=0.0), fabric.device))
         step = training_step(fabric, learner, kind, chosen_precision("cuda", "auto"))
         resident = ResidentData(data, fabric.device, (), seed=0)
-        batches = list(resident.batches(plan_epoch(0, 0, len(data), 128, mixup_alpha=0.4), 0))[:20]
-        for batch in batches[:4]:
-            step(batch, 0.01, 0.0)
-        torch.cuda.synchronize()
-        with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profile:
-            for batch in batches:
+        batches = list(resident.batches(plan_epoch(0, 0, len(data), batch_size, mixup_alpha=0.4), 0))[:20]
+
+        def steps(count: int) -> None:
+            for batch in itertools.islice(itertools.cycle(batches), count):
                 step(batch, 0.01, 0.0)
             torch.cuda.synchronize()
-        return profile.key_averages()
 
-    events = launch(work, network, device="cuda", devices=1, precision="auto")
+        steps(4)
+        return use(steps)
+
+    return launch(work, network, device="cuda", devices=1, precision="auto")
+
+
+def profiled(steps: Steps, count: int) -> Any:
+    """The kernels of so many steps, as torch's profiler adds them up."""
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profile:
+        steps(count)
+    return profile.key_averages()
+
+
+def kernels(data: balpoe.Dataset, kind: str) -> list[tuple[str, float, int]]:
+    """Microseconds and calls a step, by group of kernels, three experts, batch 128."""
+    events = with_steps(data, kind, 128, lambda steps: profiled(steps, 20))
     table: dict[str, list[float]] = {}
     names: list[tuple[float, int, str]] = []
     for event in events:

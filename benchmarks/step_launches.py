@@ -16,21 +16,16 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import torch
-from cifar_step import random_images
+from cifar_step import Steps, profiled, random_images, with_steps
 
 import balpoe
-from balpoe.data.loading.epoch_plan import plan_epoch
-from balpoe.data.loading.in_memory import ResidentData
 from balpoe.files import write_json
 from balpoe.networks.fused import launch as table
 from balpoe.networks.fused.launch import MANY_IMAGES, Launch, launches_of
-from balpoe.training import step as training
-from balpoe.training.distributed import chosen_precision, launch
-from balpoe.training.optimizers import make_optimizer
-from balpoe.training.settings import FitSettings
+from balpoe.training.step import CHECKED
 
 STEPS, REPEATS = 40, 7
 CLEARLY = 0.004  # of the step: what two runs of the same launches differ by
@@ -110,51 +105,35 @@ def changed(batch: int, changes: list[Change]) -> Iterator[None]:
         table.LAUNCHES_OF_MANY_IMAGES.update(before[1])
 
 
-def measure(data: balpoe.Dataset, batch: int, profiled: bool = False) -> dict[str, Any]:
+def measure(data: balpoe.Dataset, batch: int, with_kernels: bool = False) -> dict[str, Any]:
     """Milliseconds of a step, and on wish microseconds and calls of each kernel."""
-    network = balpoe.expert_network("resnet32", num_classes=100, num_experts=3)
-    loss = balpoe.BalPoELoss(data.class_counts).cuda()
-    network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-    training.CHECKED.clear()  # what is launched otherwise is checked anew
+    CHECKED.clear()  # what is launched otherwise is checked anew
 
-    def work(fabric, network):  # type: ignore[no-untyped-def]
-        settings = FitSettings(weight_decay=0.0)
-        learner = training.Learner(network, loss, make_optimizer(network, settings, fabric.device))
-        step = training.training_step(fabric, learner, "fused", chosen_precision("cuda", "auto"))
-        resident = ResidentData(data, fabric.device, (), seed=0)
-        batches = list(resident.batches(plan_epoch(0, 0, len(data), batch, mixup_alpha=0.4), 0))[:20]
-
-        def several(count: int) -> float:
+    def use(steps: Steps) -> dict[str, Any]:
+        seconds = []
+        for _ in range(REPEATS):
             begun = time.perf_counter()
-            for each in itertools.islice(itertools.cycle(batches), count):
-                step(each, 0.01, 0.0)
-            torch.cuda.synchronize()
-            return (time.perf_counter() - begun) / count
-
-        several(4)
-        found: dict[str, Any] = {"ms": 1000 * statistics.median(several(STEPS) for _ in range(REPEATS))}
-        if profiled:
-            with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profile:
-                several(STEPS)
-            found["kernels"] = sorted(
-                (
-                    [event.key[:60], round(event.self_device_time_total / STEPS, 1), round(event.count / STEPS, 1)]
-                    for event in profile.key_averages()
-                    if event.self_device_time_total
-                ),
-                key=lambda row: -row[1],
-            )
+            steps(STEPS)
+            seconds.append(time.perf_counter() - begun)
+        found: dict[str, Any] = {"ms": 1000 * statistics.median(seconds) / STEPS}
+        if with_kernels:
+            events = [event for event in profiled(steps, STEPS) if event.self_device_time_total]
+            events.sort(key=lambda event: -event.self_device_time_total)
+            found["kernels"] = [
+                [event.key[:60], round(event.self_device_time_total / STEPS, 1), round(event.count / STEPS, 1)]
+                for event in events
+            ]
         return found
 
-    return launch(work, network, device="cuda", devices=1, precision="auto")
+    return cast("dict[str, Any]", with_steps(data, "fused", batch, use))
 
 
-def attempt(data: balpoe.Dataset, batch: int, changes: list[Change], profiled: bool = False) -> dict[str, Any]:
+def attempt(data: balpoe.Dataset, batch: int, changes: list[Change], with_kernels: bool = False) -> dict[str, Any]:
     """The same, with these launches; one that fails leaves the others."""
     row: dict[str, Any] = {"batch": batch, "changes": [str(each) for each in changes]}
     try:
         with changed(batch, changes):
-            return row | measure(data, batch, profiled)
+            return row | measure(data, batch, with_kernels)
     except Exception as error:
         return row | {"error": f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0]}"}
 
@@ -193,7 +172,7 @@ def main() -> None:
 
     for batch in map(int, options.batches.split(",")):
         end = time.perf_counter() + options.seconds
-        base, chosen = keep(attempt(data, batch, [], profiled=True)), list[Change]()
+        base, chosen = keep(attempt(data, batch, [], with_kernels=True)), list[Change]()
         for candidates in ROUNDS:
             others = [each for each in candidates(batch) if not is_present(each, batch)]
             timed = [
@@ -201,7 +180,7 @@ def main() -> None:
             ]
             if better := faster(timed, base):
                 chosen += better
-                base = keep(attempt(data, batch, chosen, profiled=True))
+                base = keep(attempt(data, batch, chosen, with_kernels=True))
     print(f"written to {options.out}")
 
 

@@ -117,6 +117,7 @@ def assemble(recipe: Recipe, progress: bool = False) -> Assembly:
         heads = recipe.tune == "head" or recipe.network in FOR_FEATURES
         batch_size = default_batch(len(train), recipe.batch_size) if heads else recipe.batch_size
         recipe = updated(recipe, {"batch_size": batch_size, "epochs": default_epochs(len(train), batch_size)})
+    early = _early(recipe, train)
     train_prior = class_prior(train.class_counts, method=recipe.prior_method, smoothing=recipe.smoothing)
     inputs = MethodInputs(
         train.class_counts, train_prior, recipe.expert_lambdas, recipe.experts, cosine_scale=recipe.cosine_scale
@@ -136,8 +137,8 @@ def assemble(recipe: Recipe, progress: bool = False) -> Assembly:
     crop = (ResizedCrop(),) if recipe.augmentation in CROPS_WHILE_DECODING else ()
     settings = recipe.fit_settings(
         schedule=_schedule(recipe),
-        augmentation=(*crop, *_operations(recipe), *_early(recipe, train)),
-        second_view=(*AUGMENTATIONS[method.second_view], *_early(recipe, train)) if method.second_view else None,
+        augmentation=(*crop, *_operations(recipe), *early),
+        second_view=(*AUGMENTATIONS[method.second_view], *early) if method.second_view else None,
         mixing=method.mixing(**own),
     )
     stages = tuple(method.stages(inputs, **own))

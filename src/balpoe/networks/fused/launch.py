@@ -224,16 +224,15 @@ class Sizes:
             settings = {**conv, "N": n, "K": k, "KEPT": own.forward.kept}
             self.forward = Grid.of(self.pixels, own.forward, (experts, channels // n), settings)
         if below is not None:  # not those of images, which have no gradient
-            by_own_rows = by_rows and self.groups == experts and below.backward_rows
-            self.backward_kernel = "input_rows" if by_own_rows else "input_gradient"
-            if by_own_rows:
-                self.backward = Grid.by_rows(images, by_own_rows, (experts,), whole, channels)
+            of_own = stride == 1 and not layer.shared  # the input that each expert has for itself
+            self.backward_kernel = "input_rows" if of_own and below.backward_rows else "input_gradient"
+            if of_own and below.backward_rows:
+                self.backward = Grid.by_rows(images, below.backward_rows, (experts,), whole, channels)
             else:
                 launch = below.backward if stride == 1 else below.backward_strided
                 rows = images * -(-height // stride) * -(-width // stride)
                 n, k = launch.taken(in_channels, stride * channels)
-                kept = launch.kept and stride == 1 and not layer.shared
-                settings = {**conv, "N": n, "K": k, "KEPT": kept}
+                settings = {**conv, "N": n, "K": k, "KEPT": of_own and launch.kept}
                 self.backward = Grid.of(rows, launch, (self.groups, in_channels // n), settings)
         self.weights_kernel = "weight_rows" if by_rows and own.weight_rows else "weight_gradient"
         if by_rows and own.weight_rows:
