@@ -7,10 +7,11 @@ import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from statistics import fmean
+from statistics import fmean, stdev
 from typing import Any
 
 from decision_tables import table as markdown
+from scipy.special import stdtrit
 
 from balpoe.files import write_text
 from balpoe.paper.paper_result import PaperResult, PaperTable
@@ -133,6 +134,34 @@ def pairs_table(results: Path, columns: Mapping[str, tuple[str, str]]) -> str:
     return markdown(("", "seeds", *columns), rows)
 
 
+def tiny_pairs_table(results: Path) -> str:
+    """Return BalPoE minus its rivals on Tiny-ImageNet-LT, all adjusted: of each network's seeds, and of all together.
+
+    With the 95 % interval of Student, of the differences that seeds have.
+    """
+    found: dict[str, dict[str, list[float]]] = {}
+    for result in TINY_IMAGENET:
+        network, _, method = result.title.partition(": ")
+        scores = [record["adjusted"] or record["evaluation"] for record in measured_records(result, results)]
+        found.setdefault(network, {})[method] = [each["balanced_accuracy"] for each in scores]
+    rows = []
+    for method in list(SUMMARY)[:-1]:
+        pairs = [[ours - theirs for ours, theirs in zip(each["BalPoE"], each[method], strict=False)]
+                 for each in found.values()]  # fmt: skip
+        groups = [*pairs, [difference for each in pairs for difference in each]]
+        if min(map(len, groups)) < 2:
+            return absent(TINY)
+        rows.append([f"BalPoE minus {SUMMARY[method]}", *map(student_interval, groups)])
+    return markdown(("", *found, "both"), rows)
+
+
+def student_interval(differences: Sequence[float]) -> str:
+    """The mean of some differences, with Student's 95 % interval."""
+    mean, number = fmean(differences), len(differences)
+    reach = float(stdtrit(number - 1, 0.975)) * stdev(differences) / number**0.5
+    return interval({"value": mean, "low": mean - reach, "high": mean + reach})
+
+
 def pretraining_table(results: Path) -> str:
     """Return what benchmarks/pretrain_vit.py took and reached."""
     path = results / "pretrain_vit.json"
@@ -171,6 +200,7 @@ def tuned(page: str, results: Path) -> str:
         "pairs-shifted": lambda: pairs_table(results, SHIFTED),
         "adapter-step": lambda: step_table(results),
         "tiny-imagenet": lambda: results_table(TINY_IMAGENET, results, TINY),
+        "tiny-imagenet-pairs": lambda: tiny_pairs_table(results),
         "tiny-imagenet-further": lambda: results_table(TINY_IMAGENET, results, TINY, further=True),
     }
     return TABLE.sub(lambda match: f"<!-- table {match[1]} -->\n\n{made[match[1]]()}", page)

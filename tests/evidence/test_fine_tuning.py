@@ -20,6 +20,10 @@ def test_every_table_is_made_from_the_records():
     assert script("docs/fine_tuning_tables.py").tuned(PAGE, ROOT / "results") == PAGE
 
 
+def test_an_interval_of_differences_is_student_s():
+    assert script("docs/fine_tuning_tables.py").student_interval([0.01, 0.02, 0.03]) == "+2.0 (-0.5 to +4.5)"
+
+
 def test_a_step_of_each_way_is_measured(tmp_path, monkeypatch, capsys):
     benchmark, out = script("benchmarks/adapter_step.py"), tmp_path / "adapter_step.json"
     monkeypatch.setattr("sys.argv", ["adapter_step.py", "--small", "--out", str(out)])

@@ -183,14 +183,16 @@ def test_the_figure_of_seconds_is_drawn_from_the_records():
     figure = script("docs/seconds_figure.py")
     drawn = figure.drawing(ROOT / "results")
     assert figure.FIGURE.read_text(encoding="utf-8") == drawn
-    rows = json.loads((ROOT / "results" / "whole_trainings.json").read_text())["rows"]
-    seconds = {row["recipe"]: row["epochs_seconds"] for row in rows if row["seeds"] == 1 and not row["cold"]}
-    for name in ("cifar100-lt", "cifar100-lt-best"):
+    timed = [ROOT / "results" / f"{name}.json" for name in ("fast_command", "whole_trainings")]
+    rows = [row for path in timed for row in json.loads(path.read_text())["rows"] if row["seeds"] == 1]
+    # The warm one, if there is one.
+    seconds = {row["recipe"]: row["epochs_seconds"] for row in sorted(rows, key=lambda row: -row["cold"])}
+    for name in ("cifar100-lt", "cifar100-lt-fast", "cifar100-lt-best"):
         accuracy = 100 * fmean(record["evaluation"]["accuracy"] for record in records(f"{name}/balpoe", ""))
         assert f">{name}: {accuracy:.1f}, {seconds[name]:.0f} s</text>" in drawn
     text = (ROOT / "docs" / "performance.md").read_text(encoding="utf-8")
     assert f"needs 36 ms a step, {figure.RELEASED:.0f} s" in text
-    assert [round(figure.across(second)) for second in (10, 800)] == [figure.LEFT, figure.RIGHT]
+    assert [round(figure.across(second)) for second in (8, 800)] == [figure.LEFT, figure.RIGHT]
 
 
 @pytest.mark.parametrize("cell", [*MEASURED, *ALSO_MEASURED], ids=lambda cell: cell.folder)

@@ -85,13 +85,14 @@ def cifar100_lt_long(as_released: bool = False) -> Recipe:
 
 
 def cifar100_lt_fast(as_released: bool = False) -> Recipe:
-    """CIFAR-100-LT, ratio 100, 115 epochs in batches of 512, mean weights: our own, about 15 s of epochs on one H200.
+    """CIFAR-100-LT, ratio 100, 67 epochs of Muon in batches of 512, mean weights: our own, ours 52.6 ± 0.3 %.
 
-    A first guess, from hints seen on the test set; not measured yet.
+    Ten seconds of epochs on one H200. Chosen on validation images, from hints seen on the test set (docs/results.md).
     """
     return updated(cifar100_lt(as_released), {
-        "augmentation": "crop-flip", "cutmix_probability": 0.5, "epochs": 115, "batch_size": 512, "drop_last": True,
-        "lr": 0.4, "schedule": "cosine", "warmup_epochs": 3, "weight_decay": 1e-3, "weight_average_fraction": 0.4,
+        "augmentation": "crop-flip", "mixup_alpha": 0.2, "epochs": 67, "batch_size": 512, "drop_last": True,
+        "optimizer": "muon", "optimizer_settings": {"kernel_decay": 0.2, "others_factor": 4.0}, "lr": 0.1,
+        "schedule": "cosine", "warmup_epochs": 3, "weight_average_fraction": 0.4,
         "checkpoint_seconds": 60.0,  # at the end: a checkpoint takes as long as an epoch
     })  # fmt: skip
 
