@@ -130,7 +130,7 @@ def augmentation(data: balpoe.Dataset, name: str, device: str) -> float:
 
 GROUPS = {
     "weight gradients": ("wgrad", "weight_gradient", "weight_rows", "sum_partials"),
-    "input gradients": ("dgrad", "input_gradient", "input_rows", "pool_backward"),
+    "input gradients": ("dgrad", "input_gradient", "pool_backward"),
     "convolutions forward": ("fprop", "implicit", "convolve", "conv2d", "conv"),
     "layout copies": ("nchwtonhwc", "nhwctonchw", "transpose", "copy"),
     "batch normalisation": ("batch_norm", "bn_", "welford", "native_batch", "norm_forward", "norm_backward"),

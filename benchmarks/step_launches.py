@@ -4,9 +4,9 @@
 
 Three experts of resnet32; steps are captured and replayed, without epochs around them. "as they are" is the table of
 `balpoe.networks.fused.launch`. Each candidate takes the place of one launch, and then those that were faster by more
-than `CLEARLY` take their places together: first of the convolutions and their gradients, then of the normalisations,
-which have as many sums to read as those leave. The kernels' microseconds, by name, are of the table and of what was
-found. No measurement is begun after --seconds; what is measured is written as it comes.
+than `CLEARLY` take their places together: first of the normalisations, then of the convolutions and their gradients.
+The kernels' microseconds, by name, are of the table and of what was found. No measurement is begun after --seconds;
+what is measured is written as it comes.
 """
 
 import argparse
@@ -29,7 +29,7 @@ from balpoe.training.step import CHECKED
 
 STEPS, REPEATS = 40, 7
 CLEARLY = 0.004  # of the step: what two runs of the same launches differ by
-BY_ROWS = {"forward": "forward_rows", "backward": "backward_rows", "weights": "weight_rows"}
+BY_ROWS = {"forward": "forward_rows", "weights": "weight_rows"}
 
 
 class Change(NamedTuple):
@@ -53,31 +53,36 @@ class Change(NamedTuple):
         return {BY_ROWS[self.kernel]: None, self.kernel: self.launch}
 
 
+def normalisations(batch: int) -> Iterator[Change]:
+    """Launches of the kernels that take numbers one by one."""
+    for channels, factor, warps in itertools.product((32, 16, 64), (2, 4, 8), (4, 8)):
+        yield Change(channels, "elementwise", Launch(4096 // channels * factor // 2, 1056, warps=warps))
+
+
 def convolutions(batch: int) -> Iterator[Change]:
-    """Launches of convolutions and their gradients, those that may give most first."""
+    """Launches of convolutions and their gradients, those that may give most first.
+
+    Gradients of inputs have few: by rows, or with kept weights, all were slower (results/step_launches.json).
+    """
     programs = (528, 1056) if batch >= MANY_IMAGES else (528,)
-    for channels, kernel in itertools.product((32, 16, 64), ("backward", "forward")):
-        yield Change(channels, kernel, getattr(table.LAUNCHES[channels], kernel))
+    for channels in (16, 64, 32):
+        yield Change(channels, "forward", table.LAUNCHES[channels].forward)
         for (block, warps), number in itertools.product(((64, 4), (128, 4), (128, 8)), programs):
             if channels < 64 or (block, number) == (64, 528):  # others spill registers, or find no room
-                yield Change(channels, kernel, Launch(block, number, warps=warps, kept=True))
+                yield Change(channels, "forward", Launch(block, number, warps=warps, kept=True))
             for rows, tile in itertools.product((4, 16), (1, 2)):
                 if channels * tile <= 32 and block == 16 * warps:
-                    yield Change(channels, kernel, Launch(block, number, warps=warps, rows=rows, tile=tile))
-    for channels, rows, number in itertools.product((16, 32), (4, 8, 16), (132, 264)):
+                    yield Change(channels, "forward", Launch(block, number, warps=warps, rows=rows, tile=tile))
+    for channels, rows, number in itertools.product((32, 16), (4, 8, 16), (132, 264)):
         yield Change(channels, "weights", Launch(64, number, warps=channels // 4, rows=rows))
     yield Change(32, "weights", table.LAUNCHES[32].weights)
     for block, number, warps in ((128, 132, 4), (128, 264, 8), (64, 264, 4)):
         yield Change(64, "weights", Launch(block, number, warps=warps))
+    for channels, number in itertools.product((16, 32, 64), (1056, 264)):
+        yield Change(channels, "backward", table.LAUNCHES[channels].backward._replace(programs=number))
 
 
-def normalisations(batch: int) -> Iterator[Change]:
-    """Launches of the kernels that take numbers one by one."""
-    for channels, factor, warps in itertools.product((16, 32, 64), (2, 4, 8), (4, 8)):
-        yield Change(channels, "elementwise", Launch(4096 // channels * factor // 2, 1056, warps=warps))
-
-
-ROUNDS = (convolutions, normalisations)
+ROUNDS = (normalisations, convolutions)
 
 
 def is_present(change: Change, batch: int) -> bool:

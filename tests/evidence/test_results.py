@@ -418,15 +418,28 @@ def test_what_the_page_on_performance_says():
 
 def test_what_the_page_says_of_steps_with_other_launches():
     text = (ROOT / "docs" / "performance.md").read_text(encoding="utf-8")
-    rows = json.loads((ROOT / "results" / "step_launches.json").read_text())["rows"]
-    found = {(row["batch"], *row["changes"]): row for row in rows}
-    shown = [found[batch, *changes] for batch in (128, 512) for changes in (["none by rows"], [])]
+    names = ("step_launches_before", "step_launches")
+    before, now = (json.loads((ROOT / "results" / f"{name}.json").read_text())["rows"] for name in names)
+    found, later = ({(row["batch"], *row["changes"]): row for row in rows} for rows in (before, now))
+    launch = launches.LAUNCHES_OF_MANY_IMAGES[32]["forward"]
+    chosen = str(script("benchmarks/step_launches.py").Change(32, "forward", launch))
+    shown = [found[128, "none by rows"], later[128,], found[512, "none by rows"], later[512, "no stream beside"],
+             later[512, chosen]]  # fmt: skip
     assert f"| a step, ms | {' | '.join(format(row['ms'], '.2f') for row in shown)} |" in text
+    assert f"bring 512 from {later[512,]['ms']:.2f} to {later[512, chosen]['ms']:.2f} ms" in text
     of_each = [{name: (time, calls) for name, time, calls in row["kernels"]} for row in shown]
-    for kernel in ("conv_forward", "conv_rows", "norm_forward", "input_gradient", "norm_backward", "weight_gradient",
+    for kernel in ("conv_forward", "norm_forward", "input_gradient", "norm_backward", "weight_gradient",
                    "weight_rows", "sum_partials"):  # fmt: skip
         cells = [f"{of[kernel][0]:.0f} ({of[kernel][1]:.0f})" if kernel in of else "-" for of in of_each]
         assert f"| `{kernel}`, µs (calls) | {' | '.join(cells)} |" in text
+    backward = [row for row in now if any(", backward: " in change for change in row["changes"])]
+    slower = {
+        kind: [row["ms"] / later[row["batch"],]["ms"] for row in backward if (", rows" in row["changes"][0]) == kind]
+        for kind in (False, True)
+    }
+    ends = round(100 * max(slower[False]) - 100), *(round(100 * end(slower[True]) - 100) for end in (min, max))
+    assert "up to {} % slower, by rows {} to {} %".format(*ends) in text
+    assert min(slower[False]) > 0.999
     waits, comes = (f"the next kernel{how}" for how in (" is launched before this one ends",
                                                         "'s programs come before this one ends"))  # fmt: skip
     for batch in (128, 512):

@@ -129,16 +129,13 @@ def test_programs_that_take_some_channels_give_the_numbers_of_torch(small, monke
 @pytest.mark.parametrize("split", [0, 3])  # the first layers of both experts see the same images, or lie in the trunk
 def test_programs_that_walk_down_rows_give_the_numbers_of_torch(small, monkeypatch, split):
     """Tiles of two pixels and of one, and sides that neither they nor the rows divide."""
-    rows = {"forward_rows": launches.Launch(16, 2, rows=4, tile=2 if split else 1)}
-    rows["backward_rows"] = launches.Launch(16, 2, rows=1 if split else 4, tile=1 if split else 2)
+    rows = {"forward_rows": launches.Launch(16, 2, rows=4 if split else 1, tile=2 if split else 1)}
     rows["weight_rows"] = launches.Launch(16, 2, rows=3, tile=1 if split else 2)
     monkeypatch.setitem(launches.LAUNCHES, 16, launches.LAUNCHES[16]._replace(**rows))
     forward, images = check_numbers(first_block(resnet(2, width=(16, 16, 16), split=split)), (2, 3, 5, 3))
     stem, *others = forward.plan(images).sizes
     assert {size.conv_kernel for size in others} == {"conv_rows"}
     assert {size.weights_kernel for size in others} == {"weight_rows"}
-    gradients = [size.backward_kernel for size in others]
-    assert gradients == ["input_rows" if split else "input_gradient", "input_rows"]  # one input, or one each
     assert (stem.conv_kernel, stem.weights_kernel) == ("conv_forward", "weight_gradient")
 
 
@@ -429,7 +426,7 @@ def programs(num_experts, width=16, images=128):
         types = {**half, **whole, "x": "*fp32" if layer.in_channels == 3 else "*bf16"}
         kernels = {size.conv_kernel: size.forward.settings, size.weights_kernel: size.weights.settings}
         if layer.in_channels > 3:
-            kernels[size.backward_kernel] = {**size.backward.settings, "RESIDUAL": False, "BEFORE": 0}
+            kernels["input_gradient"] = {**size.backward.settings, "RESIDUAL": False, "BEFORE": 0}
         for name, settings in kernels.items():
             found[name, *settings.items()] = name, settings, types
     return list(found.values())
@@ -459,9 +456,8 @@ def test_what_a_copy_writes_is_fenced_before_tensor_cores_read_it():
     seen = {tuple({**settings, "TURNS": 0}.items()) for _, settings, _ in few}
     launch = launches.Launch(64, 528, tile=1, kept=True)  # those by rows keep theirs anyhow
     changes = [
-        benchmark.Change(channels, kernel, launch._replace(rows=16 if channels < 64 else 0))
+        benchmark.Change(channels, "forward", launch._replace(rows=16 if channels < 64 else 0))
         for channels in (16, 32, 64)
-        for kernel in ("forward", "backward")
     ]
     with benchmark.changed(512, changes):
         tried = programs(3, images=512)
@@ -469,9 +465,9 @@ def test_what_a_copy_writes_is_fenced_before_tensor_cores_read_it():
     made = [
         compiled(getattr(fused._kernels(), name), settings, **types) for name, settings, types in (*few, *many, *wide)
     ]
-    assert len(made) == 17 + 8 + 4
-    by_rows = [kernel for kernel in made if kernel.metadata.name in ("conv_rows", "input_rows")]
-    assert len(by_rows) == 4
+    assert len(made) == 17 + 6 + 4
+    by_rows = [kernel for kernel in made if kernel.metadata.name == "conv_rows"]
+    assert len(by_rows) == 2
     assert not any("serialized" in assembler_says(kernel) for kernel in by_rows)
     assert any("wgmma" in kernel.asm["ptx"] for kernel in made)
     for kernel in made:

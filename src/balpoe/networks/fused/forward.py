@@ -207,7 +207,7 @@ def fused_backward(fused: FusedForward, passed: Forward, gradient: Tensor, kerne
         block = block_from(layers, index)
         programs = size.backward.programs
         sums = gradient.new_empty(size.groups, programs, 2, layer.in_channels)
-        getattr(kernels, size.backward_kernel)[size.backward.shape](
+        kernels.input_gradient[size.backward.shape](
             dy[index], weights[index], dz[index + 1 if block else index], inputs[index],
             outputs[index - 1], statistics[index - 1], dz[index - 1], sums, size.images,
             RESIDUAL=block is not None, BEFORE=block.padding // 2 if block else 0, **size.backward.settings,

@@ -261,13 +261,12 @@ def input_gradient(
     H: tl.constexpr, W: tl.constexpr, OUT_H: tl.constexpr, OUT_W: tl.constexpr, STRIDE: tl.constexpr,
     CI: tl.constexpr, CO: tl.constexpr, EXPERTS: tl.constexpr, SHARED: tl.constexpr,
     RESIDUAL: tl.constexpr, BEFORE: tl.constexpr,
-    N: tl.constexpr, K: tl.constexpr, BLOCK: tl.constexpr, TURNS: tl.constexpr, KEPT: tl.constexpr,
+    N: tl.constexpr, K: tl.constexpr, BLOCK: tl.constexpr, TURNS: tl.constexpr,
 ):  # fmt: skip
     """The convolution's gradient of its input, plus the shortcut's, through the rectifier in front of both.
 
     With the sums that `norm_backward` of the layer below wants, whose outputs are `y` and `stats`. With stride 2, a row
     of the product is a square of four input pixels, which four output pixels see, two of them in a column of it.
-    Weights that are KEPT are loaded once, and lie in shared memory; these are of one expert, and of stride 1.
     """
     group, start = tl.program_id(1), _first_channel(CI, N)
     groups: tl.constexpr = 1 if SHARED else EXPERTS
@@ -280,28 +279,16 @@ def input_gradient(
     mean, rstd = tl.load(stats + 2 * group * CI + i), tl.load(stats + (2 * group + 1) * CI + i)
     first = tl.zeros([STRIDE * STRIDE * N], tl.float32)
     second = tl.zeros([STRIDE * STRIDE * N], tl.float32)
-    kept = ()
-    for tap in tl.static_range(9 if KEPT else 0):
-        kept = kept + (_seeing(weight, tap, group, k, down, right, i, STRIDE, CI, CO),)  # type: ignore[assignment]  # noqa: RUF005
     for turn in range(TURNS):
         m = (turn * tl.num_programs(0) + tl.program_id(0)) * BLOCK + tl.arange(0, BLOCK)
         image, row, column = m // (high * wide), m % (high * wide) // wide, m % wide
         total = tl.zeros([BLOCK, STRIDE * STRIDE * N], tl.float32)
-        if KEPT:
-            a = _flown(dy, 0, group, image, row, column, images, k, OUT_H, OUT_W, STRIDE, CO, EXPERTS)
-            for tap in tl.static_range(9):  # the next one's gradients are on their way
-                ahead = a
-                if tap < 8:
-                    ahead = _flown(dy, tap + 1, group, image, row, column, images, k, OUT_H, OUT_W, STRIDE, CO, EXPERTS)
-                total = tl.dot(a, kept[tap], total, input_precision="ieee")
-                a = ahead
-        else:
-            for step in range(experts * parts * (STRIDE * CO // K)):
-                part, seen = _split(step, experts * parts, K, STRIDE * CO)
-                expert = part // parts if SHARED else group
-                a = _flown(dy, part, expert, image, row, column, images, seen + k, OUT_H, OUT_W, STRIDE, CO, EXPERTS)
-                b = _seeing(weight, part, expert, seen + k, down, right, i, STRIDE, CI, CO)
-                total = tl.dot(a, b, total, input_precision="ieee")
+        for step in range(experts * parts * (STRIDE * CO // K)):
+            part, seen = _split(step, experts * parts, K, STRIDE * CO)
+            expert = part // parts if SHARED else group
+            a = _flown(dy, part, expert, image, row, column, images, seen + k, OUT_H, OUT_W, STRIDE, CO, EXPERTS)
+            b = _seeing(weight, part, expert, seen + k, down, right, i, STRIDE, CI, CO)
+            total = tl.dot(a, b, total, input_precision="ieee")
         r, c = row[:, None] * STRIDE + down[None, :], column[:, None] * STRIDE + right[None, :]
         inside = (image < images)[:, None] & (r < H) & (c < W)
         if RESIDUAL:

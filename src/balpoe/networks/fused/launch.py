@@ -31,11 +31,11 @@ class Launch(NamedTuple):
     depth: int = 0
     """Channels that it sums over at a time (those of inputs, in the gradient of weights); 0 for all."""
     rows: int = 0
-    """Rows of images that it walks down, if it is one of `row_kernels.py`; all but that of weights want 1, 4, 7, ..."""
+    """Rows of images that it walks down, if it is one of `row_kernels.py`; a convolution wants 1, 4, 7, ..."""
     tile: int = 2
     """Pixels that it then takes side by side."""
     kept: bool = False
-    """Whether its weights stay in shared memory, if it is a convolution or the gradient of its input."""
+    """Whether its weights stay in shared memory, if it is a convolution."""
 
     def taken(self, columns: int, depth: int) -> tuple[int, int]:
         """Return N and K of a kernel, of so many channels and so many that are summed over.
@@ -67,8 +67,6 @@ class Launches(NamedTuple):
     elementwise: Launch
     forward_rows: Launch | None = None
     """In the place of `forward`, where the stride is 1 and the input is not the images."""
-    backward_rows: Launch | None = None
-    """The same, in the place of `backward`, where each expert has an input of its own."""
     weight_rows: Launch | None = None
     """The same, in the place of `weights`."""
 
@@ -114,7 +112,10 @@ WIDTHS = tuple(LAUNCHES)
 
 MANY_IMAGES = 256
 """From so many images a batch on, launches that were fast with 512 of them replace those that were with 128."""
-LAUNCHES_OF_MANY_IMAGES: dict[int, dict[str, Launch]] = {16: {"weight_rows": Launch(64, 264, rows=16)}}
+LAUNCHES_OF_MANY_IMAGES: dict[int, dict[str, Launch]] = {
+    16: {"weight_rows": Launch(64, 264, rows=16)},
+    32: {"forward": Launch(64, 528, kept=True)},
+}
 
 FASTEST_WIDTHS = tuple(width for width in WIDTHS if width <= 128)
 """Those whose steps were faster with these kernels than with torch's: of 64, 128 and 256 channels torch's are ahead."""
@@ -224,16 +225,11 @@ class Sizes:
             settings = {**conv, "N": n, "K": k, "KEPT": own.forward.kept}
             self.forward = Grid.of(self.pixels, own.forward, (experts, channels // n), settings)
         if below is not None:  # not those of images, which have no gradient
-            of_own = stride == 1 and not layer.shared  # the input that each expert has for itself
-            self.backward_kernel = "input_rows" if of_own and below.backward_rows else "input_gradient"
-            if of_own and below.backward_rows:
-                self.backward = Grid.by_rows(images, below.backward_rows, (experts,), whole, channels)
-            else:
-                launch = below.backward if stride == 1 else below.backward_strided
-                rows = images * -(-height // stride) * -(-width // stride)
-                n, k = launch.taken(in_channels, stride * channels)
-                settings = {**conv, "N": n, "K": k, "KEPT": of_own and launch.kept}
-                self.backward = Grid.of(rows, launch, (self.groups, in_channels // n), settings)
+            launch = below.backward if stride == 1 else below.backward_strided
+            rows = images * -(-height // stride) * -(-width // stride)
+            n, k = launch.taken(in_channels, stride * channels)
+            settings = {**conv, "N": n, "K": k}
+            self.backward = Grid.of(rows, launch, (self.groups, in_channels // n), settings)
         self.weights_kernel = "weight_rows" if by_rows and own.weight_rows else "weight_gradient"
         if by_rows and own.weight_rows:
             self.weights = Grid.by_rows(images, own.weight_rows, (1, experts), whole, in_channels)

@@ -1,9 +1,9 @@
 """Convolutions of stride 1 whose programs walk down the rows of images: each row is read once, for three rows of taps.
 
-They do what `conv_forward`, `input_gradient` and `weight_gradient` of `kernels.py` do, with the same arguments, for few
-channels and large images, where these wait for memory. A row of a product is a tile: TILE output pixels beside each
-other. They meet all input pixels of a row that they see, TILE + 2, which K holds with their channels. A program takes
-BLOCK tiles at a time, of ROWS rows each.
+They do what `conv_forward` and `weight_gradient` of `kernels.py` do, with the same arguments, for few channels and
+large images, where these wait for memory. (Gradients of inputs were slower so: docs/performance.md.) A row of a product
+is a tile: TILE output pixels beside each other. They meet all input pixels of a row that they see, TILE + 2, which K
+holds with their channels. A program takes BLOCK tiles at a time, of ROWS rows each.
 
 Weights are loaded once, and lie in shared memory. Of a convolution three rows of the output are summed at the same
 time. Their sums change places with each line, and are back after three: so the lines are written out by threes, for the
@@ -13,9 +13,9 @@ compiler makes tensor cores wait for each product when it has to move sums betwe
 import triton
 import triton.language as tl
 
-from balpoe.networks.fused.kernels import _rectified, _write_sums
+from balpoe.networks.fused.kernels import _write_sums
 
-__all__ = ["conv_rows", "input_rows", "weight_rows"]
+__all__ = ["conv_rows", "weight_rows"]
 
 
 @triton.jit
@@ -41,32 +41,15 @@ def _seen(
 
 
 @triton.jit
-def _taps_of_rows(
-    weight, expert, row: tl.constexpr, k, n,
-    CI: tl.constexpr, CO: tl.constexpr, FLIPPED: tl.constexpr,
-):  # fmt: skip
+def _taps_of_row(weight, expert, row: tl.constexpr, k, n, CI: tl.constexpr, CO: tl.constexpr):
     """The weights by which the pixels of a row, in K, are seen by tiles that lie `row` - 1 rows above them.
 
-    Of input pixel j and output pixel `right` it is tap j - right; where they do not meet, it is zero. FLIPPED are those
-    of gradients: K holds the outputs, N the inputs, and what lay above lies below.
+    Of input pixel j and output pixel `right` it is tap j - right; where they do not meet, it is zero.
     """
-    if FLIPPED:
-        j, o, right, i = (k // CO)[:, None], (k % CO)[:, None], (n // CI)[None, :], (n % CI)[None, :]
-    else:
-        j, i, right, o = (k // CI)[:, None], (k % CI)[:, None], (n // CO)[None, :], (n % CO)[None, :]
-    kx = j - right
+    i, o = (k % CI)[:, None], (n % CO)[None, :]
+    kx = (k // CI)[:, None] - (n // CO)[None, :]
     met = (kx >= 0) & (kx < 3)
-    tap = (2 - row) * 3 + 2 - kx if FLIPPED else row * 3 + kx
-    return tl.load(weight + ((expert * CO + o) * 9 + tap) * CI + i, mask=met, other=0.0)
-
-
-@triton.jit
-def _weights(weight, expert, k, n, CI: tl.constexpr, CO: tl.constexpr, FLIPPED: tl.constexpr):
-    """The same of all three rows, the upper one first."""
-    upper = _taps_of_rows(weight, expert, 0, k, n, CI, CO, FLIPPED)
-    middle = _taps_of_rows(weight, expert, 1, k, n, CI, CO, FLIPPED)
-    lower = _taps_of_rows(weight, expert, 2, k, n, CI, CO, FLIPPED)
-    return upper, middle, lower
+    return tl.load(weight + ((expert * CO + o) * 9 + row * 3 + kx) * CI + i, mask=met, other=0.0)
 
 
 @triton.jit(do_not_specialize=["pixels"])
@@ -83,7 +66,9 @@ def conv_rows(
     images = pixels // (H * W)
     k, n = tl.arange(0, K), tl.arange(0, TILE * CO)
     right, o = n // CO, n % CO
-    upper, middle, lower = _weights(weight, expert, k, n, CI, CO, False)
+    upper = _taps_of_row(weight, expert, 0, k, n, CI, CO)
+    middle = _taps_of_row(weight, expert, 1, k, n, CI, CO)
+    lower = _taps_of_row(weight, expert, 2, k, n, CI, CO)
     first = tl.zeros([BLOCK, TILE * CO], tl.float32)
     second = tl.zeros([BLOCK, TILE * CO], tl.float32)
     for turn in range(TURNS):
@@ -111,48 +96,6 @@ def conv_rows(
                 second += rounded * rounded
                 a = ahead
     _write_sums(sums, expert, tl.sum(first, 0), tl.sum(second, 0), 0, CO, CO)
-
-
-@triton.jit(do_not_specialize=["images"])
-def input_rows(
-    dy, weight, residual, activation, y, stats, dz, sums, images,
-    H: tl.constexpr, W: tl.constexpr, CI: tl.constexpr, CO: tl.constexpr, EXPERTS: tl.constexpr, SHARED: tl.constexpr,
-    RESIDUAL: tl.constexpr, BEFORE: tl.constexpr,
-    TILE: tl.constexpr, ROWS: tl.constexpr, K: tl.constexpr, BLOCK: tl.constexpr, TURNS: tl.constexpr,
-):  # fmt: skip
-    """What `input_gradient` does, for stride 1 and inputs that each expert has for itself."""
-    tl.static_assert((ROWS + 2) % 3 == 0)
-    tl.static_assert(not SHARED)
-    expert = tl.program_id(1)
-    k, n = tl.arange(0, K), tl.arange(0, TILE * CI)
-    right, i = n // CI, n % CI
-    mean, rstd = tl.load(stats + 2 * expert * CI + i), tl.load(stats + (2 * expert + 1) * CI + i)
-    upper, middle, lower = _weights(weight, expert, k, n, CI, CO, True)
-    first = tl.zeros([BLOCK, TILE * CI], tl.float32)
-    second = tl.zeros([BLOCK, TILE * CI], tl.float32)
-    for turn in range(TURNS):
-        image, top, column = _tiles(turn, H, W, TILE, ROWS, BLOCK)
-        c = column[:, None] + right[None, :]
-        above = tl.zeros([BLOCK, TILE * CI], tl.float32)
-        here = tl.zeros([BLOCK, TILE * CI], tl.float32)
-        for three in range((ROWS + 2) // 3):
-            for one in tl.static_range(3):
-                line = 3 * three + one
-                row = top + line - 1
-                a = _seen(dy, image, row, column, images, expert, k, H, W, CO, CO * EXPERTS, TILE)
-                total = tl.dot(a, lower, above, input_precision="ieee")
-                above = tl.dot(a, middle, here, input_precision="ieee")
-                here = tl.dot(a, upper, input_precision="ieee")
-                inside = ((image < images) & (line >= 2) & (row <= H))[:, None] & (c < W)
-                pixel = ((image * H + row - 1)[:, None] * W + c) * EXPERTS + expert
-                if RESIDUAL:
-                    own = residual + pixel * CO + BEFORE + i[None, :]
-                    total += tl.load(own, mask=inside, other=0.0).to(tl.float32)
-                place = pixel * CI + i[None, :]
-                rounded, normal = _rectified(total, place, inside, activation, y, mean, rstd, dz)
-                first += rounded
-                second += rounded * normal
-    _write_sums(sums, expert, tl.sum(first, 0), tl.sum(second, 0), 0, CI, CI)
 
 
 @triton.jit
