@@ -4,7 +4,7 @@
 
 Three experts of resnet32; steps are captured and replayed, without epochs around them. "as they are" is the table of
 `balpoe.networks.fused.launch`. Each candidate takes the place of one launch, and then those that were faster by more
-than `CLEARLY` take their places together: first of the normalisations, then of the convolutions and their gradients.
+than `CLEARLY` take their places together: groups of sums, then normalisations, then convolutions and their gradients.
 The kernels' microseconds, by name, are of the table and of what was found. No measurement is begun after --seconds;
 what is measured is written as it comes.
 """
@@ -37,26 +37,37 @@ class Change(NamedTuple):
 
     channels: int
     kernel: str
-    launch: Launch
+    launch: Launch | int
+    """An int is a number of `sum_groups`."""
 
     def __str__(self) -> str:
         """E.g. "16 channels, forward: block 256, programs 528, warps 4, stages 1, tile 2"."""
+        if isinstance(self.launch, int):
+            return f"{self.channels} channels, {self.kernel}: {self.launch}"
         said = (f"{name} {value}" for name, value in self.launch._asdict().items() if value)
         return f"{self.channels} channels, {self.kernel}: {', '.join(said)}"
 
-    def fields(self) -> dict[str, Launch | None]:
+    def fields(self) -> dict[str, Launch | int | None]:
         """What it changes in `Launches`: of two kernels that do the same, the one by rows goes first."""
-        if self.kernel not in BY_ROWS:
+        if self.kernel not in BY_ROWS or isinstance(self.launch, int):
             return {self.kernel: self.launch}
         if self.launch.rows:
             return {BY_ROWS[self.kernel]: self.launch}
         return {BY_ROWS[self.kernel]: None, self.kernel: self.launch}
 
 
+def sums(batch: int) -> Iterator[Change]:
+    """Programs in groups, whose sums the next normalisation has to read."""
+    for groups, channels in itertools.product((16, 8), (32, 16, 64)):
+        yield Change(channels, "sum_groups", groups)
+
+
 def normalisations(batch: int) -> Iterator[Change]:
-    """Launches of the kernels that take numbers one by one."""
-    for channels, factor, warps in itertools.product((32, 16, 64), (2, 4, 8), (4, 8)):
-        yield Change(channels, "elementwise", Launch(4096 // channels * factor // 2, 1056, warps=warps))
+    """Launches of the kernels that take numbers one by one; each of their programs reads all sums first."""
+    for channels, (numbers, programs) in itertools.product(
+        (32, 16, 64), ((16384, 264), (8192, 264), (16384, 132), (8192, 528), (16384, 528), (4096, 1056))
+    ):
+        yield Change(channels, "elementwise", Launch(numbers // channels, programs, warps=8))
 
 
 def convolutions(batch: int) -> Iterator[Change]:
@@ -82,7 +93,7 @@ def convolutions(batch: int) -> Iterator[Change]:
         yield Change(channels, "backward", table.LAUNCHES[channels].backward._replace(programs=number))
 
 
-ROUNDS = (normalisations, convolutions)
+ROUNDS = (sums, normalisations, convolutions)
 
 
 def is_present(change: Change, batch: int) -> bool:
