@@ -4,7 +4,7 @@
 
 Three experts of resnet32; steps are captured and replayed, without epochs around them. "as they are" is the table of
 `balpoe.networks.fused.launch`. Each candidate takes the place of one launch, and then those that were faster by more
-than `CLEARLY` take their places together: groups of sums, then normalisations, then convolutions and their gradients.
+than `CLEARLY` take their places together: what is read, then normalisations, then convolutions and their gradients.
 The kernels' microseconds, by name, are of the table and of what was found. No measurement is begun after --seconds;
 what is measured is written as it comes.
 """
@@ -38,7 +38,7 @@ class Change(NamedTuple):
     channels: int
     kernel: str
     launch: Launch | int
-    """An int is a number of `sum_groups`."""
+    """An int is a number of `sum_groups`, or says whether masks are plain."""
 
     def __str__(self) -> str:
         """E.g. "16 channels, forward: block 256, programs 528, warps 4, stages 1, tile 2"."""
@@ -56,8 +56,10 @@ class Change(NamedTuple):
         return {BY_ROWS[self.kernel]: None, self.kernel: self.launch}
 
 
-def sums(batch: int) -> Iterator[Change]:
-    """Programs in groups, whose sums the next normalisation has to read."""
+def reading(batch: int) -> Iterator[Change]:
+    """What kernels need not read: the sums of all programs, and activations."""
+    for channels in (32, 16, 64):
+        yield Change(channels, "plain_masks", True)
     for groups, channels in itertools.product((16, 8), (32, 16, 64)):
         yield Change(channels, "sum_groups", groups)
 
@@ -93,7 +95,7 @@ def convolutions(batch: int) -> Iterator[Change]:
         yield Change(channels, "backward", table.LAUNCHES[channels].backward._replace(programs=number))
 
 
-ROUNDS = (sums, normalisations, convolutions)
+ROUNDS = (reading, normalisations, convolutions)
 
 
 def is_present(change: Change, batch: int) -> bool:

@@ -90,8 +90,9 @@ def small(monkeypatch):
     for channels, each in launches.LAUNCHES.items():
         kept = channels == 16  # others load their weights again and again
         small = [few._replace(columns=launch.columns, depth=launch.depth, kept=kept) for launch in each[:5]]
-        groups = 1 if channels == 16 else 0  # others leave the sums of all programs to the next kernel
-        monkeypatch.setitem(launches.LAUNCHES, channels, launches.Launches(*small, sum_groups=groups))
+        # Others leave the sums of all programs to the next kernel, and look at activations.
+        further = {"sum_groups": 1, "plain_masks": True} if channels == 16 else {}
+        monkeypatch.setitem(launches.LAUNCHES, channels, launches.Launches(*small, **further))
 
 
 SHAPES = [
@@ -119,7 +120,7 @@ def test_programs_that_take_some_channels_give_the_numbers_of_torch(small, monke
     """As those of 128 and 256 channels do: 16 or 8 of 32 and 16, in a layer of stride 2 and the one behind it."""
     for channels, columns in ((16, 8), (32, 16)):
         split = [each._replace(block=16, columns=columns, depth=16) for each in launches.LAUNCHES[channels][:5]]
-        monkeypatch.setitem(launches.LAUNCHES, channels, launches.Launches(*split))
+        monkeypatch.setitem(launches.LAUNCHES, channels, launches.Launches(*split, plain_masks=True))
     whole = resnet(2, width=(16, 32, 32), in_channels=1)
     forward, images = check_numbers(ExpertNetwork(whole.trunk[:1], whole.branches[:1], whole.classifier), (2, 1, 5, 3))
     for size in forward.plan(images).sizes[1:]:
@@ -424,13 +425,13 @@ def test_kernels_are_compiled_in_threads(small, monkeypatch, tmp_path):
 def programs(num_experts, width=16, images=128):
     """Each kernel of a network, with its settings for batches of one size, and the types of its arguments."""
     half = dict.fromkeys(["x", "weight", "y", "dy", "residual", "activation", "dz"], "*bf16")
-    whole = {**dict.fromkeys(["sums", "stats", "partial"], "*fp32"), "counters": "*i32"}
+    whole = {**dict.fromkeys(["sums", "stats", "partial", "gamma", "beta"], "*fp32"), "counters": "*i32"}
     layers, found = list(launches.layers_of(resnet(num_experts, width=width))), {}
     for layer, size in zip(layers, launches.LaunchPlan(layers, torch.empty(images, 3, 32, 32)).sizes, strict=True):
         types = {**half, **whole, "x": "*fp32" if layer.in_channels == 3 else "*bf16"}
         kernels = {size.conv_kernel: size.forward.settings, size.weights_kernel: size.weights.settings}
         if layer.in_channels > 3:
-            kernels["input_gradient"] = {**size.backward.settings, "RESIDUAL": False, "BEFORE": 0}
+            kernels["input_gradient"] = {**size.backward.settings, "RESIDUAL": False, "BEFORE": 0, "PLAIN": False}
         for name, settings in kernels.items():
             found[name, *settings.items()] = name, settings, types
     return list(found.values())
@@ -531,8 +532,9 @@ def test_every_kernel_on_a_gpu(num_experts, width, batch):
 @cuda
 @pytest.mark.parametrize("batch", [128, 512])
 def test_sums_in_groups_are_the_same_every_time(monkeypatch, batch):
+    new = {"sum_groups": 16, "plain_masks": True}
     for channels in (16, 32, 64):
-        monkeypatch.setitem(launches.LAUNCHES, channels, launches.LAUNCHES[channels]._replace(sum_groups=16))
+        monkeypatch.setitem(launches.LAUNCHES, channels, launches.LAUNCHES[channels]._replace(**new))
     network = resnet(3).cuda().to(memory_format=torch.channels_last)
     forward, images = FusedForward(network), torch.randn(batch, 3, 32, 32, device="cuda")
     assert kernel_error(forward, images) < 0.005

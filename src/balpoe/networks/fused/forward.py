@@ -213,9 +213,11 @@ def fused_backward(fused: FusedForward, passed: Forward, gradient: Tensor, kerne
         block = block_from(layers, index)
         sums, partial = _sums(gradient, size.groups, size.backward, layer.in_channels)
         programs = size.backward.sums
+        below = layers[index - 1]
         kernels.input_gradient[size.backward.shape](
             dy[index], weights[index], dz[index + 1 if block else index], inputs[index],
-            outputs[index - 1], statistics[index - 1], dz[index - 1], sums, partial, plan.counters, size.images,
+            outputs[index - 1], statistics[index - 1], below.norm.weight, below.norm.bias, dz[index - 1],
+            sums, partial, plan.counters, size.images, PLAIN=size.plain_masks and below.shortcut is None,
             RESIDUAL=block is not None, BEFORE=block.padding // 2 if block else 0, **size.backward.settings,
         )  # fmt: skip
     parts.join()

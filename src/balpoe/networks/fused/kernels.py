@@ -72,12 +72,16 @@ def _write_sums(
 
 
 @triton.jit
-def _rectified(value, place, inside, activation, y, mean, rstd, dz):
-    """Write a gradient through the rectifier; return it, as rounded, and the normalised numbers in front of it."""
-    value = tl.where(tl.load(activation + place, mask=inside, other=0.0) > 0, value, 0.0).to(dz.dtype.element_ty)
+def _rectified(value, place, inside, activation, y, mean, rstd, scale, shift, dz, PLAIN: tl.constexpr):
+    """Write a gradient through the rectifier; return it, as rounded, and the normalised numbers in front of it.
+
+    In front of a PLAIN one is a normalisation alone, no shortcut: what passed is seen in `y`, which is read anyhow.
+    """
+    y = tl.load(y + place, mask=inside, other=0.0).to(tl.float32)
+    passed = y * scale[None, :] + shift[None, :] if PLAIN else tl.load(activation + place, mask=inside, other=0.0)
+    value = tl.where(inside & (passed > 0), value, 0.0).to(dz.dtype.element_ty)
     tl.store(dz + place, value, mask=inside)
-    normal = (tl.load(y + place, mask=inside, other=0.0).to(tl.float32) - mean[None, :]) * rstd[None, :]
-    return value.to(tl.float32), normal
+    return value.to(tl.float32), (y - mean[None, :]) * rstd[None, :]
 
 
 @triton.jit
@@ -210,7 +214,7 @@ def pool_backward(
         inside = (m < pixels)[:, None]
         pooled = ((m // AREA)[:, None] * EXPERTS + expert) * C + c[None, :]
         value = tl.load(gradient + pooled, mask=inside, other=0.0).to(tl.float32) / AREA
-        rounded, normal = _rectified(value, place, inside, activation, y, mean, rstd, dz)
+        rounded, normal = _rectified(value, place, inside, activation, y, mean, rstd, mean, mean, dz, False)
         first += tl.sum(rounded, 0)
         second += tl.sum(rounded * normal, 0)
     _write_sums(sums, sums, sums, expert, first, second, _first_channel(C, N), C, N, 0, 1)
@@ -282,10 +286,10 @@ def _seeing(
 
 @triton.jit(do_not_specialize=["images"])
 def input_gradient(
-    dy, weight, residual, activation, y, stats, dz, sums, partial, counters, images,
+    dy, weight, residual, activation, y, stats, gamma, beta, dz, sums, partial, counters, images,
     H: tl.constexpr, W: tl.constexpr, OUT_H: tl.constexpr, OUT_W: tl.constexpr, STRIDE: tl.constexpr,
     CI: tl.constexpr, CO: tl.constexpr, EXPERTS: tl.constexpr, SHARED: tl.constexpr,
-    RESIDUAL: tl.constexpr, BEFORE: tl.constexpr,
+    RESIDUAL: tl.constexpr, BEFORE: tl.constexpr, PLAIN: tl.constexpr,
     N: tl.constexpr, K: tl.constexpr, BLOCK: tl.constexpr, TURNS: tl.constexpr,
     GROUPS: tl.constexpr, MEMBERS: tl.constexpr,
 ):  # fmt: skip
@@ -303,6 +307,8 @@ def input_gradient(
     k, n = tl.arange(0, K), tl.arange(0, STRIDE * STRIDE * N)
     down, right, i = n // (STRIDE * N), n // N % STRIDE, start + n % N
     mean, rstd = tl.load(stats + 2 * group * CI + i), tl.load(stats + (2 * group + 1) * CI + i)
+    scale = tl.load(gamma + group * CI + i) * rstd  # as `norm_forward` has them, to the bit
+    shift = tl.load(beta + group * CI + i) - mean * scale
     first = tl.zeros([STRIDE * STRIDE * N], tl.float32)
     second = tl.zeros([STRIDE * STRIDE * N], tl.float32)
     for turn in range(TURNS):
@@ -325,7 +331,7 @@ def input_gradient(
                 place = residual + (source + expert) * CO + BEFORE + i[None, :]
                 total += tl.load(place, mask=own, other=0.0).to(tl.float32)
         place = (((image[:, None] * H + r) * W + c) * groups + group) * CI + i[None, :]
-        rounded, normal = _rectified(total, place, inside, activation, y, mean, rstd, dz)
+        rounded, normal = _rectified(total, place, inside, activation, y, mean, rstd, scale, shift, dz, PLAIN)
         first += tl.sum(rounded, 0)
         second += tl.sum(rounded * normal, 0)
     _write_sums(sums, partial, counters, group, first, second, start, CI, N, GROUPS, MEMBERS)

@@ -71,6 +71,8 @@ class Launches(NamedTuple):
     """The same, in the place of `weights`."""
     sum_groups: int = 0
     """Groups of programs whose last one adds up the sums for the next normalisation; 0: that one reads them all."""
+    plain_masks: bool = False
+    """Whether gradients of inputs see in a convolution's output what its rectifier let pass, if it has no shortcut."""
 
 
 # By channels, what was fast on an H200, alone and beside others. Of 128 and 256 channels, and of gradients of strided
@@ -239,6 +241,7 @@ class Sizes:
             settings = {**conv, "N": n, "K": k}
             backward = Grid.of(rows, launch, (self.groups, in_channels // n), settings)
             self.backward = backward.grouped(below.sum_groups)
+            self.plain_masks = below.plain_masks
         self.weights_kernel = "weight_rows" if by_rows and own.weight_rows else "weight_gradient"
         if by_rows and own.weight_rows:
             self.weights = Grid.by_rows(images, own.weight_rows, (1, experts), whole, in_channels)
