@@ -98,7 +98,7 @@ def test_adapters(tmp_path, capsys):
     text = said(capsys, ["evaluate", run.folder / "model.safetensors", "--data-root", root])
     assert f"{100 * run.evaluation()['accuracy']:.1f}" in text
     sentence = said(capsys, [*train, "--network", "test_efficientnet", "--name", "other"], code=2)
-    assert "this network (EfficientNet) has no transformer blocks to adapt; choose a vision transformer" in sentence
+    assert "this network (EfficientNet) has no blocks that can be adapted; choose a vision transformer" in sentence
     assert sentence.count("\n") == 1
     assert not (tmp_path / "runs" / "other").exists()
 

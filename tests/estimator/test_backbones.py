@@ -181,7 +181,7 @@ def test_parameters_and_what_is_usual(photos, weights):
         ),
         (
             {"network": "test_resnet", "tune": "adapters", "weights": "random"},
-            "has no transformer blocks to adapt; choose",
+            "has no blocks that can be adapted; choose",
         ),
         ({"augmentation": "crop-flip"}, "features that are computed once cannot be varied; set augmentation to"),
         ({"cosine_scale": "a"}, "cosine_scale must be a number, but is 'a'"),

@@ -122,7 +122,7 @@ def test_adapters_are_saved_without_their_backbone(adapted, tmp_path):
     file = adapted.folder / "model.safetensors"
     with safe_open(file, "pt") as opened:
         assert set(opened.keys()) == {name for name, each in model.network.named_parameters() if each.requires_grad}
-    save_model(whole, model, whole=True)
+    save_model(str(whole), model, whole=True)
     assert whole.stat().st_size > 3 * file.stat().st_size
     torch.testing.assert_close(load(whole).predictions(test).expert_logits, saved)
     (tmp_path / "alone").mkdir()

@@ -296,8 +296,9 @@ def test_sizes_of_lift(classes, size):
 @pytest.mark.parametrize(
     ("name", "settings", "sentence"),
     [
-        ("resnet18", {}, r"this network \(ResNet\) has no transformer blocks to adapt; choose a vision transformer"),
-        ("vit_srelpos_small_patch16_224", {"image_size": 32}, "has no transformer blocks to adapt"),
+        ("resnet18", {}, r"this network \(ResNet\) has no blocks that can be adapted; choose a vision transformer"),
+        ("vit_srelpos_small_patch16_224", {"image_size": 32}, "has no blocks that can be adapted"),
+        ("pvt_v2_b0", {"image_size": 32}, "has no blocks that can be adapted"),  # called as those of a ViT
         ("test_vit", {"split": 2, "image_size": 32}, "share as a whole; take one .* with --split -1"),
         ("resnet32", {"width": 4}, "adapters go into a backbone of timm"),
     ],

@@ -178,7 +178,7 @@ class Model:
         return network_costs(self.network, expert_logits, example)
 
 
-def save_model(path: Path, model: Model, *, half: bool = False, whole: bool = False) -> None:
+def save_model(path: str | Path, model: Model, *, half: bool = False, whole: bool = False) -> None:
     """Write a model as safetensors; of a network with adapters, only what was trained and its backbone's digest.
 
     Args:
@@ -208,7 +208,7 @@ def save_model(path: Path, model: Model, *, half: bool = False, whole: bool = Fa
     }
     # One entry: with two, safetensors would write them in any order, and the same model as different bytes.
     data = save(weights, {"balpoe": json.dumps(about, ensure_ascii=False)})
-    write_file(path, lambda stream: stream.write(data))
+    write_file(Path(path), lambda stream: stream.write(data))
 
 
 def description(model: Model) -> dict[str, Any]:

@@ -303,8 +303,9 @@ class _Place(NamedTuple):
         return self.owner[self.number]
 
 
-KNOWN_BLOCKS = ({"Block"}, {"EvaBlock"}, {"ConvNeXtBlock"})
-"""Classes of timm's blocks, by name as in `cutting`: what others do with layers of the same names is not known."""
+KNOWN_BLOCKS = {"Block": "ls2", "EvaBlock": "gamma_2", "ConvNeXtBlock": "gamma"}
+"""Classes of timm's blocks, by name as in `cutting`, and where their layer scale is: BEiT, PVT, TNT and others have a
+`Block`, too, without it. What they do with layers of the same names is not known."""
 
 
 def _blocks(network: ExpertNetwork, kind: str) -> list[_Place]:
@@ -317,9 +318,9 @@ def _blocks(network: ExpertNetwork, kind: str) -> list[_Place]:
         )
     places = list(_places(trunk.model))
     kinds = {type(place.block).__name__ for place in places}
-    if kinds not in KNOWN_BLOCKS:
+    if len(kinds) != 1 or not all(_is_known(place.block) for place in places):
         raise UserError(
-            f"this network ({type(trunk.model).__name__}) has no transformer blocks to adapt; choose a vision "
+            f"this network ({type(trunk.model).__name__}) has no blocks that can be adapted; choose a vision "
             f"transformer or a ConvNeXt, such as {EXAMPLES}, or --tune head or full"
         )
     if kinds != {"ConvNeXtBlock"}:
@@ -330,6 +331,11 @@ def _blocks(network: ExpertNetwork, kind: str) -> list[_Place]:
             "choose adaptformer (--adapter)"
         )
     return places
+
+
+def _is_known(block: nn.Module) -> bool:
+    layer_scale = KNOWN_BLOCKS.get(type(block).__name__)
+    return layer_scale is not None and hasattr(block, layer_scale)
 
 
 def _places(model: Any) -> Iterator[_Place]:
