@@ -10,6 +10,7 @@ from balpoe import UserError, evaluate
 from balpoe.experiments.presets import preset
 from balpoe.experiments.recipe import Recipe, updated
 from balpoe.experiments.run_folder import Run, runs_of, set_aside, source_digest, train_run
+from balpoe.experiments.run_names import run_folder
 from balpoe.files import locked
 
 QUICK = updated(preset("digits-lt"), {"epochs": 2, "width": (8,)})
@@ -166,3 +167,19 @@ def test_what_is_wrong_leaves_no_folder_behind(tmp_path, monkeypatch):
     with pytest.raises(UserError, match="BALPOE_DATA"):
         train_run(preset("cifar100-lt"), tmp_path / "run" / "seed-0")
     assert not list(tmp_path.iterdir())
+
+
+def test_a_run_that_cannot_be_trained_leaves_its_name_free(tmp_path, monkeypatch):
+    def fit(*arguments, **settings):
+        raise UserError("a step of 32 samples in 1 part does not fit into the memory of the GPU; add --accumulate 4")
+
+    monkeypatch.setattr("balpoe.training.fit.fit_and_predict", fit)
+    folder, other = tmp_path / "mine" / "seed-0", updated(QUICK, {"accumulate": 4})
+    with pytest.raises(UserError, match="--accumulate 4"):
+        train_run(QUICK, folder)
+    assert run_folder(tmp_path, "mine", other, fixed=True) == folder
+    (folder / "history.jsonl").touch()
+    with pytest.raises(UserError, match="--accumulate 4"):
+        train_run(QUICK, folder)
+    with pytest.raises(UserError, match="holds a run of another recipe"):
+        run_folder(tmp_path, "mine", other, fixed=True)

@@ -12,7 +12,8 @@ import json
 import os
 import platform
 import sys
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict, replace
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -34,6 +35,9 @@ __all__ = [
     "train_run",
     "train_run_by_step",
 ]
+
+STARTED = ("recipe.toml", "environment.json", "classes.json")
+"""What is known before training begins."""
 
 Value = TypeVar("Value")
 
@@ -198,7 +202,7 @@ def train_run_by_step(
         say(f"The earlier run is kept in {aside}")
     elif (folder / "checkpoint.pt").exists():
         say(f"{folder} continues where it stopped")
-    with locked(folder):
+    with locked(folder), _nothing_left(folder):
         _write_start(folder, recipe, parts)
         label = f"{recipe.title}, seed {recipe.seed}"
         parts = replace(parts, settings=replace(parts.settings, run=folder, progress=progress, label=label))
@@ -248,9 +252,25 @@ def _finish(recipe: Recipe, parts: Any, folder: Path, logits: Any, choice: Any) 
 
 def _write_start(folder: Path, recipe: Recipe, parts: Any) -> None:
     """Write what is known before training begins."""
-    write_text(folder / "recipe.toml", recipe_toml(recipe.from_anywhere()))
-    write_json(folder / "environment.json", environment())
-    write_json(folder / "classes.json", _classes(parts.train, parts.preprocessing))
+    recipe_file, environment_file, classes_file = (folder / name for name in STARTED)
+    write_text(recipe_file, recipe_toml(recipe.from_anywhere()))
+    write_json(environment_file, environment())
+    write_json(classes_file, _classes(parts.train, parts.preprocessing))
+
+
+@contextmanager
+def _nothing_left(folder: Path) -> Iterator[None]:
+    """Take away what a run wrote that cannot be trained as it is: its name stays free for what the error advises.
+
+    Where anything was trained, it stays.
+    """
+    try:
+        yield
+    except UserError:
+        if {path.name for path in folder.iterdir()} <= {*STARTED, ".lock"}:
+            for name in STARTED:
+                (folder / name).unlink(missing_ok=True)
+        raise
 
 
 def samples_to_test(model: Any, recipe: Recipe) -> Any:
