@@ -139,14 +139,16 @@ def tiny_pairs_table(results: Path) -> str:
 
     With the 95 % interval of Student, of the differences that seeds have.
     """
-    found: dict[str, dict[str, list[float]]] = {}
+    found: dict[str, dict[str, dict[int, float]]] = {}
     for result in TINY_IMAGENET:
         network, _, method = result.title.partition(": ")
-        scores = [record["adjusted"] or record["evaluation"] for record in measured_records(result, results)]
-        found.setdefault(network, {})[method] = [each["balanced_accuracy"] for each in scores]
+        found.setdefault(network, {})[method] = {
+            record["recipe"]["seed"]: (record["adjusted"] or record["evaluation"])["balanced_accuracy"]
+            for record in measured_records(result, results)
+        }
     rows = []
     for method in list(SUMMARY)[:-1]:
-        pairs = [[ours - theirs for ours, theirs in zip(each["BalPoE"], each[method], strict=False)]
+        pairs = [[each["BalPoE"][seed] - theirs for seed, theirs in each[method].items() if seed in each["BalPoE"]]
                  for each in found.values()]  # fmt: skip
         groups = [*pairs, [difference for each in pairs for difference in each]]
         if min(map(len, groups)) < 2:

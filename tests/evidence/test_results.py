@@ -423,8 +423,7 @@ def test_what_the_page_says_of_steps_with_other_launches():
     found, later = ({(row["batch"], *row["changes"]): row for row in rows} for rows in (before, now))
     launch = launches.LAUNCHES_OF_MANY_IMAGES[32]["forward"]
     chosen = str(script("benchmarks/step_launches.py").Change(32, "forward", launch))
-    shown = [found[128, "none by rows"], later[128,], found[512, "none by rows"], later[512, "no stream beside"],
-             later[512, chosen]]  # fmt: skip
+    shown = [found[128, "none by rows"], later[128,], found[512, "none by rows"], later[512, chosen]]
     assert f"| a step, ms | {' | '.join(format(row['ms'], '.2f') for row in shown)} |" in text
     assert f"bring 512 from {later[512,]['ms']:.2f} to {later[512, chosen]['ms']:.2f} ms" in text
     of_each = [{name: (time, calls) for name, time, calls in row["kernels"]} for row in shown]

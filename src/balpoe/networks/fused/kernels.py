@@ -72,14 +72,9 @@ def _write_sums(
 
 
 @triton.jit
-def _rectified(value, place, inside, activation, y, mean, rstd, scale, shift, dz, PLAIN: tl.constexpr):
-    """Write a gradient through the rectifier; return it, as rounded, and the normalised numbers in front of it.
-
-    In front of a PLAIN one is a normalisation alone, no shortcut: what passed is seen in `y`, which is read anyhow.
-    """
-    y = tl.load(y + place, mask=inside, other=0.0).to(tl.float32)
-    passed = y * scale[None, :] + shift[None, :] if PLAIN else tl.load(activation + place, mask=inside, other=0.0)
-    value = tl.where(inside & (passed > 0), value, 0.0).to(dz.dtype.element_ty)
+def _rectified(value, passed, y, place, inside, mean, rstd, dz):
+    """Write a gradient through the rectifier; return it, as rounded, and the normalised numbers in front of it."""
+    value = tl.where(passed, value, 0.0).to(dz.dtype.element_ty)
     tl.store(dz + place, value, mask=inside)
     return value.to(tl.float32), (y - mean[None, :]) * rstd[None, :]
 
@@ -214,10 +209,12 @@ def pool_backward(
         inside = (m < pixels)[:, None]
         pooled = ((m // AREA)[:, None] * EXPERTS + expert) * C + c[None, :]
         value = tl.load(gradient + pooled, mask=inside, other=0.0).to(tl.float32) / AREA
-        rounded, normal = _rectified(value, place, inside, activation, y, mean, rstd, mean, mean, dz, False)
+        passed = tl.load(activation + place, mask=inside, other=0.0) > 0
+        output = tl.load(y + place, mask=inside, other=0.0).to(tl.float32)
+        rounded, normal = _rectified(value, passed, output, place, inside, mean, rstd, dz)
         first += tl.sum(rounded, 0)
         second += tl.sum(rounded * normal, 0)
-    _write_sums(sums, sums, sums, expert, first, second, _first_channel(C, N), C, N, 0, 1)
+    _write_sums(sums, sums, sums, expert, first, second, _first_channel(C, N), C, N, 0, 1)  # no groups
 
 
 @triton.jit(do_not_specialize=["pixels", "programs"])
@@ -297,6 +294,7 @@ def input_gradient(
 
     With the sums that `norm_backward` of the layer below wants, whose outputs are `y` and `stats`. With stride 2, a row
     of the product is a square of four input pixels, which four output pixels see, two of them in a column of it.
+    PLAIN is a rectifier behind a normalisation alone: what it let pass is seen in `y`, and `activation` is not read.
     """
     group, start = tl.program_id(1), _first_channel(CI, N)
     groups: tl.constexpr = 1 if SHARED else EXPERTS
@@ -307,8 +305,9 @@ def input_gradient(
     k, n = tl.arange(0, K), tl.arange(0, STRIDE * STRIDE * N)
     down, right, i = n // (STRIDE * N), n // N % STRIDE, start + n % N
     mean, rstd = tl.load(stats + 2 * group * CI + i), tl.load(stats + (2 * group + 1) * CI + i)
-    scale = tl.load(gamma + group * CI + i) * rstd  # as `norm_forward` has them, to the bit
-    shift = tl.load(beta + group * CI + i) - mean * scale
+    if PLAIN:  # as `norm_forward` has them, to the bit
+        scale = tl.load(gamma + group * CI + i) * rstd
+        shift = tl.load(beta + group * CI + i) - mean * scale
     first = tl.zeros([STRIDE * STRIDE * N], tl.float32)
     second = tl.zeros([STRIDE * STRIDE * N], tl.float32)
     for turn in range(TURNS):
@@ -331,7 +330,12 @@ def input_gradient(
                 place = residual + (source + expert) * CO + BEFORE + i[None, :]
                 total += tl.load(place, mask=own, other=0.0).to(tl.float32)
         place = (((image[:, None] * H + r) * W + c) * groups + group) * CI + i[None, :]
-        rounded, normal = _rectified(total, place, inside, activation, y, mean, rstd, scale, shift, dz, PLAIN)
+        output = tl.load(y + place, mask=inside, other=0.0).to(tl.float32)
+        if PLAIN:
+            passed = inside & (output * scale[None, :] + shift[None, :] > 0)
+        else:
+            passed = tl.load(activation + place, mask=inside, other=0.0) > 0
+        rounded, normal = _rectified(total, passed, output, place, inside, mean, rstd, dz)
         first += tl.sum(rounded, 0)
         second += tl.sum(rounded * normal, 0)
     _write_sums(sums, partial, counters, group, first, second, start, CI, N, GROUPS, MEMBERS)
