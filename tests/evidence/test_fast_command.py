@@ -1,11 +1,15 @@
 """The clocks of the benchmark of short commands; the commands themselves are run by hand, on a GPU."""
 
+import json
+from pathlib import Path
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from scripts import script
 
+ROOT = Path(__file__).parents[2]
 BENCHMARK = script("benchmarks/fast_command.py")
 SPANS = st.lists(st.tuples(st.integers(0, 30), st.integers(0, 10)).map(lambda pair: (pair[0], sum(pair))), max_size=8)
 
@@ -46,3 +50,13 @@ def test_what_is_timed_is_there():
     BENCHMARK._set_clocks(clock)
     assert len(found) == 8
     assert all(map(callable, found))
+
+
+def test_what_the_page_says_of_one_command():
+    (row,) = json.loads((ROOT / "results" / "fast_command.json").read_text())["rows"]
+    imports = sum(row["phases"][name] for name in ("import torch", "import the rest"))
+    whole, epochs = row["seconds"], row["epochs_seconds"]
+    rest = whole - epochs - imports
+    said = f"{whole:.1f} s in all, of them {epochs:.1f} in epochs, {imports:.1f} in imports, and {rest:.1f} in all else"
+    assert said in (ROOT / "docs" / "performance.md").read_text(encoding="utf-8")
+    assert f"after {epochs:.1f} seconds of epochs" in (ROOT / "docs" / "results.md").read_text(encoding="utf-8")
