@@ -4,7 +4,7 @@
 
 Three experts of resnet32; steps are captured and replayed, without epochs around them. "as they are" is the table of
 `balpoe.networks.fused.launch`. Each candidate takes the place of one launch, and then those that were faster by more
-than `CLEARLY` take their places together: what is read, then normalisations, then convolutions and their gradients.
+than `CLEARLY` take their places together: first of the convolutions and their gradients, then of the normalisations.
 The kernels' microseconds, by name, are of the table and of what was found. No measurement is begun after --seconds;
 what is measured is written as it comes.
 """
@@ -37,31 +37,20 @@ class Change(NamedTuple):
 
     channels: int
     kernel: str
-    launch: Launch | int
-    """An int is a number of `sum_groups`, or says whether masks are plain."""
+    launch: Launch
 
     def __str__(self) -> str:
         """E.g. "16 channels, forward: block 256, programs 528, warps 4, stages 1, tile 2"."""
-        if isinstance(self.launch, int):
-            return f"{self.channels} channels, {self.kernel}: {self.launch}"
         said = (f"{name} {value}" for name, value in self.launch._asdict().items() if value)
         return f"{self.channels} channels, {self.kernel}: {', '.join(said)}"
 
-    def fields(self) -> dict[str, Launch | int | None]:
+    def fields(self) -> dict[str, Launch | None]:
         """What it changes in `Launches`: of two kernels that do the same, the one by rows goes first."""
-        if self.kernel not in BY_ROWS or isinstance(self.launch, int):
+        if self.kernel not in BY_ROWS:
             return {self.kernel: self.launch}
         if self.launch.rows:
             return {BY_ROWS[self.kernel]: self.launch}
         return {BY_ROWS[self.kernel]: None, self.kernel: self.launch}
-
-
-def reading(batch: int) -> Iterator[Change]:
-    """What kernels need not read: the sums of all programs, and activations."""
-    for channels in (32, 16, 64):
-        yield Change(channels, "plain_masks", True)
-    for groups, channels in itertools.product((16, 8), (32, 16, 64)):
-        yield Change(channels, "sum_groups", groups)
 
 
 def normalisations(batch: int) -> Iterator[Change]:
@@ -77,15 +66,6 @@ def convolutions(batch: int) -> Iterator[Change]:
 
     Gradients of inputs have few: by rows, or with kept weights, all were slower (results/step_launches.json).
     """
-    programs = (528, 1056) if batch >= MANY_IMAGES else (528,)
-    for channels in (16, 64, 32):
-        yield Change(channels, "forward", table.LAUNCHES[channels].forward)
-        for (block, warps), number in itertools.product(((64, 4), (128, 4), (128, 8)), programs):
-            if channels < 64 or (block, number) == (64, 528):  # others spill registers, or find no room
-                yield Change(channels, "forward", Launch(block, number, warps=warps, kept=True))
-            for rows, tile in itertools.product((4, 16), (1, 2)):
-                if channels * tile <= 32 and block == 16 * warps:
-                    yield Change(channels, "forward", Launch(block, number, warps=warps, rows=rows, tile=tile))
     for channels, rows, number in itertools.product((32, 16), (4, 8, 16), (132, 264)):
         yield Change(channels, "weights", Launch(64, number, warps=channels // 4, rows=rows))
     yield Change(32, "weights", table.LAUNCHES[32].weights)
@@ -93,9 +73,18 @@ def convolutions(batch: int) -> Iterator[Change]:
         yield Change(64, "weights", Launch(block, number, warps=warps))
     for channels, number in itertools.product((16, 32, 64), (1056, 264)):
         yield Change(channels, "backward", table.LAUNCHES[channels].backward._replace(programs=number))
+    programs = (528, 1056) if batch >= MANY_IMAGES else (528,)
+    for channels in (64, 16, 32):
+        yield Change(channels, "forward", table.LAUNCHES[channels].forward)
+        for (block, warps), number in itertools.product(((64, 4), (128, 4), (128, 8)), programs):
+            if channels < 64 or (block, number) == (64, 528):  # others spill registers, or find no room
+                yield Change(channels, "forward", Launch(block, number, warps=warps, kept=True))
+            for rows, tile in itertools.product((4, 16), (1, 2)):
+                if channels * tile <= 32 and block == 16 * warps:
+                    yield Change(channels, "forward", Launch(block, number, warps=warps, rows=rows, tile=tile))
 
 
-ROUNDS = (reading, normalisations, convolutions)
+ROUNDS = (convolutions, normalisations)
 
 
 def is_present(change: Change, batch: int) -> bool:

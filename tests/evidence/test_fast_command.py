@@ -52,11 +52,25 @@ def test_what_is_timed_is_there():
     assert all(map(callable, found))
 
 
-def test_what_the_page_says_of_one_command():
-    (row,) = json.loads((ROOT / "results" / "fast_command.json").read_text())["rows"]
-    imports = sum(row["phases"][name] for name in ("import torch", "import the rest"))
-    whole, epochs = row["seconds"], row["epochs_seconds"]
-    rest = whole - epochs - imports
-    said = f"{whole:.1f} s in all, of them {epochs:.1f} in epochs, {imports:.1f} in imports, and {rest:.1f} in all else"
-    assert said in (ROOT / "docs" / "performance.md").read_text(encoding="utf-8")
-    assert f"after {epochs:.1f} seconds of epochs" in (ROOT / "docs" / "results.md").read_text(encoding="utf-8")
+def rows_of(name):
+    return json.loads((ROOT / "results" / f"{name}.json").read_text())["rows"]
+
+
+def imports_of(row):
+    return sum(row["phases"][name] for name in ("import torch", "import the rest"))
+
+
+def test_what_the_pages_say_of_whole_commands():
+    page, results = ((ROOT / "docs" / f"{name}.md").read_text(encoding="utf-8") for name in ("performance", "results"))
+    rows = rows_of("fast_command")
+    for row, title in zip(rows, ("one seed, cold", "one seed", "five seeds"), strict=True):
+        assert (row["seeds"], row["cold"]) == (5 if "five" in title else 1, "cold" in title)
+        whole, epochs, imports = row["seconds"], row["epochs_seconds"], imports_of(row)
+        cells = (f"{seconds:.1f}" for seconds in (whole, epochs, imports, whole - epochs - imports))
+        assert f"| {title} | {' | '.join(cells)} |" in page
+    _, one, five = rows
+    assert f"the first is missed by {one['seconds'] - 15:.1f} s, the second by {five['seconds'] - 40:.1f}" in page
+    assert f"Epochs include {one['phases']['kernels compiled, steps captured']:.1f} s" in page
+    assert f"after {one['epochs_seconds']:.1f} seconds of epochs" in results
+    (slow,) = rows_of("fast_command_no_bytecode")
+    assert f"imports take {imports_of(slow):.1f} s and the command {slow['seconds']:.1f}" in page

@@ -418,33 +418,67 @@ def test_what_the_page_on_performance_says():
 
 def test_what_the_page_says_of_steps_with_other_launches():
     text = (ROOT / "docs" / "performance.md").read_text(encoding="utf-8")
-    names = ("step_launches_before", "step_launches")
-    before, now = (json.loads((ROOT / "results" / f"{name}.json").read_text())["rows"] for name in names)
-    found, later = ({(row["batch"], *row["changes"]): row for row in rows} for rows in (before, now))
-    launch = launches.LAUNCHES_OF_MANY_IMAGES[32]["forward"]
-    chosen = str(script("benchmarks/step_launches.py").Change(32, "forward", launch))
-    shown = [found[128, "none by rows"], later[128,], found[512, "none by rows"], later[512, chosen]]
+    names = ("step_launches_before", "step_launches_kept_weights", "step_launches")
+    before, kept, now = (json.loads((ROOT / "results" / f"{name}.json").read_text())["rows"] for name in names)
+    found, between, later = ({(row["batch"], *row["changes"]): row for row in rows} for rows in (before, kept, now))
+    change = script("benchmarks/step_launches.py").Change
+    many = launches.LAUNCHES_OF_MANY_IMAGES
+    by_rows, keeping = (str(change(channels, "forward", many[channels][field])) for channels, field in
+                        ((16, "forward_rows"), (32, "forward")))  # fmt: skip
+    shown = [found[128, "none by rows"], later[128,], found[512, "none by rows"], later[512, by_rows]]
     assert f"| a step, ms | {' | '.join(format(row['ms'], '.2f') for row in shown)} |" in text
-    assert f"bring 512 from {later[512,]['ms']:.2f} to {later[512, chosen]['ms']:.2f} ms" in text
+    assert f"bring 512 from {later[512,]['ms']:.2f} to {later[512, by_rows]['ms']:.2f} ms" in text
+    assert f"brought 512 from {between[512,]['ms']:.2f} to {between[512, keeping]['ms']:.2f} ms" in text
+    assert f"with 512 {later[512, by_rows]['ms']:.2f}, {later[512, by_rows]['ms'] - 4.6:.2f} above the bar" in text
     of_each = [{name: (time, calls) for name, time, calls in row["kernels"]} for row in shown]
-    for kernel in ("conv_forward", "norm_forward", "input_gradient", "norm_backward", "weight_gradient",
+    for kernel in ("conv_forward", "conv_rows", "norm_forward", "input_gradient", "norm_backward", "weight_gradient",
                    "weight_rows", "sum_partials"):  # fmt: skip
         cells = [f"{of[kernel][0]:.0f} ({of[kernel][1]:.0f})" if kernel in of else "-" for of in of_each]
         assert f"| `{kernel}`, µs (calls) | {' | '.join(cells)} |" in text
-    backward = [row for row in now if any(", backward: " in change for change in row["changes"])]
+    backward = [row for row in kept if any(", backward: " in change for change in row["changes"])]
     slower = {
-        kind: [row["ms"] / later[row["batch"],]["ms"] for row in backward if (", rows" in row["changes"][0]) == kind]
+        kind: [row["ms"] / between[row["batch"],]["ms"] for row in backward if (", rows" in row["changes"][0]) == kind]
         for kind in (False, True)
     }
     ends = round(100 * max(slower[False]) - 100), *(round(100 * end(slower[True]) - 100) for end in (min, max))
     assert "up to {} % slower, by rows {} to {} %".format(*ends) in text
     assert min(slower[False]) > 0.999
+
+    def costs(name, batch):
+        return [100 * row["ms"] / later[row["batch"],]["ms"] - 100 for row in now
+                if row["batch"] in batch and any(f", {name}: " in change for change in row["changes"])]  # fmt: skip
+
+    ends = (round(end(costs("sum_groups", [batch]))) for batch in (512, 128) for end in (min, max))
+    assert "{} to {} % slower with 512 images, {} to {} % with 128".format(*map(abs, ends)) in text
+    masks = costs("plain_masks", (128, 512))
+    assert f"{-min(masks):.1f} % faster to {max(masks):.1f} % slower" in text
+    assert min(costs("elementwise", (128, 512))) > 0
     waits, comes = (f"the next kernel{how}" for how in (" is launched before this one ends",
                                                         "'s programs come before this one ends"))  # fmt: skip
     for batch in (128, 512):
         assert f"{found[batch, waits]['ms']:.3f}" in text
         assert f"{found[batch, comes]['ms']:.3f}" in text
         assert f"instead of {found[(batch,)]['ms']:.3f}" in text
+
+
+def test_what_the_page_says_of_muon_in_long_trainings():
+    rows = json.loads((ROOT / "results" / "muon_long.json").read_text())["rows"]
+    recipe, fast = preset("cifar100-lt-best"), preset("cifar100-lt-fast")
+    same = {name: getattr(fast, name) for name in ("optimizer", "lr", "batch_size", "drop_last")}
+    for row in rows:
+        settings = {"kernel_decay": row["kernel_decay"], "others_factor": fast.optimizer_settings["others_factor"]}
+        changes = {**same, "optimizer_settings": settings, "epochs": 400, "validation": 20, "seed": 1}
+        assert updated(Recipe(), row["recipe"]).identity() == updated(recipe, changes).identity()
+    (first, then), (both, again) = ([row[kind] for row in rows] for kind in ("evaluation", "unmixed"))
+    said = (
+        f"a decay of 0.05 gives {100 * first['accuracy']:.1f} % (NLL {first['nll']:.2f}), "
+        f"of 0.025 {100 * then['accuracy']:.1f} % ({then['nll']:.2f})"
+    )
+    assert said in TEXT
+    assert both["accuracy"] == again["accuracy"]
+    assert f"both have {100 * both['accuracy']:.1f} % ({both['nll']:.2f} and {again['nll']:.2f})" in TEXT
+    theirs = scores_of_candidate("800-epochs-averaged")
+    assert f"SGD has {100 * theirs['accuracy']:.1f} % ({theirs['nll']:.2f}) after 800 epochs" in TEXT
 
 
 def test_what_the_page_says_of_our_own_kernels():

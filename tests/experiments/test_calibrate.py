@@ -172,6 +172,25 @@ def test_without_calibration(tmp_path):
     assert calibration_notes(run.folder, run.recipe(), run.evaluation()) == []
 
 
+@pytest.mark.parametrize("method", ["balpoe", "cross-entropy", "ride"])
+def test_a_known_temperature_divides_the_logits_of_the_ensemble(tmp_path, method):
+    changes = {"method": method, "epochs": 2, "width": (16,)}
+    plain = train_run(updated(preset("digits-lt"), changes), tmp_path / "plain", progress=False)
+    run = train_run(updated(preset("digits-lt"), {**changes, "temperature": 0.5}), tmp_path / "run", progress=False)
+    ours, theirs = run.predictions(), plain.predictions()
+    assert torch.equal(ours.expert_logits, theirs.expert_logits)
+    torch.testing.assert_close(ours.logits.softmax(dim=1), (2 * theirs.logits).softmax(dim=1), atol=1e-4, rtol=1e-3)
+    evaluation = run.evaluation()
+    assert evaluation["accuracy"] == plain.evaluation()["accuracy"]
+    assert evaluation["calibration"]["before"]["nll"] == pytest.approx(plain.evaluation()["nll"])
+    (note,) = calibration_notes(run.folder, run.recipe(), evaluation)
+    assert note == (
+        "Logits divided by a temperature of 0.5: on the test samples the ECE was "
+        f"{100 * plain.evaluation()['ece']:.1f} % before, and is {100 * evaluation['ece']:.1f} %."
+    )
+    balpoe.load(run.folder)
+
+
 def test_benchmarks_are_calibrated_by_samples_that_their_subset_leaves_out(tmp_path, capsys):
     changes = {"calibrate": True, "epochs": 3, "width": (16,)}
     run = train_run(updated(preset("digits-lt"), changes), tmp_path / "run", progress=False)

@@ -110,6 +110,16 @@ def test_class_means_of_what_is_held_out():
     assert Recipe(head_start="class-means", calibrate=True, tune="adapters")
 
 
+def test_a_temperature_is_found_or_given():
+    with pytest.raises(UserError, match="calibrate finds a temperature by itself; add --no-calibrate, or leave out"):
+        Recipe(calibrate=True, temperature=0.8)
+    known = Recipe(temperature=0.8)
+    assert updated(known, {"calibrate": True}) == Recipe(calibrate=True)
+    assert updated(known, {"epochs": 3}).temperature == 0.8
+    with pytest.raises(UserError, match="temperature must be"):
+        Recipe(temperature=0.0)
+
+
 def test_unknown_fields_name_the_nearest():
     with pytest.raises(UserError, match="did you mean 'imbalance_ratio'"):
         updated(Recipe(), {"imbalance": 10})

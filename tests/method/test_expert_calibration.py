@@ -9,6 +9,7 @@ from balpoe.method.calibration import fit_temperature
 from balpoe.method.ensemble import at_temperature, product_of_experts, source_prior
 from balpoe.method.expert_calibration import (
     ExpertCalibration,
+    at_known_temperature,
     fit_expert_calibration,
     fit_one_temperature,
     held_out_losses,
@@ -39,6 +40,17 @@ def test_one_temperature_is_that_of_at_temperature():
     logits, _, offsets = world(5, (2.0, 2.0, 2.0))
     ours = ExpertCalibration((2.0, 2.0, 2.0))(logits, PRIOR, offsets)
     torch.testing.assert_close(ours, at_temperature(logits, 2.0, PRIOR, LAMBDAS))
+
+
+@pytest.mark.parametrize("lambdas", [(1.0, 0.0, -1.0), (1.0, -0.25, -1.5), (0.0, 0.0, 0.0), (1.0, 1.0, 1.0)])
+def test_a_known_temperature_divides_what_the_ensemble_says(lambdas):
+    logits, *_ = world(50, (1.0, 2.0, 0.5))
+    offsets = training_offsets(PRIOR, lambdas, None)
+    ours = at_known_temperature(0.7, PRIOR, offsets, experts=3)(logits, PRIOR, offsets)
+    divided = product_of_experts(logits) / 0.7
+    torch.testing.assert_close(product_of_experts(ours).softmax(dim=1), divided.softmax(dim=1))
+    equal = torch.full((4,), 0.25, dtype=torch.float64)  # nothing to take back
+    assert at_known_temperature(0.7, equal, training_offsets(equal, lambdas, None), 3).frequency_bias == 0
 
 
 def test_a_bias_adds_the_log_prior_and_takes_out_what_was_taken_from_it():

@@ -58,13 +58,15 @@ def test_the_search(tmp_path):
     column = COLUMNS[1]
     for place, result in enumerate(column.search):
         scores = dict.fromkeys(("accuracy", "many", "medium", "few", "ece"), 0.5) | {"nll": 1.5 + place}
-        unmixed = {**scores, "accuracy": 0.51, "few": None, "nll": scores["nll"] - 0.1}
-        write(tmp_path, result.folder, {"evaluation": scores, "unmixed": unmixed})
+        mixed = {**scores, "temperature": 0.7, "at_temperature": {"ece": 0.02, "nll": 1.45 + place}}
+        unmixed = {**mixed, "accuracy": 0.51, "few": None, "at_temperature": {"ece": 0.03, "nll": 1.4 + place}}
+        write(tmp_path, result.folder, {"evaluation": scores, "mixed": mixed, "unmixed": unmixed})
     table = rows(search_table(tmp_path))
-    assert (len(before), len(table)) == (5 * 3, 6 + 4 * 3)
-    title = "cifar100-lt-50-best: start"
-    assert table[0] == [title, "mixed", *["50.0"] * 5, "1.500", "about 108", ""]
-    assert table[1] == [title, "unmixed", "51.0", "50.0", "50.0", "-", "50.0", "1.400", "the same", "yes"]
+    assert (len(before), len(table)) == (5 * 2, 4 + 4 * 2)
+    title, there = "cifar100-lt-50-best: start", ["0.70", "2.0", "1.450"]
+    assert table[0] == [title, "mixed", *["50.0"] * 5, "1.500", *there, "about 54", ""]
+    there = ["0.70", "3.0", "1.400", "the same", "yes"]
+    assert table[1] == [title, "unmixed", "51.0", "50.0", "50.0", "-", "50.0", "1.500", *there]
     assert [row[-1] for row in table].count("yes") == 1
 
 

@@ -64,4 +64,8 @@ def test_a_trial_is_measured_with_statistics_of_unmixed_batches_too(monkeypatch,
     assert "unmixed" not in unmixed
     for name in ("nll", "ece", "accuracy"):
         assert trial["unmixed"][name] == pytest.approx(unmixed["evaluation"][name], rel=1e-3), name
+        assert trial["mixed"][name] == trial["evaluation"][name], name
     assert trial["unmixed"]["nll"] != pytest.approx(trial["evaluation"]["nll"], rel=1e-3)
+    for kind in ("mixed", "unmixed"):
+        assert trial[kind]["at_temperature"]["nll"] < trial[kind]["nll"]
+        assert trial[kind]["at_temperature"]["accuracy"] == trial[kind]["accuracy"]

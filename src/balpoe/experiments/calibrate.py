@@ -233,16 +233,21 @@ def calibration_notes(folder: Path, recipe: Recipe, evaluation: Mapping[str, Any
         evaluation: Its evaluation.
     """
     choice = Choice.load(folder)
-    if choice is None:
+    found = evaluation.get("calibration")
+    if found is None:
         return ["Not calibrated: no class had a sample to spare."] if recipe.calibrate else []
-    found = evaluation["calibration"]
+    ece = [f"{100 * value:.1f} %" for value in (found["before"]["ece"], evaluation["ece"])]
+    changed = f"on the test samples the ECE was {ece[0]} before, and is {ece[1]}."
+    if choice is None and recipe.temperature == 1:  # one that was given later
+        return []
+    if choice is None:
+        return [f"Logits divided by a temperature of {recipe.temperature:g}: {changed}"]
     temperatures = ", ".join(f"{value:.2f}" for value in dict.fromkeys(found["temperatures"]))
     chosen = f"learning rate {choice.lr:g} chosen, " if recipe.choose_lr and choice.lr else ""
     chosen += f"mixup alpha {choice.mixup_alpha:g} chosen, " if recipe.choose_mixup else ""
-    ece = [f"{100 * value:.1f} %" for value in (found["before"]["ece"], evaluation["ece"])]
     notes = [
         f"Calibrated by {len(choice.held_out):,} samples outside of training: {chosen}temperature {temperatures}; "
-        f"on the test samples the ECE was {ece[0]} before, and is {ece[1]}.",
+        f"{changed}",
         *random_error_notes(evaluation),
     ]
     if choice.rising:

@@ -155,6 +155,10 @@ class Recipe(TrainingOptions):
     calibrate: bool = setting(
         False, "fit temperatures on samples outside of training, so that probabilities come true", group="calibration"
     )
+    temperature: float = setting(
+        1.0, "what the ensemble's logits are divided by after training, where it is known from earlier trainings",
+        above=0, at_most=100, group="calibration",
+    )  # fmt: skip
     held_out: float = setting(
         0.1, "calibrating own data whose network is trained as a whole: what training goes without",
         above=0, at_most=0.5, group="calibration",
@@ -222,6 +226,8 @@ class Recipe(TrainingOptions):
             raise UserError(f"first_layer whitened is for network resnet32, not for {self.network}; leave it out")
         if self.shot_groups[0] > self.shot_groups[1] + 1:
             raise UserError(f"shot_groups must rise, such as 20,100, but is {as_text(self.shot_groups)}")
+        if self.calibrate and self.temperature != 1:
+            raise UserError("calibrate finds a temperature by itself; add --no-calibrate, or leave out --temperature")
         for name in ("choose_mixup", "choose_lr"):
             if getattr(self, name) and not self.calibrate:
                 flag = f"--no-{name.replace('_', '-')}"
@@ -349,6 +355,8 @@ def updated(recipe: Recipe, changes: Mapping[str, Any]) -> Recipe:
     for owner in ("method", "optimizer"):  # settings of another one are not its own
         if changes.get(owner, getattr(recipe, owner)) != getattr(recipe, owner):
             changes.setdefault(f"{owner}_settings", {})
+    if changes.get("calibrate") is True:  # in the place of one that the recipe knows
+        changes.setdefault("temperature", 1.0)
     nothing_to_choose_by = changes.get("calibrate") is False
     # What goes through a whole network takes long, and is chosen between only if that is asked.
     whole = changes.get("tune") in ("adapters", "full")

@@ -19,6 +19,7 @@ from balpoe.method.priors import class_prior, logit_offsets
 __all__ = [
     "ExpertCalibration",
     "are_earned",
+    "at_known_temperature",
     "fit_expert_calibration",
     "fit_one_temperature",
     "held_out_losses",
@@ -98,6 +99,29 @@ def training_offsets(train_prior: Any, lambdas: Any, source_prior: Any) -> Tenso
     if source_prior is None:
         return torch.zeros(1, len(prior), dtype=torch.float64)
     return (prior.log() - torch.as_tensor(source_prior).double().log())[None]
+
+
+def at_known_temperature(temperature: float, train_prior: Tensor, offsets: Tensor, experts: int) -> ExpertCalibration:
+    """Return the calibration that divides the ensemble's logits by a temperature; its answers stay as they are.
+
+    Where one is fitted, it divides posteriors of the training set, and moves the ensemble towards frequent classes or
+    away from them; that move is taken back here (of lambdas by class, most of it).
+
+    Args:
+        temperature: What to divide by, above 0.
+        train_prior: Prior that the loss was given, (classes,).
+        offsets: What the loss added to the logits, as `training_offsets` returns it.
+        experts: Number of experts.
+
+    >>> prior, logits = torch.tensor([0.9, 0.1]), torch.tensor([[[2.0, 0.0], [4.0, 0.0]]])
+    >>> offsets = training_offsets(prior, (1.0, -1.0), None)
+    >>> at_known_temperature(0.5, prior, offsets, experts=2)(logits, prior, offsets).mean(dim=1).diff()
+    tensor([[-6.]])
+    """
+    learnt, log_prior = (each.double() - each.double().mean() for each in (offsets.mean(dim=0), train_prior.log()))
+    length = float(log_prior.square().sum())
+    slope = float((learnt * log_prior).sum()) / length if length else 0.0
+    return ExpertCalibration((temperature,) * experts, (1 - 1 / temperature) * slope)
 
 
 def fit_expert_calibration(

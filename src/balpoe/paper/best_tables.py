@@ -85,7 +85,8 @@ def seconds_alone(result: PaperResult, results: Path) -> tuple[float, bool]:
 
 def search_table(results: Path) -> str:
     """Return the configurations of every search, with the one that was chosen; seconds are of one of five at once."""
-    rows = [["", "statistics", "accuracy", "many", "medium", "few", "ECE", "NLL", "GPU seconds", "chosen"]]
+    heading = ["", "statistics", "accuracy", "many", "medium", "few", "ECE", "NLL", "temperature", "ECE there"]
+    rows = [[*heading, "NLL there", "GPU seconds", "chosen"]]
     for column in COLUMNS:
         best = chosen(column, results)
         for each in candidates(column, results):
@@ -95,10 +96,12 @@ def search_table(results: Path) -> str:
             if each.scores is not None:
                 names = ("accuracy", "many", "medium", "few", "ece")
                 scores = [mean_and_deviation([each.scores[name]], per_cent=True) for name in names]
+                there = mean_and_deviation([each.scores["at_temperature"]["ece"]], per_cent=True)
                 row = [each.trial.title, "unmixed" if unmixed else "mixed", *scores, f"{each.scores['nll']:.3f}"]
+                row += [f"{each.scores['temperature']:.2f}", there, f"{each.nll:.3f}"]
                 rows.append([*row, cost, "yes" if each == best else ""])
             elif not unmixed:  # of what is not measured a row for each training
-                rows.append([each.trial.title, "both", ABSENT, *[""] * 5, cost])
+                rows.append([each.trial.title, "both", ABSENT, *[""] * 8, cost])
     return markdown(rows)
 
 

@@ -6,22 +6,34 @@ batch normalisation of images that are not mixed make a network of mixed ones su
 """
 
 from dataclasses import replace
+from typing import Any
+
+import torch
 
 from balpoe.data.registry import validation_data
 from balpoe.evaluation.evaluate import evaluate
 from balpoe.evaluation.predictions import Predictions
+from balpoe.evaluation.prior_estimate import posterior_source
 from balpoe.evaluation.rival import adjusted_rival
 from balpoe.experiments.build import assemble
 from balpoe.experiments.model_file import load
 from balpoe.experiments.recipe import updated
 from balpoe.experiments.run_folder import Run
+from balpoe.method.calibration import fit_scale, to_labels
 from balpoe.training.checkpoints import load_checkpoint
 from balpoe.training.concurrent import Work
 from balpoe.training.distributed import chosen_device
 from balpoe.training.fit import fit_and_predict_by_step
 from balpoe.training.interrupts import Interrupt
 
-__all__ = ["adjusted_scores", "trained_parameters", "unmixed_scores", "validation_predictions"]
+__all__ = [
+    "adjusted_scores",
+    "calibrated_scores",
+    "searched_scores",
+    "trained_parameters",
+    "unmixed_predictions",
+    "validation_predictions",
+]
 
 VALIDATION = 2000
 """Largest number of validation images, but for 20 of each class, where classes are many."""
@@ -64,8 +76,37 @@ def validation_predictions(run: Run, data_root: str) -> Predictions:
     return predictions
 
 
-def unmixed_scores(run: Run, data_root: str, interrupt: Interrupt) -> "Work[dict[str, float | None]]":
-    """Measure a run's network once more, with statistics of batch normalisation of batches that are not mixed.
+def searched_scores(predictions: Predictions) -> dict[str, Any]:
+    """Return the scores of held-out images, and those at the temperature under which they are most likely.
+
+    >>> import torch
+    >>> modest = Predictions(torch.tensor([[[1.0, 0.0]]] * 20 + [[[0.0, 1.0]]]), torch.tensor([0] * 21), [9, 9], [0])
+    >>> found = searched_scores(modest)
+    >>> found["temperature"] < 1, found["at_temperature"]["nll"] < found["nll"]
+    (True, True)
+    """
+    temperature, divided = _at_temperature(predictions, predictions)
+    found, there = (evaluate(each, num_resamples=0).to_dict() for each in (predictions, divided))
+    scores, scores_there = ({name: each[name] for name in SCORES} for each in (found, there))
+    return {**scores, "temperature": temperature, "at_temperature": scores_there}
+
+
+def calibrated_scores(predictions: Predictions, validation: Predictions) -> dict[str, float | None]:
+    """Return the calibration on the test set at a temperature that validation images give."""
+    temperature, divided = _at_temperature(predictions, validation)
+    scores = evaluate(divided, num_resamples=0)
+    return {"temperature": temperature, "ece": scores.ece, "mce": scores.mce, "nll": scores.nll}
+
+
+def _at_temperature(predictions: Predictions, images: Predictions) -> tuple[float, Predictions]:
+    """The temperature under which images are most likely, and predictions whose logits are divided by it."""
+    offsets = to_labels(images.targets, posterior_source(images))
+    scale = fit_scale(images.logits, images.targets, torch.ones(len(images)), offsets)
+    return 1 / scale, replace(predictions, expert_logits=scale * predictions.expert_logits)
+
+
+def unmixed_predictions(run: Run, data_root: str, interrupt: Interrupt) -> "Work[Predictions]":
+    """Predict a run's test set once more, with statistics of batch normalisation of batches that are not mixed.
 
     As a generator, for `concurrent`: it is a training of one epoch with a rate of 0, which leaves the weights, and so
     does their mean; what is new are the statistics after it.
@@ -86,5 +127,5 @@ def unmixed_scores(run: Run, data_root: str, interrupt: Interrupt) -> "Work[dict
     samples = parts.train, parts.test
     _, logits = yield from fit_and_predict_by_step(parts.trained, parts.loss, *samples, settings, interrupt)
     assert logits is not None
-    found = evaluate(replace(run.predictions(), expert_logits=logits.cpu()), num_resamples=0).to_dict()
-    return {name: found[name] for name in SCORES}
+    predictions: Predictions = run.predictions()
+    return replace(predictions, expert_logits=logits.cpu())

@@ -5,22 +5,19 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 
 from balpoe.data.registry import DATASETS
 from balpoe.errors import UserError, unknown_name
-from balpoe.evaluation.evaluate import evaluate
 from balpoe.evaluation.predictions import Predictions
-from balpoe.evaluation.prior_estimate import posterior_source
 from balpoe.evaluation.shifted_tests import estimated_test_sets
 from balpoe.experiments.build import benchmark_data
 from balpoe.experiments.recipe import updated
 from balpoe.experiments.run_folder import Run, train_run_by_step
 from balpoe.experiments.weights_version import with_weights_version
 from balpoe.files import InUseError, read_text, write_json, write_text
-from balpoe.method.calibration import fit_scale, to_labels
 from balpoe.paper.best_columns import BEST_RESULTS, BEST_TABLES, COLUMNS
 from balpoe.paper.best_tables import best_tables
 from balpoe.paper.expected import (
@@ -33,7 +30,14 @@ from balpoe.paper.expected import (
 )
 from balpoe.paper.fast import write_fast_tables
 from balpoe.paper.figures import write_figures
-from balpoe.paper.further_records import adjusted_scores, trained_parameters, unmixed_scores, validation_predictions
+from balpoe.paper.further_records import (
+    adjusted_scores,
+    calibrated_scores,
+    searched_scores,
+    trained_parameters,
+    unmixed_predictions,
+    validation_predictions,
+)
 from balpoe.paper.not_reproduced import NOT_REPRODUCED
 from balpoe.paper.paper_result import PaperResult
 from balpoe.paper.tables import (
@@ -243,7 +247,7 @@ def _measure(missing: MissingRun, results: Path, runs: Path, data_root: str, int
         return f"{missing.path}: left to the process that trains it"
     unmixed = None
     if missing.result.folder in SEARCHED:
-        unmixed = yield from unmixed_scores(run, data_root, interrupt)
+        unmixed = yield from unmixed_predictions(run, data_root, interrupt)
     yield functools.partial(_record, run, missing, results, data_root, unmixed)
     scores = run.evaluation()
     return (
@@ -251,36 +255,26 @@ def _measure(missing: MissingRun, results: Path, runs: Path, data_root: str, int
     )
 
 
-def _record(
-    run: Run, missing: MissingRun, results: Path, data_root: str, unmixed: dict[str, Any] | None = None
-) -> None:
+def _record(run: Run, missing: MissingRun, results: Path, data_root: str, unmixed: Predictions | None = None) -> None:
     record = run.record()
     if unmixed is not None:
-        record["unmixed"] = unmixed
+        record["mixed"], record["unmixed"] = searched_scores(run.predictions()), searched_scores(unmixed)
     if _in_memory(missing):
         record["duplicates"] = _without_duplicates(run, data_root)
     folder = missing.result.folder
     if folder in VALIDATED:
         validation = validation_predictions(run, data_root)
         record["estimated"] = [asdict(row) for row in estimated_test_sets(run.predictions(), validation)]
-        record["calibrated"] = _calibrated(run.predictions(), validation)
+        record["calibrated"] = calibrated_scores(run.predictions(), validation)
     if any(missing.result in table for table in FURTHER_TABLES.values()):
         record["trained_parameters"] = trained_parameters(run)
         record["adjusted"] = adjusted_scores(run.predictions())
     if folder.startswith("transfer/"):
         made = run.predictions()
-        record["calibrated"] = _calibrated(made, validation_predictions(run, data_root))
+        record["calibrated"] = calibrated_scores(made, validation_predictions(run, data_root))
         divided = replace(made, expert_logits=made.expert_logits / record["calibrated"]["temperature"])
         record["adjusted_calibrated"] = adjusted_scores(divided)
     write_json(results / missing.path, record)
-
-
-def _calibrated(predictions: Predictions, validation: Predictions) -> dict[str, float | None]:
-    """Calibration on the test set, once the ensemble's logits are divided by a temperature of the validation set's."""
-    offsets = to_labels(validation.targets, posterior_source(validation))
-    scale = fit_scale(validation.logits, validation.targets, torch.ones(len(validation)), offsets)
-    scores = evaluate(replace(predictions, expert_logits=scale * predictions.expert_logits), num_resamples=0)
-    return {"temperature": 1 / scale, "ece": scores.ece, "mce": scores.mce, "nll": scores.nll}
 
 
 def _without_duplicates(run: Run, data_root: str) -> dict[str, float]:

@@ -90,9 +90,7 @@ def small(monkeypatch):
     for channels, each in launches.LAUNCHES.items():
         kept = channels == 16  # others load their weights again and again
         small = [few._replace(columns=launch.columns, depth=launch.depth, kept=kept) for launch in each[:5]]
-        # Others leave the sums of all programs to the next kernel, and look at activations.
-        further = {"sum_groups": 1, "plain_masks": True} if channels == 16 else {}
-        monkeypatch.setitem(launches.LAUNCHES, channels, launches.Launches(*small, **further))
+        monkeypatch.setitem(launches.LAUNCHES, channels, launches.Launches(*small))
 
 
 SHAPES = [
@@ -110,7 +108,6 @@ def test_kernels_and_network_give_the_numbers_of_torch(small, settings):
     if "split" in settings:  # what comes behind is what the first two have
         network = first_block(network)
     forward, images = check_numbers(network, size)
-    assert not forward.plan(images).counters.any()
     if settings.get("split") == 3:
         assert kernel_error(forward, images) < 1e-5
 
@@ -120,7 +117,7 @@ def test_programs_that_take_some_channels_give_the_numbers_of_torch(small, monke
     """As those of 128 and 256 channels do: 16 or 8 of 32 and 16, in a layer of stride 2 and the one behind it."""
     for channels, columns in ((16, 8), (32, 16)):
         split = [each._replace(block=16, columns=columns, depth=16) for each in launches.LAUNCHES[channels][:5]]
-        monkeypatch.setitem(launches.LAUNCHES, channels, launches.Launches(*split, plain_masks=True))
+        monkeypatch.setitem(launches.LAUNCHES, channels, launches.Launches(*split))
     whole = resnet(2, width=(16, 32, 32), in_channels=1)
     forward, images = check_numbers(ExpertNetwork(whole.trunk[:1], whole.branches[:1], whole.classifier), (2, 1, 5, 3))
     for size in forward.plan(images).sizes[1:]:
@@ -132,14 +129,12 @@ def test_programs_that_take_some_channels_give_the_numbers_of_torch(small, monke
 @pytest.mark.parametrize("split", [0, 3])  # the first layers of both experts see the same images, or lie in the trunk
 def test_programs_that_walk_down_rows_give_the_numbers_of_torch(small, monkeypatch, split):
     """Tiles of two pixels and of one, and sides that neither they nor the rows divide."""
-    rows = {"forward_rows": launches.Launch(16, 8, rows=4 if split else 1, tile=2 if split else 1), "sum_groups": 2}
+    rows = {"forward_rows": launches.Launch(16, 2, rows=4 if split else 1, tile=2 if split else 1)}
     rows["weight_rows"] = launches.Launch(16, 2, rows=3, tile=1 if split else 2)
     monkeypatch.setitem(launches.LAUNCHES, 16, launches.LAUNCHES[16]._replace(**rows))
-    forward, images = check_numbers(first_block(resnet(2, width=(16, 16, 16), split=split)), (4, 3, 5, 3))
+    forward, images = check_numbers(first_block(resnet(2, width=(16, 16, 16), split=split)), (2, 3, 5, 3))
     stem, *others = forward.plan(images).sizes
     assert {size.conv_kernel for size in others} == {"conv_rows"}
-    assert {size.forward.settings["GROUPS"] for size in others} == {0 if split else 2}  # of one program there are none
-    assert not forward.plan(images).counters.any()
     assert {size.weights_kernel for size in others} == {"weight_rows"}
     assert (stem.conv_kernel, stem.weights_kernel) == ("conv_forward", "weight_gradient")
 
@@ -425,13 +420,13 @@ def test_kernels_are_compiled_in_threads(small, monkeypatch, tmp_path):
 def programs(num_experts, width=16, images=128):
     """Each kernel of a network, with its settings for batches of one size, and the types of its arguments."""
     half = dict.fromkeys(["x", "weight", "y", "dy", "residual", "activation", "dz"], "*bf16")
-    whole = {**dict.fromkeys(["sums", "stats", "partial", "gamma", "beta"], "*fp32"), "counters": "*i32"}
+    whole = dict.fromkeys(["sums", "stats", "partial"], "*fp32")
     layers, found = list(launches.layers_of(resnet(num_experts, width=width))), {}
     for layer, size in zip(layers, launches.LaunchPlan(layers, torch.empty(images, 3, 32, 32)).sizes, strict=True):
         types = {**half, **whole, "x": "*fp32" if layer.in_channels == 3 else "*bf16"}
         kernels = {size.conv_kernel: size.forward.settings, size.weights_kernel: size.weights.settings}
         if layer.in_channels > 3:
-            kernels["input_gradient"] = {**size.backward.settings, "RESIDUAL": False, "BEFORE": 0, "PLAIN": False}
+            kernels["input_gradient"] = {**size.backward.settings, "RESIDUAL": False, "BEFORE": 0}
         for name, settings in kernels.items():
             found[name, *settings.items()] = name, settings, types
     return list(found.values())
@@ -481,18 +476,6 @@ def test_what_a_copy_writes_is_fenced_before_tensor_cores_read_it():
         assert kernel.metadata.shared <= 99 * 1024, kernel.metadata.name  # what GPUs of desktops have
 
 
-@pytest.mark.slow
-@pytest.mark.skipif("TRITON_INTERPRET" in os.environ, reason="nothing is compiled then")
-def test_all_threads_have_written_their_sums_before_one_counts_them():
-    """The last of a group reads what others wrote: a barrier, and a counter that orders what lies before and after."""
-    name, settings, types = next(each for each in programs(3) if each[0] == "conv_forward" and each[1]["CI"] == 16)
-    grouped = compiled(getattr(fused._kernels(), name), {**settings, "GROUPS": 16, "MEMBERS": 32}, **types)
-    before, counted, after = grouped.asm["ptx"].partition("atom.global.gpu.acq_rel.add")
-    assert counted
-    assert "bar.sync" in before[before.rindex("st.global") :]
-    assert "bar.sync" in after[: after.index("ld.global.cg")]
-
-
 def test_one_expert_has_the_kernels_of_three_but_for_turns():
     """So that those of three say it of all: only four warps give `wgmma`, and their loops are loops in both."""
     for (name, one, types), (other, three, others) in zip(programs(1), programs(3), strict=True):
@@ -526,22 +509,6 @@ def test_a_benchmark_changes_launches_and_gives_them_back(images):
 def test_every_kernel_on_a_gpu(num_experts, width, batch):
     network = resnet(num_experts, width=width).cuda().to(memory_format=torch.channels_last)
     assert kernel_error(FusedForward(network), torch.randn(batch, 3, 32, 32, device="cuda")) < 0.005
-
-
-@pytest.mark.gpu
-@cuda
-@pytest.mark.parametrize("batch", [128, 512])
-def test_sums_in_groups_are_the_same_every_time(monkeypatch, batch):
-    new = {"sum_groups": 16, "plain_masks": True}
-    for channels in (16, 32, 64):
-        monkeypatch.setitem(launches.LAUNCHES, channels, launches.LAUNCHES[channels]._replace(**new))
-    network = resnet(3).cuda().to(memory_format=torch.channels_last)
-    forward, images = FusedForward(network), torch.randn(batch, 3, 32, 32, device="cuda")
-    assert kernel_error(forward, images) < 0.005
-    first, *others = (fused.fused_forward(forward, images) for _ in range(50))
-    for other in others:
-        assert all(map(torch.equal, other.statistics, first.statistics))
-    assert not forward.plan(images).counters.any()
 
 
 @pytest.mark.gpu

@@ -25,7 +25,7 @@ from torch.autograd.function import once_differentiable
 
 from balpoe.networks.experts import ExpertNetwork
 from balpoe.networks.fused.head import can_be_fused_cosine, cosine_backward, cosine_forward, cosine_logits, head_kernels
-from balpoe.networks.fused.launch import WIDTHS, Grid, LaunchPlan, Layer, Sizes, layers_of, power
+from balpoe.networks.fused.launch import WIDTHS, LaunchPlan, Layer, Sizes, layers_of, power
 from balpoe.networks.resnet_cifar import Block, Stem
 from balpoe.private_apis import add_to_all, copy_to_all, has_hooks
 
@@ -145,15 +145,15 @@ def fused_forward(fused: FusedForward, images: Tensor, kernels: Any = None) -> F
     inputs, outputs, statistics = [images.permute(0, 2, 3, 1).contiguous()], list[Tensor](), list[Tensor]()
     for layer, size, weight in zip(fused.layers, plan.sizes, weights, strict=True):
         y = images.new_empty(size.pixels, layer.experts * layer.channels, dtype=fused.dtype)
-        sums, partial = _sums(images, layer.experts, size.forward, layer.channels)
+        sums = images.new_empty(layer.experts, size.forward.programs, 2, layer.channels, dtype=torch.float32)
         convolve = getattr(kernels, size.conv_kernel)[size.forward.shape]
-        convolve(inputs[-1], weight, y, sums, partial, plan.counters, size.pixels, **size.forward.settings)
+        convolve(inputs[-1], weight, y, sums, size.pixels, **size.forward.settings)
         out, stats = torch.empty_like(y), torch.empty_like(sums[:, 0])
         norm, block = layer.norm, layer.shortcut
         kernels.norm_forward[size.elementwise.shape](
             y, sums, norm.weight, norm.bias, norm.running_mean, norm.running_var, stats, inputs[-2 if block else -1],
-            out, size.pixels, size.forward.sums, norm.momentum, norm.eps,
-            PROGRAMS=power(size.forward.sums), OUT_H=size.out_height, OUT_W=size.out_width,
+            out, size.pixels, size.forward.programs, norm.momentum, norm.eps,
+            PROGRAMS=power(size.forward.programs), OUT_H=size.out_height, OUT_W=size.out_width,
             SHORTCUT=block is not None, BEFORE=block.padding // 2 if block else 0,
             # A shortcut begins where the block's first convolution does.
             **(plan.sizes[len(outputs) - 1] if block else size).shortcut, **size.elementwise.settings,
@@ -164,12 +164,6 @@ def fused_forward(fused: FusedForward, images: Tensor, kernels: Any = None) -> F
     last = fused.layers[-1]
     features = inputs[-1].view(len(images), -1, last.experts, last.channels).mean(1, dtype=torch.float32)
     return Forward(plan, weights, inputs, outputs, statistics, features)
-
-
-def _sums(like: Tensor, experts: int, grid: Grid, channels: int) -> tuple[Tensor, Tensor]:
-    """Where a kernel leaves its sums, and where its programs do before that, which may be the same place."""
-    sums = like.new_empty(experts, grid.sums, 2, channels, dtype=torch.float32)
-    return sums, sums if grid.sums == grid.programs else sums.new_empty(experts, grid.programs, 2, channels)
 
 
 class Backward(NamedTuple):
@@ -207,17 +201,15 @@ def fused_backward(fused: FusedForward, passed: Forward, gradient: Tensor, kerne
             gradient_of_weights(dy[index], inputs[index], parts.of[index], size.images, **size.weights.settings)
             if (table := plan.tables.get(index)) is not None:
                 kernels.sum_partials[(len(table),)](parts.flat, table, gradients.flat, **plan.sum_settings[index])
-        if index == 0 or size.backward is None:
+        if index == 0:
             break
         # Where a block begins, the gradient of its shortcut comes from behind its second convolution.
         block = block_from(layers, index)
-        sums, partial = _sums(gradient, size.groups, size.backward, layer.in_channels)
-        programs = size.backward.sums
-        below = layers[index - 1]
+        programs = size.backward.programs
+        sums = gradient.new_empty(size.groups, programs, 2, layer.in_channels)
         kernels.input_gradient[size.backward.shape](
             dy[index], weights[index], dz[index + 1 if block else index], inputs[index],
-            outputs[index - 1], statistics[index - 1], below.norm.weight, below.norm.bias, dz[index - 1],
-            sums, partial, plan.counters, size.images, PLAIN=size.plain_masks and below.shortcut is None,
+            outputs[index - 1], statistics[index - 1], dz[index - 1], sums, size.images,
             RESIDUAL=block is not None, BEFORE=block.padding // 2 if block else 0, **size.backward.settings,
         )  # fmt: skip
     parts.join()

@@ -3,8 +3,6 @@
 Activations lie as (image, row, column, expert, channel), weights as (expert, output channel, tap, input channel).
 What is summed over a batch (statistics of a normalisation, gradients of weights) is summed by each program over its
 own pixels, in a fixed order, and by the next kernel over the programs: two trainings give the same numbers, to the bit.
-Or programs form groups, of which the last to end sums theirs, in the same order whichever it is: the next kernel, each
-of whose programs reads them all, has fewer to read.
 A program takes N channels of its output, which are all of them unless they are many, and K of the channels that it sums
 over at a time.
 """
@@ -42,41 +40,20 @@ def _total(sums, expert, part: tl.constexpr, programs, c, PROGRAMS: tl.constexpr
 
 
 @triton.jit
-def _write_sums(
-    sums, partial, counters, expert, first, second, start,
-    C: tl.constexpr, N: tl.constexpr, GROUPS: tl.constexpr, MEMBERS: tl.constexpr,
-):  # fmt: skip
-    """Write a program's two sums of each of its N channels; columns are channels of one or several pixels.
-
-    With GROUPS, program p is of group p % GROUPS, which has at most MEMBERS: they write into `partial`, and the last
-    one adds these up. They count in `counters`, which are 0 before and after.
-    """
-    first = tl.sum(tl.reshape(first, [first.shape[0] // N, N]), 0)
-    second = tl.sum(tl.reshape(second, [second.shape[0] // N, N]), 0)
-    program, programs, o = tl.program_id(0), tl.num_programs(0), start + tl.arange(0, N)
-    place = (partial if GROUPS else sums) + (expert * programs + program) * 2 * C + o
-    tl.store(place, first)
-    tl.store(place + C, second)
-    if GROUPS:
-        group = program % GROUPS
-        counter = counters + (expert * tl.num_programs(2) + tl.program_id(2)) * GROUPS + group
-        tl.debug_barrier()  # all threads have written, before one of them says so
-        if tl.atomic_add(counter, 1, sem="acq_rel") == (programs - group + GROUPS - 1) // GROUPS - 1:
-            member = group + tl.arange(0, MEMBERS)[:, None] * GROUPS
-            source = partial + (expert * programs + member) * 2 * C + o[None, :]
-            place = sums + (expert * GROUPS + group) * 2 * C + o
-            tl.store(place, tl.sum(tl.load(source, mask=member < programs, other=0.0, cache_modifier=".cg"), 0))
-            source += C
-            tl.store(place + C, tl.sum(tl.load(source, mask=member < programs, other=0.0, cache_modifier=".cg"), 0))
-            tl.store(counter, 0)
+def _write_sums(sums, expert, first, second, start, C: tl.constexpr, N: tl.constexpr):
+    """Write a program's two sums of each of its N channels; columns are channels of one or several pixels."""
+    place = sums + (expert * tl.num_programs(0) + tl.program_id(0)) * 2 * C + start + tl.arange(0, N)
+    tl.store(place, tl.sum(tl.reshape(first, [first.shape[0] // N, N]), 0))
+    tl.store(place + C, tl.sum(tl.reshape(second, [second.shape[0] // N, N]), 0))
 
 
 @triton.jit
-def _rectified(value, passed, y, place, inside, mean, rstd, dz):
+def _rectified(value, place, inside, activation, y, mean, rstd, dz):
     """Write a gradient through the rectifier; return it, as rounded, and the normalised numbers in front of it."""
-    value = tl.where(passed, value, 0.0).to(dz.dtype.element_ty)
+    value = tl.where(tl.load(activation + place, mask=inside, other=0.0) > 0, value, 0.0).to(dz.dtype.element_ty)
     tl.store(dz + place, value, mask=inside)
-    return value.to(tl.float32), (y - mean[None, :]) * rstd[None, :]
+    normal = (tl.load(y + place, mask=inside, other=0.0).to(tl.float32) - mean[None, :]) * rstd[None, :]
+    return value.to(tl.float32), normal
 
 
 @triton.jit
@@ -106,11 +83,10 @@ def _weights_of(weight, tap, seen, expert, o, i, CI: tl.constexpr, CO: tl.conste
 
 @triton.jit(do_not_specialize=["pixels"])
 def conv_forward(
-    x, weight, y, sums, partial, counters, pixels,
+    x, weight, y, sums, pixels,
     H: tl.constexpr, W: tl.constexpr, OUT_H: tl.constexpr, OUT_W: tl.constexpr, STRIDE: tl.constexpr,
     CI: tl.constexpr, CO: tl.constexpr, EXPERTS: tl.constexpr, SHARED: tl.constexpr,
     N: tl.constexpr, K: tl.constexpr, BLOCK: tl.constexpr, TURNS: tl.constexpr, KEPT: tl.constexpr,
-    GROUPS: tl.constexpr, MEMBERS: tl.constexpr,
 ):  # fmt: skip
     """A 3 x 3 convolution, and the sums of its outputs and of their squares; K is 16 if CI is less.
 
@@ -149,7 +125,7 @@ def conv_forward(
         rounded = value.to(tl.float32)
         first += tl.sum(rounded, 0)
         second += tl.sum(rounded * rounded, 0)
-    _write_sums(sums, partial, counters, expert, first, second, start, CO, N, GROUPS, MEMBERS)
+    _write_sums(sums, expert, first, second, start, CO, N)
 
 
 @triton.jit(do_not_specialize=["pixels", "programs"])
@@ -209,12 +185,10 @@ def pool_backward(
         inside = (m < pixels)[:, None]
         pooled = ((m // AREA)[:, None] * EXPERTS + expert) * C + c[None, :]
         value = tl.load(gradient + pooled, mask=inside, other=0.0).to(tl.float32) / AREA
-        passed = tl.load(activation + place, mask=inside, other=0.0) > 0
-        output = tl.load(y + place, mask=inside, other=0.0).to(tl.float32)
-        rounded, normal = _rectified(value, passed, output, place, inside, mean, rstd, dz)
+        rounded, normal = _rectified(value, place, inside, activation, y, mean, rstd, dz)
         first += tl.sum(rounded, 0)
         second += tl.sum(rounded * normal, 0)
-    _write_sums(sums, sums, sums, expert, first, second, _first_channel(C, N), C, N, 0, 1)  # no groups
+    _write_sums(sums, expert, first, second, _first_channel(C, N), C, N)
 
 
 @triton.jit(do_not_specialize=["pixels", "programs"])
@@ -283,18 +257,16 @@ def _seeing(
 
 @triton.jit(do_not_specialize=["images"])
 def input_gradient(
-    dy, weight, residual, activation, y, stats, gamma, beta, dz, sums, partial, counters, images,
+    dy, weight, residual, activation, y, stats, dz, sums, images,
     H: tl.constexpr, W: tl.constexpr, OUT_H: tl.constexpr, OUT_W: tl.constexpr, STRIDE: tl.constexpr,
     CI: tl.constexpr, CO: tl.constexpr, EXPERTS: tl.constexpr, SHARED: tl.constexpr,
-    RESIDUAL: tl.constexpr, BEFORE: tl.constexpr, PLAIN: tl.constexpr,
+    RESIDUAL: tl.constexpr, BEFORE: tl.constexpr,
     N: tl.constexpr, K: tl.constexpr, BLOCK: tl.constexpr, TURNS: tl.constexpr,
-    GROUPS: tl.constexpr, MEMBERS: tl.constexpr,
 ):  # fmt: skip
     """The convolution's gradient of its input, plus the shortcut's, through the rectifier in front of both.
 
     With the sums that `norm_backward` of the layer below wants, whose outputs are `y` and `stats`. With stride 2, a row
     of the product is a square of four input pixels, which four output pixels see, two of them in a column of it.
-    PLAIN is a rectifier behind a normalisation alone: what it let pass is seen in `y`, and `activation` is not read.
     """
     group, start = tl.program_id(1), _first_channel(CI, N)
     groups: tl.constexpr = 1 if SHARED else EXPERTS
@@ -305,9 +277,6 @@ def input_gradient(
     k, n = tl.arange(0, K), tl.arange(0, STRIDE * STRIDE * N)
     down, right, i = n // (STRIDE * N), n // N % STRIDE, start + n % N
     mean, rstd = tl.load(stats + 2 * group * CI + i), tl.load(stats + (2 * group + 1) * CI + i)
-    if PLAIN:  # as `norm_forward` has them, to the bit
-        scale = tl.load(gamma + group * CI + i) * rstd
-        shift = tl.load(beta + group * CI + i) - mean * scale
     first = tl.zeros([STRIDE * STRIDE * N], tl.float32)
     second = tl.zeros([STRIDE * STRIDE * N], tl.float32)
     for turn in range(TURNS):
@@ -330,15 +299,10 @@ def input_gradient(
                 place = residual + (source + expert) * CO + BEFORE + i[None, :]
                 total += tl.load(place, mask=own, other=0.0).to(tl.float32)
         place = (((image[:, None] * H + r) * W + c) * groups + group) * CI + i[None, :]
-        output = tl.load(y + place, mask=inside, other=0.0).to(tl.float32)
-        if PLAIN:
-            passed = inside & (output * scale[None, :] + shift[None, :] > 0)
-        else:
-            passed = tl.load(activation + place, mask=inside, other=0.0) > 0
-        rounded, normal = _rectified(total, passed, output, place, inside, mean, rstd, dz)
+        rounded, normal = _rectified(total, place, inside, activation, y, mean, rstd, dz)
         first += tl.sum(rounded, 0)
         second += tl.sum(rounded * normal, 0)
-    _write_sums(sums, partial, counters, group, first, second, start, CI, N, GROUPS, MEMBERS)
+    _write_sums(sums, group, first, second, start, CI, N)
 
 
 @triton.jit(do_not_specialize=["images"])

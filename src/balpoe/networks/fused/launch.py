@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from balpoe.networks.experts import ExpertNetwork
 from balpoe.networks.resnet_cifar import Block
 
-__all__ = ["FASTEST_WIDTHS", "MANY_IMAGES", "WIDTHS", "Grid", "Launch", "LaunchPlan", "Layer", "Sizes", "launches_of",
+__all__ = ["FASTEST_WIDTHS", "MANY_IMAGES", "WIDTHS", "Launch", "LaunchPlan", "Layer", "Sizes", "launches_of",
            "layers_of", "power"]  # fmt: skip
 
 SUMMED, SUMMED_AT_ONCE = 256, 16  # numbers of a gradient that a program sums, and so many parts of each at a time
@@ -69,10 +69,6 @@ class Launches(NamedTuple):
     """In the place of `forward`, where the stride is 1 and the input is not the images."""
     weight_rows: Launch | None = None
     """The same, in the place of `weights`."""
-    sum_groups: int = 0
-    """Groups of programs whose last one adds up the sums for the next normalisation; 0: that one reads them all."""
-    plain_masks: bool = False
-    """Whether gradients of inputs see in a convolution's output what its rectifier let pass, if it has no shortcut."""
 
 
 # By channels, what was fast on an H200, alone and beside others. Of 128 and 256 channels, and of gradients of strided
@@ -116,8 +112,8 @@ WIDTHS = tuple(LAUNCHES)
 
 MANY_IMAGES = 256
 """From so many images a batch on, launches that were fast with 512 of them replace those that were with 128."""
-LAUNCHES_OF_MANY_IMAGES: dict[int, dict[str, Any]] = {
-    16: {"weight_rows": Launch(64, 264, rows=16)},
+LAUNCHES_OF_MANY_IMAGES: dict[int, dict[str, Launch]] = {
+    16: {"weight_rows": Launch(64, 264, rows=16), "forward_rows": Launch(64, 528, rows=16)},
     32: {"forward": Launch(64, 528, kept=True)},
 }
 
@@ -192,10 +188,6 @@ class LaunchPlan:
                 for start in range(0, numbers, SUMMED)
             )
             source, place = source + numbers * size.parts, place + numbers
-        grids = [grid for size in self.sizes for grid in (size.forward, size.backward) if grid is not None]
-        counted = max(math.prod(grid.shape[1:]) * grid.settings["GROUPS"] for grid in grids)
-        self.counters = torch.zeros(max(1, counted), dtype=torch.int32, device=images.device)
-        """For programs in groups (`_write_sums`): all zero between two kernels, which run one after the other."""
         self.tables = {first: torch.tensor(table, device=images.device) for first, table in rows.items()}
         """For each program of `sum_partials`: its parts' start, distance and number, its sum's place and length.
 
@@ -232,16 +224,12 @@ class Sizes:
             n, k = own.forward.taken(channels, max(in_channels, min(WIDTHS)))
             settings = {**conv, "N": n, "K": k, "KEPT": own.forward.kept}
             self.forward = Grid.of(self.pixels, own.forward, (experts, channels // n), settings)
-        self.forward = self.forward.grouped(own.sum_groups)
-        self.backward: Grid | None = None
         if below is not None:  # not those of images, which have no gradient
             launch = below.backward if stride == 1 else below.backward_strided
             rows = images * -(-height // stride) * -(-width // stride)
             n, k = launch.taken(in_channels, stride * channels)
             settings = {**conv, "N": n, "K": k}
-            backward = Grid.of(rows, launch, (self.groups, in_channels // n), settings)
-            self.backward = backward.grouped(below.sum_groups)
-            self.plain_masks = below.plain_masks
+            self.backward = Grid.of(rows, launch, (self.groups, in_channels // n), settings)
         self.weights_kernel = "weight_rows" if by_rows and own.weight_rows else "weight_gradient"
         if by_rows and own.weight_rows:
             self.weights = Grid.by_rows(images, own.weight_rows, (1, experts), whole, in_channels)
@@ -266,22 +254,6 @@ class Grid(NamedTuple):
     def programs(self) -> int:
         """Among how many programs the rows are split."""
         return self.shape[0]
-
-    @property
-    def sums(self) -> int:
-        """How many sums over its pixels the kernel leaves, of each channel."""
-        return self.settings["GROUPS"] or self.programs
-
-    def grouped(self, groups: int) -> "Grid":
-        """The same with programs in groups, if there are more programs than groups; 0 for none.
-
-        >>> many, few = (Grid((programs, 3), {}).grouped(16) for programs in (60, 9))
-        >>> many.settings, many.sums, few.sums
-        ({'GROUPS': 16, 'MEMBERS': 4}, 16, 9)
-        """
-        groups = groups if groups < self.programs else 0
-        members = power(-(-self.programs // groups)) if groups else 1
-        return self._replace(settings={**self.settings, "GROUPS": groups, "MEMBERS": members})
 
     @classmethod
     def of(cls, rows: int, launch: Launch, others: tuple[int, ...], settings: dict[str, int]) -> "Grid":

@@ -54,10 +54,9 @@ def _taps_of_row(weight, expert, row: tl.constexpr, k, n, CI: tl.constexpr, CO: 
 
 @triton.jit(do_not_specialize=["pixels"])
 def conv_rows(
-    x, weight, y, sums, partial, counters, pixels,
+    x, weight, y, sums, pixels,
     H: tl.constexpr, W: tl.constexpr, CI: tl.constexpr, CO: tl.constexpr, EXPERTS: tl.constexpr, SHARED: tl.constexpr,
     TILE: tl.constexpr, ROWS: tl.constexpr, K: tl.constexpr, BLOCK: tl.constexpr, TURNS: tl.constexpr,
-    GROUPS: tl.constexpr, MEMBERS: tl.constexpr,
 ):  # fmt: skip
     """A 3 x 3 convolution of stride 1, and the sums of its outputs and of their squares."""
     tl.static_assert((ROWS + 2) % 3 == 0)
@@ -96,7 +95,7 @@ def conv_rows(
                 first += rounded
                 second += rounded * rounded
                 a = ahead
-    _write_sums(sums, partial, counters, expert, tl.sum(first, 0), tl.sum(second, 0), 0, CO, CO, GROUPS, MEMBERS)
+    _write_sums(sums, expert, tl.sum(first, 0), tl.sum(second, 0), 0, CO, CO)
 
 
 @triton.jit
