@@ -24,7 +24,6 @@ from typing import Any, NamedTuple
 
 import torch
 import torch._inductor.config
-from lightning_fabric import Fabric
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -32,6 +31,7 @@ import balpoe
 from balpoe.data.loading.in_memory import Batch
 from balpoe.data.long_tail import long_tailed_counts
 from balpoe.training.distributed import launch
+from balpoe.training.engine import Engine
 from balpoe.training.optimizers import make_optimizer
 from balpoe.training.settings import FitSettings
 from balpoe.training.step import Learner, training_step
@@ -137,7 +137,7 @@ def our_step(network: nn.Module, batch: Batch, kind: str, setting: Setting, sett
     loss = balpoe.BalPoELoss(COUNTS, LAMBDAS).to(setting.device)
     optimizer = make_optimizer(network, settings, torch.device(setting.device))
 
-    def work(fabric: Fabric, network: nn.Module) -> Step:
+    def work(fabric: Engine, network: nn.Module) -> Step:
         step = training_step(fabric, Learner(network, loss, optimizer), kind, "bf16-mixed")
         return lambda: step(batch, settings.lr, 0.0)
 

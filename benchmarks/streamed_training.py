@@ -19,7 +19,6 @@ from pathlib import Path
 
 import torch
 from input_pipeline import MEAN, STD, made_image
-from lightning_fabric import Fabric
 from torch import nn
 
 import balpoe
@@ -31,6 +30,7 @@ from balpoe.data.loading.in_memory import Batch
 from balpoe.data.loading.streaming import batch_source
 from balpoe.files import write_json
 from balpoe.training.distributed import chosen_precision, launch
+from balpoe.training.engine import Engine
 from balpoe.training.optimizers import make_optimizer
 from balpoe.training.settings import FitSettings
 from balpoe.training.step import Learner, Step, training_step
@@ -79,7 +79,7 @@ def measure(name: str, files: PictureFiles, batch_size: int, workers: int, devic
     plan = plan_epoch(0, 0, len(files), batch_size, mixup_alpha=0.2)
     source = batch_source(files, torch.device(device), AUGMENTATIONS["imagenet"], seed=0, workers=workers)
 
-    def work(fabric: Fabric, network: nn.Module) -> dict[str, float]:
+    def work(fabric: Engine, network: nn.Module) -> dict[str, float]:
         network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         settings = FitSettings(lr=0.025, nesterov=False, weight_decay=0.0, device=device)
         learner = Learner(network, loss, make_optimizer(network, settings, fabric.device))

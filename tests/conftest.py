@@ -105,6 +105,10 @@ def pytest_sessionstart(session):
     once = functools.cache(ONNXRegistry.from_torchlib)  # a third of the time that the export of a small network takes
     ONNXRegistry.from_torchlib = staticmethod(once)
     exports._materialize_cpp_cia_ops = functools.cache(exports._materialize_cpp_cia_ops)  # called fifty times a trace
+    if hasattr(session.config, "workerinput"):
+        import processes
+
+        processes.start_forkserver()
 
 
 def pytest_collection_finish():

@@ -4,7 +4,7 @@ import gc
 import importlib
 import os
 import sys
-from multiprocessing import get_context
+from multiprocessing import forkserver, get_context
 
 READY = get_context("forkserver")
 READY.set_forkserver_preload(
@@ -12,11 +12,18 @@ READY.set_forkserver_preload(
         "pytest",
         "sklearn.datasets",
         "timm.models",
+        "lightning_fabric",
         "balpoe.cli.train_seeds",
         "balpoe.experiments.run_folder",
         "balpoe.training.fit",
+        "balpoe.training.sharded_strategy",
     ]
 )
+
+
+def start_forkserver():
+    """Start the process that the others are forked from: one that a server starts lets Ctrl-C wait, in all of them."""
+    forkserver.ensure_running()
 
 
 def ready_command(arguments, output, variables=None, module="balpoe.cli.main"):

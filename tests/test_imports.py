@@ -178,7 +178,7 @@ print(heavy)
 
 @pytest.mark.slow
 def test_training_on_features_waits_for_no_library_of_pictures(tmp_path):
-    """Nor for scikit-learn, of which a run records the version: each of them takes seconds to import.
+    """Nor for scikit-learn, of which a run records the version, nor for torch's compiler: each of them takes long.
 
     Calibrating takes scipy's optimisers, and is left out here; its special functions, for intervals, are quick.
     """
@@ -188,13 +188,15 @@ def test_training_on_features_waits_for_no_library_of_pictures(tmp_path):
     code = """
 import sys
 from balpoe.cli.main import main
-main(["train", "rows.npz", "--epochs", "1", "--no-calibrate"])
+for optimizer in ("sgd", "adamw", "muon"):
+    main(["train", "rows.npz", "--epochs", "1", "--no-calibrate", "--optimizer", optimizer, "--name", optimizer])
 heavy = ("torchvision", "timm", "sklearn", "scipy.stats", "scipy.optimize", "matplotlib")
+heavy += ("lightning_fabric", "torch._dynamo", "torch.distributed.tensor")
 print([name for name in heavy if name in sys.modules])
 """
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=tmp_path)
     assert result.stdout.splitlines()[-1] == "[]"
-    environment = json.loads((tmp_path / "runs" / "rows" / "seed-0" / "environment.json").read_text())
+    environment = json.loads((tmp_path / "runs" / "sgd" / "seed-0" / "environment.json").read_text())
     assert set(environment["packages"]) == {"torch", "torchvision", "lightning_fabric", "numpy", "sklearn", "triton"}
     assert environment["packages"]["sklearn"] == version("scikit-learn")
 

@@ -16,21 +16,21 @@ import warnings
 from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
-from lightning_fabric import Fabric
-from lightning_fabric.plugins.environments.lightning import LightningEnvironment
-from lightning_fabric.plugins.environments.slurm import SLURMEnvironment
-from lightning_fabric.plugins.environments.torchelastic import TorchElasticEnvironment
 from torch import Tensor, nn
 from torch.multiprocessing.spawn import ProcessException, ProcessExitedException
 
 from balpoe.errors import UserError, show_warning, unknown_name
 from balpoe.training.checkpoints import load_checkpoint, save_checkpoint
+from balpoe.training.engine import Engine, OneProcess
 from balpoe.training.interrupts import Interrupt
 from balpoe.training.launchers import launcher, processes_and_machines
-from balpoe.training.sharding import ShardedStrategy, in_parts, whole
+from balpoe.training.sharding import in_parts, whole
+
+if TYPE_CHECKING:
+    from lightning_fabric import Fabric
 
 __all__ = [
     "check_devices",
@@ -44,7 +44,6 @@ __all__ = [
 ]
 
 DEVICES = ("auto", "cpu", "cuda", "mps")
-ENVIRONMENTS: dict[str, Any] = {"torchrun": TorchElasticEnvironment, "srun": SLURMEnvironment}
 LONGEST_WAIT = timedelta(days=365)  # for the first process, which reads the data, and evaluates in between
 # Gloo's thread lets go of a collective a moment after it reports it done, and wants Python's lock for that; leaving
 # holds the lock and waits for the thread. Without the pause one run in ten hangs there.
@@ -54,7 +53,7 @@ HEAD_START = 3.0  # seconds by which a process that failed is to end before thos
 logging.getLogger("lightning_fabric.utilities").setLevel(logging.WARNING)  # five lines whenever processes meet
 
 Result = TypeVar("Result")
-ProcessWork = Callable[[Fabric, nn.Module], Result]
+ProcessWork = Callable[[Engine, nn.Module], Result]
 
 
 def launch(
@@ -83,7 +82,7 @@ def launch(
     """
     engine = (device, precision, *processes_and_machines(devices, num_nodes), shard)
     if engine[2:4] == (1, 1):
-        return work(_fabric(*engine), network)
+        return work(_engine(*engine), network)
     parcel = _Parcel(work, network, engine)
     result: Result = _in_new_processes(parcel) if launcher() is None else _with_fellows(parcel)
     return result
@@ -119,12 +118,12 @@ def led_by_first(command: Callable[[], Result], *, device: str, devices: int = 1
     return result
 
 
-def one_device(device: str, precision: str) -> Fabric:
+def one_device(device: str, precision: str) -> Engine:
     """Return the engine for work in this process alone."""
-    return _fabric(device, precision, 1, 1)
+    return _engine(device, precision, 1, 1)
 
 
-def share_weights(fabric: Fabric, network: nn.Module) -> None:
+def share_weights(fabric: Engine, network: nn.Module) -> None:
     """Give all processes the first one's weights and its statistics, which are each process's own."""
     if fabric.world_size > 1:
         for tensor in network.state_dict().values():
@@ -132,7 +131,7 @@ def share_weights(fabric: Fabric, network: nn.Module) -> None:
                 torch.distributed.broadcast(tensor, src=0)
 
 
-def gathered_rows(fabric: Fabric, part: Tensor, rows: int) -> Tensor | None:
+def gathered_rows(fabric: Engine, part: Tensor, rows: int) -> Tensor | None:
     """Return all rows in order, on the CPU, in the first process, and None in the others.
 
     Args:
@@ -176,7 +175,7 @@ def _in_new_processes(parcel: _Parcel) -> Any:
         return load_checkpoint(parcel.result)["result"]
 
 
-def _in_new_process(fabric: Fabric, parcel: _Parcel) -> None:
+def _in_new_process(fabric: "Fabric", parcel: _Parcel) -> None:
     warnings.showwarning = show_warning
     network = copy.deepcopy(parcel.network)  # the caller's lies in memory that all processes share
     try:
@@ -238,7 +237,7 @@ def _channel() -> Any:
     return torch.distributed.new_group(backend="gloo", timeout=LONGEST_WAIT)
 
 
-def _not_alone(work: ProcessWork[Result], fabric: Fabric, network: nn.Module, head_start: float = 0.0) -> Result:
+def _not_alone(work: ProcessWork[Result], fabric: Engine, network: nn.Module, head_start: float = 0.0) -> Result:
     """Do the work; where it fails for want of another process, wait until that one's own error is known, and say so."""
     try:
         return work(fabric, network)
@@ -314,12 +313,33 @@ def _on_cuda(device: str) -> bool:
     return device == "cuda" or (device == "auto" and torch.cuda.is_available())
 
 
-def _fabric(device: str, precision: str, devices: int, num_nodes: int, shard: bool = False) -> Fabric:
-    precision, several = chosen_precision(device, precision), devices * num_nodes > 1
-    found, environment = launcher(), LightningEnvironment()  # said: in any job of SLURM Fabric takes srun for granted
+def _engine(device: str, precision: str, devices: int, num_nodes: int, shard: bool = False) -> Engine:
+    """One process's own engine, or Fabric's, for several processes and for precisions that one's own does not have."""
+    if devices * num_nodes == 1 and (found := chosen_precision(device, precision)) in OneProcess.PRECISIONS:
+        return OneProcess(_one_place(device), found)
+    return _fabric(device, precision, devices, num_nodes, shard)
+
+
+def _one_place(device: str) -> torch.device:
+    """Where one process trains: on a Mac "auto" is its GPU, though nothing else there is chosen so."""
+    found = "mps" if device == "auto" and torch.backends.mps.is_available() else chosen_device(device)
+    return torch.device(found, 0) if found == "cuda" else torch.device(found)
+
+
+def _fabric(device: str, precision: str, devices: int, num_nodes: int, shard: bool = False) -> "Fabric":
+    # Here, for they bring torch's compiler with them: one process alone does not wait for that.
+    from lightning_fabric import Fabric
+    from lightning_fabric.plugins.environments.lightning import LightningEnvironment
+    from lightning_fabric.plugins.environments.slurm import SLURMEnvironment
+    from lightning_fabric.plugins.environments.torchelastic import TorchElasticEnvironment
+
+    from balpoe.training.sharded_strategy import ShardedStrategy
+
+    precision, several, found = chosen_precision(device, precision), devices * num_nodes > 1, launcher()
+    environment: Any = LightningEnvironment()  # said: in any job of SLURM Fabric takes srun for granted
     strategy: Any = "ddp_spawn" if several else "auto"
     if found is not None and several:
-        strategy, environment = "ddp", ENVIRONMENTS[found.name]()
+        strategy, environment = "ddp", {"torchrun": TorchElasticEnvironment, "srun": SLURMEnvironment}[found.name]()
     if shard and several:
         strategy = ShardedStrategy(devices * num_nodes)
     try:

@@ -8,7 +8,6 @@ from types import MappingProxyType
 from typing import Any
 
 import torch
-from lightning_fabric import Fabric
 from torch import Tensor, nn
 
 from balpoe.data.augment.operations import Operation
@@ -28,6 +27,7 @@ from balpoe.training.distributed import (
     one_device,
     share_weights,
 )
+from balpoe.training.engine import Engine
 from balpoe.training.interrupts import Interrupt
 from balpoe.training.launchers import launcher, processes_and_machines
 from balpoe.training.loggers import Tracking, check_tracking
@@ -220,14 +220,14 @@ def _workers(wanted: int, devices: int) -> int:
     return wanted if wanted >= 0 else max(1, default_workers() // (1 if found and found.name == "srun" else devices))
 
 
-def _work(fabric: Fabric, network: nn.Module, **parts: Any) -> Outcome:
+def _work(fabric: Engine, network: nn.Module, **parts: Any) -> Outcome:
     """What each process does."""
     with Interrupt() as interrupt:
         return complete(_steps(fabric, network, interrupt, **parts))
 
 
 def _steps(
-    fabric: Fabric,
+    fabric: Engine,
     network: nn.Module,
     interrupt: Interrupt,
     loss: Loss,
@@ -257,7 +257,7 @@ def _steps(
     return training.history, "", predicted[-1]
 
 
-def _predicted(fabric: Fabric, network: nn.Module, test: Samples, workers: int) -> Tensor | None:
+def _predicted(fabric: Engine, network: nn.Module, test: Samples, workers: int) -> Tensor | None:
     """The expert logits of the test set, in the first process."""
     if fabric.world_size == 1:
         return logits_of(network, test, workers=workers)

@@ -10,7 +10,6 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 import torch
-from lightning_fabric import Fabric
 from torch import Tensor, nn
 
 from balpoe.data.loading.epoch_plan import EpochPlan, plan_epoch, samples_seen
@@ -24,6 +23,7 @@ from balpoe.networks.synchronised import synchronised
 from balpoe.progress import TrainingProgress
 from balpoe.training.checkpoints import load_checkpoint, save_checkpoint
 from balpoe.training.concurrent import Work
+from balpoe.training.engine import Engine
 from balpoe.training.interrupts import Interrupt
 from balpoe.training.loggers import Tracking
 from balpoe.training.optimizers import make_optimizer
@@ -42,7 +42,7 @@ class Trainer:
     """The state of a training: what a checkpoint holds, and how it goes on."""
 
     def __init__(
-        self, fabric: Fabric, network: nn.Module, loss: Callable[..., Tensor], train: Samples, settings: FitSettings
+        self, fabric: Engine, network: nn.Module, loss: Callable[..., Tensor], train: Samples, settings: FitSettings
     ) -> None:
         if settings.sync_batchnorm and fabric.world_size > 1:  # of several processes each has a copy of the network
             synchronised(network)

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from balpoe.private_apis import between_all, copy_to_all, move_all
+from balpoe.training.plain_optimizers import SGD
 
 __all__ = ["Muon", "orthogonalise"]
 
@@ -20,7 +21,7 @@ COEFFICIENTS = 3.4445, -4.7750, 2.0315  # published: chosen to lift small singul
 ROWS, COLUMNS = 64, 64 * 9  # sizes of a stack are multiples of these: all kernels of `resnet32` fit into one
 
 
-class Muon(torch.optim.SGD):
+class Muon(SGD):
     """SGD, but for groups with `matrices`: so many in each of their weights, expert after expert, are orthogonalised.
 
     Of such a group `weight_decay` is decoupled from the gradient: a step multiplies weights by 1 - rate * decay. Its

@@ -13,6 +13,7 @@ from torch import nn
 from balpoe.errors import UserError
 from balpoe.networks.experts import ExpertConv2d, ExpertNetwork
 from balpoe.training.muon import Muon
+from balpoe.training.plain_optimizers import SGD, AdamW
 from balpoe.training.settings import FitSettings
 from balpoe.training.sharding import in_parts
 
@@ -36,12 +37,12 @@ def make_optimizer(network: nn.Module, settings: FitSettings, device: torch.devi
 def _sgd(groups: Groups, settings: FitSettings, on_cuda: bool) -> torch.optim.Optimizer:
     sharded = in_parts(weight for group in groups for weight in group["params"])
     fused = None if sharded else _fused(on_cuda)  # torch has no fused SGD for parts of weights
-    return torch.optim.SGD(groups, lr=settings.lr, momentum=settings.momentum, nesterov=settings.nesterov, fused=fused)
+    return SGD(groups, lr=settings.lr, momentum=settings.momentum, nesterov=settings.nesterov, fused=fused)
 
 
 def _adamw(groups: Groups, settings: FitSettings, on_cuda: bool) -> torch.optim.Optimizer:
     own = settings.all_optimizer_settings()
-    return torch.optim.AdamW(groups, lr=settings.lr, fused=_fused(on_cuda), capturable=on_cuda, **own)
+    return AdamW(groups, lr=settings.lr, fused=_fused(on_cuda), capturable=on_cuda, **own)
 
 
 def _muon(groups: Groups, settings: FitSettings, on_cuda: bool) -> torch.optim.Optimizer:

@@ -5,54 +5,36 @@ block computes, all processes have the whole of it; so they pass through the net
 home is whole, and in tensors as without parts.
 """
 
+import sys
 from collections.abc import Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeGuard
 
-from lightning_fabric import Fabric
-from lightning_fabric.strategies.launchers.multiprocessing import _MultiProcessingLauncher
-from lightning_fabric.strategies.model_parallel import ModelParallelStrategy
 from torch import Tensor, nn
-from torch.distributed.fsdp import fully_shard
-from torch.distributed.tensor import DTensor, distribute_tensor
 
 from balpoe.networks.experts import ExpertLayer
 
-__all__ = ["ShardedStrategy", "in_parts", "own_part", "parts_like", "shard_network", "whole"]
+if TYPE_CHECKING:
+    from torch.distributed.tensor import DTensor
+
+    from balpoe.training.engine import Engine
+
+__all__ = ["in_parts", "own_part", "parts_like", "shard_network", "whole"]
 
 SEQUENCES = (nn.Sequential, nn.ModuleList)
 LEAST_WEIGHTS = 2**15  # of a block: fewer are not worth messages of their own
 
 
-class ShardedStrategy(ModelParallelStrategy):
-    """Fabric's strategy for networks in parts, in processes that begin as those of its `ddp_spawn` do.
-
-    Args:
-        num_processes: Number of processes, over all machines.
-    """
-
-    def __init__(self, num_processes: int) -> None:
-        super().__init__(_as_it_is, data_parallel_size=num_processes, tensor_parallel_size=1)
-
-    def _configure_launcher(self) -> None:
-        assert self.cluster_environment is not None
-        if not self.cluster_environment.creates_processes_externally:
-            self._launcher = _MultiProcessingLauncher(self, "spawn")  # Fabric's own would run the user's script again
-
-
-def _as_it_is(network: nn.Module, _: Any) -> nn.Module:
-    """What Fabric does to a network with its optimiser, which must be made of the parts, and so after them."""
-    return network
-
-
-def shard_network(fabric: Fabric, network: nn.Module) -> None:
+def shard_network(fabric: "Engine", network: nn.Module) -> None:
     """Leave each process its part of a network's weights, in place, block by block.
 
     Args:
         fabric: Engine with a `ShardedStrategy`.
         network: The same network in all processes.
     """
-    assert isinstance(fabric.strategy, ShardedStrategy)
-    mesh = fabric.strategy.device_mesh["data_parallel"]
+    from torch.distributed.fsdp import fully_shard
+
+    strategy: Any = getattr(fabric, "strategy", None)
+    mesh = strategy.device_mesh["data_parallel"]
     for block in (*_blocks(network), network):
         fully_shard(block, mesh=mesh, reshard_after_forward=True)
 
@@ -76,18 +58,24 @@ def _is_called(module: nn.Module) -> bool:
     return not by_expert and not isinstance(module, SEQUENCES)
 
 
+def _is_part(value: Any) -> "TypeGuard[DTensor]":
+    """Whether a value is a tensor in parts; before torch's module of these is imported, which takes long, none is."""
+    module = sys.modules.get("torch.distributed.tensor")
+    return module is not None and isinstance(value, module.DTensor)
+
+
 def in_parts(tensors: Iterable[Tensor]) -> bool:
     """Return whether processes have parts of some of these tensors.
 
     >>> in_parts(nn.Linear(2, 1).parameters())
     False
     """
-    return any(isinstance(tensor, DTensor) for tensor in tensors)
+    return any(map(_is_part, tensors))
 
 
 def own_part(tensor: Tensor) -> Tensor:
     """Return the rows that this process has; all of a tensor that is not in parts."""
-    return tensor.to_local() if isinstance(tensor, DTensor) else tensor
+    return tensor.to_local() if _is_part(tensor) else tensor
 
 
 def whole(value: Any, keep: bool = True) -> Any:
@@ -103,7 +91,7 @@ def whole(value: Any, keep: bool = True) -> Any:
         return {name: whole(each, keep) for name, each in value.items()}
     if isinstance(value, list):
         return [whole(each, keep) for each in value]
-    if not isinstance(value, DTensor):
+    if not _is_part(value):
         return value
     tensor = value.detach().full_tensor()
     return tensor.cpu() if keep else None
@@ -116,6 +104,8 @@ def parts_like(tensor: Any, like: Tensor | None) -> Any:
         tensor: What all processes have, such as a checkpoint's tensor.
         like: Tensor whose place it takes.
     """
-    if not isinstance(like, DTensor) or not isinstance(tensor, Tensor) or tensor.shape != like.shape:
+    if not _is_part(like) or not isinstance(tensor, Tensor) or tensor.shape != like.shape:
         return tensor
+    from torch.distributed.tensor import distribute_tensor
+
     return distribute_tensor(tensor.to(like.device), like.device_mesh, like.placements, src_data_rank=None)

@@ -20,7 +20,6 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import Any, NamedTuple, Protocol, TypeGuard
 
 import torch
-from lightning_fabric import Fabric
 from torch import Tensor, nn
 
 from balpoe.data.loading.in_memory import Batch
@@ -34,6 +33,7 @@ from balpoe.networks.fused.self_check import kernel_error, loss_error
 from balpoe.networks.memory import fitting_parts
 from balpoe.private_apis import compiling, has_hooks
 from balpoe.training.cuda_graphs import captured, outside_no_capture
+from balpoe.training.engine import Engine
 from balpoe.training.settings import STEPS
 from balpoe.training.weight_averaging import move_mean
 
@@ -87,7 +87,7 @@ class Learner(NamedTuple):
         """The weights that training changes."""
         return [parameter for parameter in self.network.parameters() if parameter.requires_grad]
 
-    def too_large(self, batch: Batch, fabric: Fabric, error: torch.OutOfMemoryError) -> UserError:
+    def too_large(self, batch: Batch, fabric: Engine, error: torch.OutOfMemoryError) -> UserError:
         """Return what to say of a batch for which there is too little memory: in how many parts it fits, alone tried.
 
         Several processes would have to try together, and one of them may be the only one that fails.
@@ -109,7 +109,7 @@ class Learner(NamedTuple):
         smaller = f"add --accumulate {found} for the same training in parts of {-(-rows // found)}{fit}"
         return UserError(f"{what}; {smaller}, or take a smaller --batch-size")
 
-    def _try_part(self, batch: Batch, fabric: Fabric, parts: int) -> None:
+    def _try_part(self, batch: Batch, fabric: Engine, parts: int) -> None:
         """Compute the gradients of one of so many parts of a batch, beside all that a step keeps in memory."""
         self.optimizer.zero_grad()
         room = [torch.empty_like(weight) for weight in self.weights * 2 if not self.optimizer.state]  # for AdamW's
@@ -124,7 +124,7 @@ class Learner(NamedTuple):
             move_mean(self.mean, self.weights, self.mean_decay)
 
 
-def training_step(fabric: Fabric, learner: Learner, kind: str, precision: str) -> Step:
+def training_step(fabric: Engine, learner: Learner, kind: str, precision: str) -> Step:
     """Return the step that does the work here: captured on one GPU, eager elsewhere.
 
     Args:
@@ -160,9 +160,10 @@ class EagerStep:
 
     kind = "eager"
 
-    def __init__(self, fabric: Fabric, learner: Learner) -> None:
+    def __init__(self, fabric: Engine, learner: Learner) -> None:
         self.fabric = fabric
         self.network: Any
+        self.optimizer: Any
         self.network, self.optimizer = fabric.setup(learner.network, learner.optimizer)
         self.learner = learner
 
@@ -209,7 +210,7 @@ class CapturedStep:
     """
 
     def __init__(
-        self, fabric: Fabric, learner: Learner, forward: FusedForward | None = None, *, compiled: bool = False
+        self, fabric: Engine, learner: Learner, forward: FusedForward | None = None, *, compiled: bool = False
     ) -> None:
         self.fabric, self.learner = fabric, learner
         self.forward: Forward = forward or learner.network
