@@ -64,7 +64,7 @@ def normalisations(batch: int) -> Iterator[Change]:
 def convolutions(batch: int) -> Iterator[Change]:
     """Launches of convolutions and their gradients, those that may give most first.
 
-    Gradients of inputs have few: by rows, or with kept weights, all were slower (results/step_launches.json).
+    Gradients of inputs have few: by rows, or with kept weights, all were slower (docs/performance.md).
     """
     for channels, rows, number in itertools.product((32, 16), (4, 8, 16), (132, 264)):
         yield Change(channels, "weights", Launch(64, number, warps=channels // 4, rows=rows))

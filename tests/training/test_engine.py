@@ -8,7 +8,6 @@ from balpoe import BalPoELoss
 from balpoe.data.loading.in_memory import Batch
 from balpoe.training.distributed import one_device
 from balpoe.training.engine import OneProcess
-from balpoe.training.muon import Muon
 from balpoe.training.optimizers import make_optimizer
 from balpoe.training.plain_optimizers import SGD, AdamW
 from balpoe.training.settings import FitSettings
@@ -83,12 +82,3 @@ def test_optimisers_are_torch_s(ours, theirs, settings):
     for number, values in expected["state"].items():
         for name, value in values.items():
             assert torch.equal(torch.as_tensor(state["state"][number][name]), torch.as_tensor(value))
-
-
-def test_all_of_ours_do_without_the_compiler():
-    """Were a wrapper left, or a new one added by torch, the first training would import it (`test_imports`)."""
-    network = torch.nn.Conv2d(1, 2, 3)
-    for name, kind in (("sgd", SGD), ("adamw", AdamW), ("muon", Muon)):
-        optimizer = make_optimizer(network, FitSettings(optimizer=name), torch.device("cpu"))
-        assert type(optimizer) is kind
-        assert isinstance(optimizer, SGD | AdamW)

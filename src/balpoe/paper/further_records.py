@@ -79,7 +79,6 @@ def validation_predictions(run: Run, data_root: str) -> Predictions:
 def searched_scores(predictions: Predictions) -> dict[str, Any]:
     """Return the scores of held-out images, and those at the temperature under which they are most likely.
 
-    >>> import torch
     >>> targets = torch.tensor([0, 1] * 20)
     >>> modest = Predictions(torch.eye(2)[targets][:, None], targets, [9, 9], [0])  # always right, at 73 %
     >>> found = searched_scores(modest)

@@ -200,9 +200,8 @@ class Trainer:
 
     def _read(self, losses: Tensor, first: int, steps: int) -> None:
         """Keep the losses of all processes together, from step `first` on, unless one is not finite."""
-        if self.fabric.world_size > 1:
-            losses = self.fabric.all_reduce(losses, reduce_op="sum")  # type: ignore[assignment]
-        losses = losses.cpu()
+        summed: Any = self.fabric.all_reduce(losses, reduce_op="sum")
+        losses = summed.cpu()
         wrong = (~torch.isfinite(losses)).nonzero()
         if len(wrong):
             raise self._diverged(

@@ -7,16 +7,17 @@ home is whole, and in tensors as without parts.
 
 import sys
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any, TypeGuard
+from typing import TYPE_CHECKING, Any, TypeGuard, cast
 
 from torch import Tensor, nn
 
 from balpoe.networks.experts import ExpertLayer
+from balpoe.training.engine import Engine, OneProcess
 
 if TYPE_CHECKING:
     from torch.distributed.tensor import DTensor
 
-    from balpoe.training.engine import Engine
+    from balpoe.training.sharded_strategy import ShardedStrategy
 
 __all__ = ["in_parts", "own_part", "parts_like", "shard_network", "whole"]
 
@@ -24,7 +25,7 @@ SEQUENCES = (nn.Sequential, nn.ModuleList)
 LEAST_WEIGHTS = 2**15  # of a block: fewer are not worth messages of their own
 
 
-def shard_network(fabric: "Engine", network: nn.Module) -> None:
+def shard_network(fabric: Engine, network: nn.Module) -> None:
     """Leave each process its part of a network's weights, in place, block by block.
 
     Args:
@@ -33,8 +34,8 @@ def shard_network(fabric: "Engine", network: nn.Module) -> None:
     """
     from torch.distributed.fsdp import fully_shard
 
-    strategy: Any = getattr(fabric, "strategy", None)
-    mesh = strategy.device_mesh["data_parallel"]
+    assert not isinstance(fabric, OneProcess)
+    mesh = cast("ShardedStrategy", fabric.strategy).device_mesh["data_parallel"]
     for block in (*_blocks(network), network):
         fully_shard(block, mesh=mesh, reshard_after_forward=True)
 
