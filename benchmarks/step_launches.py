@@ -62,17 +62,10 @@ def normalisations(batch: int) -> Iterator[Change]:
 
 
 def convolutions(batch: int) -> Iterator[Change]:
-    """Launches of convolutions and their gradients, those that may give most first.
+    """Launches of convolutions and of their gradients, those last that have gained nothing (docs/performance.md).
 
-    Gradients of inputs have few: by rows, or with kept weights, all were slower (docs/performance.md).
+    Gradients of inputs have few: by rows, or with kept weights, all were slower.
     """
-    for channels, rows, number in itertools.product((32, 16), (4, 8, 16), (132, 264)):
-        yield Change(channels, "weights", Launch(64, number, warps=channels // 4, rows=rows))
-    yield Change(32, "weights", table.LAUNCHES[32].weights)
-    for block, number, warps in ((128, 132, 4), (128, 264, 8), (64, 264, 4)):
-        yield Change(64, "weights", Launch(block, number, warps=warps))
-    for channels, number in itertools.product((16, 32, 64), (1056, 264)):
-        yield Change(channels, "backward", table.LAUNCHES[channels].backward._replace(programs=number))
     programs = (528, 1056) if batch >= MANY_IMAGES else (528,)
     for channels in (64, 16, 32):
         yield Change(channels, "forward", table.LAUNCHES[channels].forward)
@@ -82,6 +75,13 @@ def convolutions(batch: int) -> Iterator[Change]:
             for rows, tile in itertools.product((4, 16), (1, 2)):
                 if channels * tile <= 32 and block == 16 * warps:
                     yield Change(channels, "forward", Launch(block, number, warps=warps, rows=rows, tile=tile))
+    for channels, rows, number in itertools.product((32, 16), (4, 8, 16), (132, 264)):
+        yield Change(channels, "weights", Launch(64, number, warps=channels // 4, rows=rows))
+    yield Change(32, "weights", table.LAUNCHES[32].weights)
+    for block, number, warps in ((128, 132, 4), (128, 264, 8), (64, 264, 4)):
+        yield Change(64, "weights", Launch(block, number, warps=warps))
+    for channels, number in itertools.product((16, 32, 64), (1056, 264)):
+        yield Change(channels, "backward", table.LAUNCHES[channels].backward._replace(programs=number))
 
 
 ROUNDS = (convolutions, normalisations)

@@ -453,6 +453,11 @@ def test_what_the_page_says_of_steps_with_other_launches():
     masks = costs("plain_masks", (128, 512))
     assert f"{-min(masks):.1f} % faster to {max(masks):.1f} % slower" in text
     assert min(costs("elementwise", (128, 512))) > 0
+    first, *others = json.loads((ROOT / "results" / "step_launches_gradients.json").read_text())["rows"]
+    gains = [100 - 100 * row["ms"] / first["ms"] for row in others]
+    assert not first["changes"]
+    assert f"launched in {len(gains)} other ways with 512 images" in text
+    assert f"{max(gains):.1f} % faster to {-min(gains):.1f} % slower" in text
     waits, comes = (f"the next kernel{how}" for how in (" is launched before this one ends",
                                                         "'s programs come before this one ends"))  # fmt: skip
     for batch in (128, 512):
