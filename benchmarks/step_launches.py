@@ -66,6 +66,10 @@ def convolutions(batch: int) -> Iterator[Change]:
 
     Gradients of inputs have few: by rows, or with kept weights, all were slower.
     """
+    pipelines = ((4, 1), (2, 3))  # warps and stages
+    for (warps, stages), block, number in itertools.product(pipelines, (64, 128), (528, 1056)):
+        # A program for each tap.
+        yield Change(64, "weights", Launch(block, number, warps, stages, columns=64, depth=64))
     programs = (528, 1056) if batch >= MANY_IMAGES else (528,)
     for channels in (64, 16, 32):
         yield Change(channels, "forward", table.LAUNCHES[channels].forward)

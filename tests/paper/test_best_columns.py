@@ -5,9 +5,10 @@ from pathlib import Path
 
 import pytest
 
+from balpoe.cli.main import main
 from balpoe.experiments.presets import preset
 from balpoe.experiments.recipe import updated
-from balpoe.paper.best_columns import BEST_RESULTS, BEST_TABLES, COLUMNS, SHORTER, TRIALS, WIDTH_64, candidates, chosen
+from balpoe.paper.best_columns import BEST_RESULTS, BEST_TABLES, COLUMNS, EPOCHS, TRIALS, WIDTH_64, candidates, chosen
 from balpoe.paper.expected import PAPER_RESULTS, PAPER_TABLES
 from balpoe.paper.reproduce import VALIDATED, missing_runs
 from balpoe.paper.training_cost import training_steps
@@ -49,10 +50,10 @@ def test_trials_are_few_and_measured_on_held_out_images(column, tmp_path):
         classes = {"cifar100-lt": 100, "cifar10-lt": 10}[recipe.dataset]
         assert recipe.validation * classes == 2000
         assert (recipe.dataset, recipe.imbalance_ratio) == (start.dataset, start.imbalance_ratio)
-        assert SHORTER * recipe.epochs == start.epochs
+        assert recipe.epochs == EPOCHS <= start.epochs / 2
         assert not recipe.unmixed_statistics  # those are measured as well, of the same training
     assert column.search[0].recipe(1).identity() == updated(
-        start, {"epochs": start.epochs // SHORTER, "validation": column.validation, "seed": 1}
+        start, {"epochs": EPOCHS, "validation": column.validation, "seed": 1}
     ).identity()  # fmt: skip
 
 
@@ -99,9 +100,44 @@ def test_they_are_trained_when_they_are_asked_for(tmp_path):
     folders = {result.folder for table in BEST_TABLES.values() for result in table}
     missing = {each.result.folder for each in missing_runs([], tmp_path)}
     assert missing & folders == {"cifar100-lt-best/balpoe"}  # of which the paper's tables have three seeds
-    found = missing_runs(list(BEST_TABLES), tmp_path)
+    found = missing_runs(["best-columns"], tmp_path)
+    assert found == missing_runs(list(BEST_TABLES), tmp_path)
     assert len(found) == 5 * 2 + 6 * 5 + 2 * 3
+    assert {each.result.folder for each in found if not each.settled} == {column.folder for column in SEARCHED}
     assert [each.seed for each in missing_runs(["cifar100-lt-best-five"], tmp_path)] == [1, 2, 3, 4, 5]
+
+
+def test_what_a_search_chooses_is_trained_by_the_same_command(tmp_path, monkeypatch, capsys):
+    """Trials and seeds are not trained here: records are written in their place, after some turns."""
+    column, begun = COLUMNS[1], []
+
+    def measure(missing, results, **_):
+        begun.append(missing)
+        for _ in range(3 * len(begun)):
+            yield
+        path = results / missing.path
+        path.parent.mkdir(parents=True, exist_ok=True)
+        nll = 1.5 if missing.result.recipe(1).experts == 3 else 1.4
+        scores = {"temperature": 0.753, "at_temperature": {"nll": nll}}
+        path.write_text(json.dumps({"evaluation": {}, "mixed": scores, "unmixed": scores}))
+        return f"{missing.path}: beside {len(begun)}"
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("balpoe.paper.reproduce._measure", measure)
+    monkeypatch.setattr("balpoe.paper.reproduce._on_one_gpu", lambda _: True)
+    monkeypatch.setattr("balpoe.paper.reproduce.write_tables", lambda _: None)
+    assert main(["reproduce", column.preset]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert "7 trainings are missing: about 11 minutes on one H200" in lines[0]  # the seeds as if of seven experts
+    ended = [line.split()[2] for line in lines if " min " in line]
+    assert ended[:2] == [f"{each.folder}/seed-1.json:" for each in column.search]
+    assert lines[-1] == "7 records written to results, 0 are still missing"
+    assert [each.result for each in begun[:2]] == list(column.search)
+    assert [each.seed for each in begun[2:]] == [1, 2, 3, 4, 5]
+    start = updated(preset("cifar100-lt-best"), column.start)
+    for each in begun[2:]:
+        changes = {"epochs": 400, "num_experts": 7, "temperature": 0.75, "seed": each.seed}
+        assert each.result.recipe(each.seed).identity() == updated(start, changes).identity()
 
 
 def test_width_64_is_the_same_recipe_for_a_wider_network():

@@ -1,36 +1,39 @@
 """Our own recipe for each column of the paper's tables of CIFAR: how it is chosen, and what others have published.
 
-Every column begins with the recipe of `cifar100-lt-best`. Two trainings of a quarter of its length, with three experts
-and with seven, are each measured on held-out training images with two kinds of statistics of batch normalisation, of
+Every column begins with the recipe of `cifar100-lt-best`. Two trainings, shorter than it, with three experts and with
+seven, are each measured on held-out training images with two kinds of statistics of batch normalisation, of
 mixed batches and of unmixed ones: four configurations. Each has a temperature under which these images are most likely.
 The one with the lowest NLL there is the column's preset, temperature and length included; it is then trained with five
-seeds and measured on the test set. A network of width 64 has the recipe of `cifar100-lt-best`.
+seeds and measured on the test set, by the same command. A network of width 64 has the recipe of `cifar100-lt-best`.
 """
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from balpoe.paper.paper_result import Number, PaperResult, PaperTable
 from balpoe.paper.tables import measured_records
+from balpoe.paper.training_cost import training_steps
 
 __all__ = [
     "BEST_RESULTS",
     "BEST_TABLES",
     "COLUMNS",
-    "SHORTER",
+    "EPOCHS",
     "TRIALS",
     "WIDTH_64",
     "BestColumn",
     "Candidate",
     "candidates",
     "chosen",
+    "planned",
 ]
 
 TRIALS: dict[str, dict[str, Any]] = {"start": {}, "seven-experts": {"num_experts": 7}}
 """Changes to where a column starts."""
-SHORTER = 4
-"""A trial has so many times fewer epochs than the start, and so has the preset that is chosen."""
+EPOCHS = 400
+"""Of a trial, and of the preset that is chosen."""
 
 
 class BestColumn(NamedTuple):
@@ -57,17 +60,12 @@ class BestColumn(NamedTuple):
         return PaperResult(self.folder, f"{self.title}, {self.preset}", self.preset, {}, 5)
 
     @property
-    def length(self) -> dict[str, int]:
-        """Epochs of the trials and of what is chosen."""
-        return {"epochs": self.start.get("epochs", 1600) // SHORTER}
-
-    @property
     def search(self) -> PaperTable:
         """The trainings of the search; none where the recipe was chosen before."""
         return tuple(
             PaperResult(
                 f"{self.preset}-search/{name}", f"{self.preset}: {name}", "cifar100-lt-best",
-                {**self.start, **self.length, "validation": self.validation, **changes}, 1,
+                {**self.start, "epochs": EPOCHS, "validation": self.validation, **changes}, 1,
             )
             for name, changes in TRIALS.items()
             if self.start
@@ -114,8 +112,10 @@ WIDTH_64: PaperTable = tuple(
 BEST_RESULTS: dict[str, PaperResult] = {column.folder: column.result for column in COLUMNS}
 """By folder: each column's preset with its five seeds."""
 BEST_TABLES: dict[str, PaperTable] = {
-    **{f"{column.preset}-search": column.search for column in COLUMNS if column.start},
-    **{column.preset if column.start else f"{column.preset}-five": (column.result,) for column in COLUMNS},
+    **{
+        column.preset if column.start else f"{column.preset}-five": (*column.search, column.result)
+        for column in COLUMNS
+    },
     "width-64": WIDTH_64,
 }
 """By name; `balpoe reproduce` trains them when they are asked for, and not as part of the paper."""
@@ -142,7 +142,7 @@ def candidates(column: BestColumn, results: Path) -> Iterator[Candidate]:
         for kind, statistics in (("mixed", {}), ("unmixed", {"unmixed_statistics": True})):
             scores = record and record[kind]
             temperature = {"temperature": round(scores["temperature"], 2)} if scores else {}
-            yield Candidate(trial, {**column.length, **changes, **statistics, **temperature}, scores)
+            yield Candidate(trial, {"epochs": EPOCHS, **changes, **statistics, **temperature}, scores)
 
 
 def chosen(column: BestColumn, results: Path) -> Candidate | None:
@@ -155,3 +155,19 @@ def chosen(column: BestColumn, results: Path) -> Candidate | None:
     if not found or any(each.scores is None for each in found):
         return None
     return min(found, key=lambda each: each.nll)
+
+
+def planned(result: PaperResult, results: Path) -> tuple[PaperResult, bool]:
+    """Return a result as it is to be trained, and whether that is settled.
+
+    It is not as long as a search has to choose the recipe; then it is the longest of what may be chosen.
+
+    >>> planned(COLUMNS[1].result, Path("nowhere"))[1], planned(WIDTH_64[0], Path("nowhere")) == (WIDTH_64[0], True)
+    (False, True)
+    """
+    column = next((each for each in COLUMNS if each.search and each.folder == result.folder), None)
+    if column is None:
+        return result, True
+    found = chosen(column, results)
+    longest = max(candidates(column, results), key=lambda each: training_steps(each.trial.recipe(1)))
+    return replace(result, changes=(found or longest).changes), found is not None

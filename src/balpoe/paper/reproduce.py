@@ -18,7 +18,7 @@ from balpoe.experiments.recipe import updated
 from balpoe.experiments.run_folder import Run, train_run_by_step
 from balpoe.experiments.weights_version import with_weights_version
 from balpoe.files import InUseError, read_text, write_json, write_text
-from balpoe.paper.best_columns import BEST_RESULTS, BEST_TABLES, COLUMNS
+from balpoe.paper.best_columns import BEST_RESULTS, BEST_TABLES, COLUMNS, planned
 from balpoe.paper.best_tables import best_tables
 from balpoe.paper.expected import (
     ALL_METHODS,
@@ -71,6 +71,8 @@ class MissingRun(NamedTuple):
 
     result: PaperResult
     seed: int
+    settled: bool = True
+    """Whether its recipe is: a search may still have to choose it."""
 
     @property
     def path(self) -> Path:
@@ -99,6 +101,7 @@ def _table_names(names: Sequence[str]) -> list[str]:
     known = {
         **{name: (name,) for name in (*PAPER_TABLES, *NOT_REPRODUCED, *FURTHER_TABLES, *BEST_TABLES)},
         **TABLES_AND_FIGURES,
+        "best-columns": tuple(BEST_TABLES),
         "all": (*PAPER_TABLES, *NOT_REPRODUCED),
     }
     for name in names:
@@ -114,8 +117,13 @@ def missing_runs(names: Sequence[str], results: Path) -> list[MissingRun]:
         if name in NOT_REPRODUCED:
             continue
         table = PAPER_TABLES.get(name) or FURTHER_TABLES.get(name) or BEST_TABLES[name]
+        plans = [planned(result, results) for result in table]
         for turn in range(max(result.seeds for result in table)):
-            found += [MissingRun(result, result.seed_numbers[turn]) for result in table if turn < result.seeds]
+            found += [
+                MissingRun(result, result.seed_numbers[turn], settled)
+                for result, settled in plans
+                if turn < result.seeds
+            ]
     missing = {each.path: each for each in found if not (results / each.path).exists()}  # tables share some results
     return list(missing.values())
 
@@ -125,7 +133,8 @@ def reproduce(names: Sequence[str], *, minutes: float | None, results: Path, run
     if minutes is not None and not 0 <= minutes < 1e6:
         raise UserError(f"--minutes must be a number from 0, but is {minutes:g}")
     out, started = console(), time.monotonic()
-    waiting = missing_runs(names, results)
+    find = functools.partial(missing_runs, names, results)
+    waiting = find()
     _announce(names, waiting, results)
     # Of what is beyond the paper the rest has pages of its own, whose tables are made there.
     write = write_tables if any(name not in FURTHER_TABLES for name in _table_names(names)) else write_fast_tables
@@ -137,7 +146,7 @@ def reproduce(names: Sequence[str], *, minutes: float | None, results: Path, run
     at_once = TRAININGS_AT_ONCE if _on_one_gpu(waiting) and all(map(_in_memory, waiting)) else 1
     with Interrupt() as interrupt, time_limit(deadline - started, interrupt):
         measure = functools.partial(_measure, results=results, runs=runs, data_root=data_root, interrupt=interrupt)
-        works = _while_they_fit(waiting, measure, results, runs, deadline)
+        works = _while_they_fit(find, measure, runs, deadline)
         try:
             for line in side_by_side(works, at_once):
                 out.print(f"{(time.monotonic() - started) / 60:5.1f} min  {line}")
@@ -147,7 +156,7 @@ def reproduce(names: Sequence[str], *, minutes: float | None, results: Path, run
             out.print("time is up: what is unfinished goes on with the same command")
         finally:
             write(results)
-    left = len(missing_runs(names, results))
+    left = len(find())
     out.print(f"{len(waiting) - left} records written to {results}, {left} are still missing")
 
 
@@ -171,31 +180,38 @@ def _announce(names: Sequence[str], waiting: Sequence[MissingRun], results: Path
 
 
 def _while_they_fit(
-    waiting: Sequence[MissingRun],
+    find: Callable[[], list[MissingRun]],
     measure: Callable[[MissingRun], Work[str]],
-    results: Path,
     runs: Path,
     deadline: float,
-) -> Iterator[Work[str]]:
-    """Give the trainings one after the other, each time the first that ends in time beside those under way."""
+) -> Iterator[Work[str] | None]:
+    """Give the trainings one after the other, each time the first that ends in time beside those under way.
+
+    None as long as there is none, and one under way may change that: it ends, or settles the recipe of others.
+    """
     begun: dict[Path, tuple[int, float]] = {}
+    taken: set[Path] = set()
 
     def measured(each: MissingRun) -> Work[str]:
         line = yield from measure(each)
         del begun[each.path]  # done, or left to another process
         return line
 
-    undone = list(waiting)
-    while undone:
+    while True:
         now = time.monotonic()
-        undone = [each for each in undone if not (results / each.path).exists()]  # another process writes some
         left = [_left_of(*one, now) for one in begun.values()]
+        undone = (each for each in find() if each.settled and each.path not in taken)  # another process writes some
         chosen = next((each for each in undone if _fits(each.steps_left(runs), left, deadline - now)), None)
-        if chosen is None:
+        if chosen is not None:
+            taken.add(chosen.path)
+            begun[chosen.path] = chosen.steps_left(runs), now
+            yield measured(chosen)
+        elif begun:
+            under_way = len(begun)
+            while len(begun) == under_way:
+                yield None
+        else:
             return
-        undone.remove(chosen)
-        begun[chosen.path] = chosen.steps_left(runs), now
-        yield measured(chosen)
 
 
 def _fits(steps: int, others: Sequence[float], seconds: float) -> bool:

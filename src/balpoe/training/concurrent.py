@@ -46,10 +46,11 @@ def complete(work: "Work[Result]") -> Result:
                     aside()
 
 
-def side_by_side(works: "Iterable[Work[Result]]", at_once: int) -> Iterator[Result]:
+def side_by_side(works: "Iterable[Work[Result] | None]", at_once: int) -> Iterator[Result]:
     """Do pieces of work, `at_once` of them at a time, and yield their results in the order in which they end.
 
-    The next piece is taken from `works` when there is room for it, so that an iterator can stop giving them. After an
+    The next piece is taken from `works` when there is room for it, so that an iterator can stop giving them, or give
+    None where it has none yet: it is asked again after every turn, as long as any work is under way. After an
     error in one, or a Ctrl-C, no more are taken; those that have begun come to their end, and then it is raised.
     """
     waiting, error = iter(works), None
