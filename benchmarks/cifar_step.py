@@ -146,10 +146,10 @@ def with_steps(data: balpoe.Dataset, kind: str, batch_size: int, use: Callable[[
     loss = balpoe.BalPoELoss(data.class_counts).cuda()
     network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
 
-    def work(fabric, network):  # type: ignore[no-untyped-def]
-        learner = Learner(network, loss, make_optimizer(network, FitSettings(weight_decay=0.0), fabric.device))
-        step = training_step(fabric, learner, kind, chosen_precision("cuda", "auto"))
-        resident = ResidentData(data, fabric.device, (), seed=0)
+    def work(engine, network):  # type: ignore[no-untyped-def]
+        learner = Learner(network, loss, make_optimizer(network, FitSettings(weight_decay=0.0), engine.device))
+        step = training_step(engine, learner, kind, chosen_precision("cuda", "auto"))
+        resident = ResidentData(data, engine.device, (), seed=0)
         batches = list(resident.batches(plan_epoch(0, 0, len(data), batch_size, mixup_alpha=0.4), 0))[:20]
 
         def steps(count: int) -> None:

@@ -137,8 +137,8 @@ def our_step(network: nn.Module, batch: Batch, kind: str, setting: Setting, sett
     loss = balpoe.BalPoELoss(COUNTS, LAMBDAS).to(setting.device)
     optimizer = make_optimizer(network, settings, torch.device(setting.device))
 
-    def work(fabric: Engine, network: nn.Module) -> Step:
-        step = training_step(fabric, Learner(network, loss, optimizer), kind, "bf16-mixed")
+    def work(engine: Engine, network: nn.Module) -> Step:
+        step = training_step(engine, Learner(network, loss, optimizer), kind, "bf16-mixed")
         return lambda: step(batch, settings.lr, 0.0)
 
     return launch(work, network, device=setting.device, devices=1, precision="bf16-mixed")

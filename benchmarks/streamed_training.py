@@ -79,11 +79,11 @@ def measure(name: str, files: PictureFiles, batch_size: int, workers: int, devic
     plan = plan_epoch(0, 0, len(files), batch_size, mixup_alpha=0.2)
     source = batch_source(files, torch.device(device), AUGMENTATIONS["imagenet"], seed=0, workers=workers)
 
-    def work(fabric: Engine, network: nn.Module) -> dict[str, float]:
+    def work(engine: Engine, network: nn.Module) -> dict[str, float]:
         network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         settings = FitSettings(lr=0.025, nesterov=False, weight_decay=0.0, device=device)
-        learner = Learner(network, loss, make_optimizer(network, settings, fabric.device))
-        step = training_step(fabric, learner, kind, chosen_precision(device, "auto"))
+        learner = Learner(network, loss, make_optimizer(network, settings, engine.device))
+        step = training_step(engine, learner, kind, chosen_precision(device, "auto"))
         full = [next(iter(source.batches(plan, 0)))] * (len(files) // batch_size)
         return {
             "loading": rate(source.batches(plan, 0), None, device),

@@ -16,13 +16,14 @@ import pytest
 from balpoe.data.registry import load_data
 from balpoe.experiments.comparison import Comparison, verdict_of_all
 from balpoe.experiments.presets import cifar100_lt, preset
-from balpoe.experiments.recipe import FIELDS, Recipe, updated
+from balpoe.experiments.recipe import Recipe, updated
 from balpoe.networks.fused import launch as launches
-from balpoe.old_names import current_names, current_recipe
+from balpoe.old_names import current_names
 from balpoe.paper.ablations import SEARCH
 from balpoe.paper.best_columns import BEST_RESULTS, BEST_TABLES
 from balpoe.paper.expected import OVERVIEW, PAPER_RESULTS, PAPER_TABLES
 from balpoe.paper.not_reproduced import NOT_REPRODUCED
+from balpoe.paper.paper_result import recorded_recipe
 from balpoe.paper.reproduce import SECONDS_A_STEP, missing_runs, write_tables
 from balpoe.paper.tables import measured_records
 from balpoe.paper.transfer import FURTHER_TABLES
@@ -203,9 +204,7 @@ def test_each_record_is_of_its_cell_s_recipe(cell):
         if not path.exists():  # not trained yet
             continue
         record = json.loads(path.read_text())
-        values = {key: value for key, value in current_recipe(record["recipe"]).items() if key in FIELDS}
-        # A record of before a setting was there was made by what is its default now.
-        assert updated(Recipe(), values).identity() == cell.recipe(seed).identity()
+        assert recorded_recipe(record).identity() == cell.recipe(seed).identity()
         assert record["environment"]["gpu"] == "NVIDIA H200"
         assert not record["recipe"]["data_root"]
 

@@ -8,6 +8,7 @@ import torch
 
 import balpoe
 from balpoe.cli.main import main
+from balpoe.deployment.card_text import card_text
 from balpoe.errors import UserError
 from balpoe.evaluation.predictions import Predictions
 from balpoe.experiments import calibrate, run_folder
@@ -17,6 +18,7 @@ from balpoe.experiments.presets import preset
 from balpoe.experiments.recipe import updated
 from balpoe.experiments.run_folder import Run, train_run
 from balpoe.method.expert_calibration import ExpertCalibration, held_out_losses
+from balpoe.report.calibration import reliability_section
 from balpoe.report.inputs import read_subject
 from balpoe.report.overview import what_section
 
@@ -188,7 +190,14 @@ def test_a_known_temperature_divides_the_logits_of_the_ensemble(tmp_path, method
         "Logits divided by a temperature of 0.5: on the test samples the ECE was "
         f"{100 * plain.evaluation()['ece']:.1f} % before, and is {100 * evaluation['ece']:.1f} %."
     )
-    balpoe.load(run.folder)
+    model = balpoe.load(run.folder)
+    assert not model.calibration.fitted
+    assert not ours.calibration.fitted
+    said = " ".join(reliability_section(read_subject(str(run.folder))).sentences)
+    assert "Its logits are divided by a temperature of 0.500: as trained the ECE was" in said
+    card = card_text("run", model)
+    assert "Its logits are divided by a temperature of 0.5, which was known before." in card
+    assert "outside of training" not in said + card
 
 
 def test_benchmarks_are_calibrated_by_samples_that_their_subset_leaves_out(tmp_path, capsys):

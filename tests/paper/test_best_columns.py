@@ -1,14 +1,26 @@
 """The best of every column: where each search starts, what it tries, and what it chooses."""
 
 import json
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
 
 from balpoe.cli.main import main
-from balpoe.experiments.presets import preset
+from balpoe.errors import UserError
+from balpoe.experiments.presets import PRESETS, preset
 from balpoe.experiments.recipe import updated
-from balpoe.paper.best_columns import BEST_RESULTS, BEST_TABLES, COLUMNS, EPOCHS, TRIALS, WIDTH_64, candidates, chosen
+from balpoe.paper.best_columns import (
+    BEST_RESULTS,
+    BEST_TABLES,
+    COLUMNS,
+    EPOCHS,
+    TRIALS,
+    WIDTH_64,
+    candidates,
+    chosen,
+    planned,
+)
 from balpoe.paper.expected import PAPER_RESULTS, PAPER_TABLES
 from balpoe.paper.reproduce import VALIDATED, missing_runs
 from balpoe.paper.training_cost import training_steps
@@ -61,10 +73,10 @@ def written(results, column, scores):
     """Records of a search: the NLL of each trial, with mixed and unmixed statistics."""
     for result, (mixed, unmixed) in zip(column.search, scores, strict=True):
         path = results / result.folder / "seed-1.json"
-        path.parent.mkdir(parents=True)
+        path.parent.mkdir(parents=True, exist_ok=True)
         kinds = {"mixed": mixed, "unmixed": unmixed}
         record = {kind: {"temperature": 0.123, "at_temperature": {"nll": nll}} for kind, nll in kinds.items()}
-        path.write_text(json.dumps({"evaluation": {}, **record}))
+        path.write_text(json.dumps({"recipe": asdict(result.recipe(1)), "evaluation": {}, **record}))
 
 
 @pytest.mark.parametrize(
@@ -81,6 +93,35 @@ def test_the_lowest_nll_is_chosen(tmp_path, scores, changes):
     assert chosen(column, tmp_path).changes == {**changes, "epochs": 400, "temperature": 0.12}
     (tmp_path / column.search[1].folder / "seed-1.json").unlink()
     assert chosen(column, tmp_path) is None  # before all are measured
+
+
+def test_what_is_chosen_changes_the_start_whatever_the_preset_says(tmp_path, monkeypatch):
+    column, start = COLUMNS[1], updated(preset("cifar100-lt-best"), COLUMNS[1].start)
+    longest, settled = planned(column.result, tmp_path)
+    assert (longest.recipe(1).experts, settled) == (7, False)
+    written(tmp_path, column, [(1.5, 1.6), (1.7, 1.6)])
+    changes = {"epochs": 400, "temperature": 0.12}
+    now = updated(start, {"num_experts": 7, "unmixed_statistics": True, "epochs": 400, "temperature": 0.75})
+    monkeypatch.setitem(PRESETS, column.preset, lambda as_released: now)  # what another search had chosen
+    plan, settled = planned(column.result, tmp_path)
+    assert settled
+    assert plan.recipe(3).identity() == updated(start, {**changes, "seed": 3}).identity()
+    assert "--imbalance-ratio 50.0 --epochs 400 --temperature 0.12" in plan.command()
+    monkeypatch.setitem(PRESETS, column.preset, lambda as_released: updated(start, changes))
+    assert planned(column.result, tmp_path) == (column.result, True)
+
+
+def test_a_search_takes_no_record_of_another_recipe(tmp_path):
+    column = COLUMNS[1]
+    written(tmp_path, column, [(1.5, 1.6), (1.7, 1.6)])
+    path = tmp_path / column.search[1].folder / "seed-1.json"
+    record = json.loads(path.read_text())
+    path.write_text(json.dumps({**record, "recipe": {**record["recipe"], "epochs": 100}}))
+    with pytest.raises(UserError, match="seven-experts has a record of another recipe than this search's; move it"):
+        missing_runs([column.preset], tmp_path)
+    path.write_text(json.dumps({"recipe": record["recipe"], "evaluation": {}}))  # of before statistics were compared
+    with pytest.raises(UserError, match="a record of another recipe"):
+        chosen(column, tmp_path)
 
 
 @pytest.mark.parametrize("column", SEARCHED, ids=lambda column: column.preset)
@@ -119,7 +160,8 @@ def test_what_a_search_chooses_is_trained_by_the_same_command(tmp_path, monkeypa
         path.parent.mkdir(parents=True, exist_ok=True)
         nll = 1.5 if missing.result.recipe(1).experts == 3 else 1.4
         scores = {"temperature": 0.753, "at_temperature": {"nll": nll}}
-        path.write_text(json.dumps({"evaluation": {}, "mixed": scores, "unmixed": scores}))
+        recipe = asdict(missing.result.recipe(missing.seed))
+        path.write_text(json.dumps({"recipe": recipe, "evaluation": {}, "mixed": scores, "unmixed": scores}))
         return f"{missing.path}: beside {len(begun)}"
 
     monkeypatch.chdir(tmp_path)

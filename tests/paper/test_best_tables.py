@@ -1,6 +1,7 @@
 """The tables of the best of every column, from made-up records."""
 
 import json
+from dataclasses import asdict
 
 import pytest
 import torch
@@ -60,7 +61,8 @@ def test_the_search(tmp_path):
         scores = dict.fromkeys(("accuracy", "many", "medium", "few", "ece"), 0.5) | {"nll": 1.5 + place}
         mixed = {**scores, "temperature": 0.7, "at_temperature": {"ece": 0.02, "nll": 1.45 + place}}
         unmixed = {**mixed, "accuracy": 0.51, "few": None, "at_temperature": {"ece": 0.03, "nll": 1.4 + place}}
-        write(tmp_path, result.folder, {"evaluation": scores, "mixed": mixed, "unmixed": unmixed})
+        recipe = asdict(result.recipe(1))
+        write(tmp_path, result.folder, {"recipe": recipe, "evaluation": scores, "mixed": mixed, "unmixed": unmixed})
     table = rows(search_table(tmp_path))
     assert (len(before), len(table)) == (5 * 2, 4 + 4 * 2)
     title, there = "cifar100-lt-50-best: start", ["0.70", "2.0", "1.450"]
@@ -68,6 +70,9 @@ def test_the_search(tmp_path):
     there = ["0.70", "3.0", "1.400", "the same", "yes"]
     assert table[1] == [title, "unmixed", "51.0", "50.0", "50.0", "-", "50.0", "1.500", *there]
     assert [row[-1] for row in table].count("yes") == 1
+    write(tmp_path, column.folder, {"evaluation": {"accuracy": 0.6, "ece": 0.02}})
+    row = rows(columns_table(tmp_path))[1]  # of what was chosen, which the preset need not say yet
+    assert (row[4], row[-1]) == ("3", "about 67")
 
 
 def test_width_64(tmp_path):

@@ -7,6 +7,7 @@ import pytest
 from balpoe import UserError
 from balpoe.cli.main import main
 from balpoe.experiments.presets import preset
+from balpoe.experiments.recipe import recipe_toml
 from balpoe.files import locked
 from balpoe.paper.expected import PAPER_RESULTS, PAPER_TABLES
 from balpoe.paper.not_reproduced import NOT_REPRODUCED
@@ -73,8 +74,11 @@ def test_what_was_begun_counts_less(tmp_path):
     assert missing.steps_left(tmp_path) == missing.steps
     folder = missing.folder(tmp_path)
     folder.mkdir(parents=True)
+    (folder / "recipe.toml").write_text(recipe_toml(missing.result.recipe(1)))
     (folder / "history.jsonl").write_text('{"epoch": 0}\n{"epoch": 1}\n')
     assert missing.steps_left(tmp_path) == missing.steps * 6 // 8
+    (folder / "recipe.toml").write_text(recipe_toml(missing.result.recipe(2)))
+    assert missing.steps_left(tmp_path) == missing.steps  # of another recipe, which is set aside
 
 
 def test_more_experts_take_longer():

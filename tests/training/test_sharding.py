@@ -1,5 +1,8 @@
 """Weights in parts: two processes train as one, stop, go on and save as one."""
 
+import sys
+from types import ModuleType
+
 import pytest
 import torch
 from torch import nn
@@ -39,6 +42,11 @@ def assert_same(history, network, expected, straight):
     assert [entry["loss"] for entry in history] == pytest.approx([entry["loss"] for entry in expected], rel=1e-4)
     for ours, theirs in zip(network.parameters(), straight.parameters(), strict=True):
         torch.testing.assert_close(ours, theirs, rtol=1e-3, atol=2e-5)
+
+
+def test_nothing_is_in_parts_while_another_thread_imports_torchs_module_of_them(monkeypatch):
+    monkeypatch.setitem(sys.modules, "torch.distributed.tensor", ModuleType("torch.distributed.tensor"))
+    assert not in_parts(nn.Linear(2, 1).parameters())
 
 
 @pytest.mark.slow

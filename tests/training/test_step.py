@@ -212,11 +212,11 @@ def test_captured_and_eager_agree_with_every_optimiser(monkeypatch, settings):
 def test_a_capture_leaves_nothing_in_the_optimiser():
     """A rate of 0 after a capture: AdamW's means and its number of steps are those of the one step taken."""
 
-    def work(fabric, network):
+    def work(engine, network):
         data = tiny_data()
-        loss, optimizer = BalPoELoss(data.class_counts, (1, -1)).cuda(), make_optimizer(network, adamw, fabric.device)
+        loss, optimizer = BalPoELoss(data.class_counts, (1, -1)).cuda(), make_optimizer(network, adamw, engine.device)
         learner = Learner(network, loss, optimizer)
-        step = training_step(fabric, learner, "captured", "32-true")
+        step = training_step(engine, learner, "captured", "32-true")
         step(Batch(data.preprocessing.normalise(data.images).cuda(), data.targets.cuda()), 1e-3, 0.0)
         assert step.kind == "captured"
         return {float(state["step"]) for state in learner.optimizer.state.values()}

@@ -280,6 +280,9 @@ def _training(model: Model, files: Sequence[str], environment: Mapping[str, Any]
     if model.calibration is not None:
         temperatures = ", ".join(f"{value:.3g}" for value in model.calibration.temperatures)
         calibrated = f" It is calibrated by samples outside of training, with temperatures {temperatures}."
+        if not model.calibration.fitted:
+            known = f"{model.calibration.temperatures[0]:.3g}, which was known before"
+            calibrated = f" Its logits are divided by a temperature of {known}."
     beside = " `recipe.toml` has all settings." if "recipe.toml" in files else ""
     made = f", with {' and '.join(versions)}" if versions else ""
     return f"It was trained from {first}{made}.{calibrated}{beside}"

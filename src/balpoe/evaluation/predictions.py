@@ -50,8 +50,8 @@ class Predictions:
         source_prior: Prior under which `logits` are posteriors, (classes,). It follows from the lambdas where there are
             any, whatever is given: uniform for lambdas that average to 0. None without lambdas: the logits are no
             posterior, and nothing is adjusted.
-        calibration: What was fitted on samples outside of training. `expert_logits` are as the network gave them;
-            `logits`, and every metric, are calibrated.
+        calibration: What samples outside of training gave, or a known temperature. `expert_logits` are as the network
+            gave them; `logits`, and every metric, are calibrated.
         groups: Group of each sample, whole numbers, (samples,): samples of one group, such as the frames of a track,
             are no independent evidence, and intervals resample groups. None where each stands for itself.
         expert_weights: Weights of the experts in the ensemble, (experts,), which sum to 1; None for equal ones.

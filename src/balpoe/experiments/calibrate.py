@@ -238,9 +238,10 @@ def calibration_notes(folder: Path, recipe: Recipe, evaluation: Mapping[str, Any
         return ["Not calibrated: no class had a sample to spare."] if recipe.calibrate else []
     ece = [f"{100 * value:.1f} %" for value in (found["before"]["ece"], evaluation["ece"])]
     changed = f"on the test samples the ECE was {ece[0]} before, and is {ece[1]}."
-    if choice is None:  # the recipe's temperature, or a calibration that was given later
-        known = [f"Logits divided by a temperature of {recipe.temperature:g}: {changed}"]
-        return known if recipe.temperature != 1 else []
+    if not found.get("fitted", True):
+        return [f"Logits divided by a temperature of {found['temperatures'][0]:g}: {changed}"]
+    if choice is None:  # it was given later
+        return []
     temperatures = ", ".join(f"{value:.2f}" for value in dict.fromkeys(found["temperatures"]))
     chosen = f"learning rate {choice.lr:g} chosen, " if recipe.choose_lr and choice.lr else ""
     chosen += f"mixup alpha {choice.mixup_alpha:g} chosen, " if recipe.choose_mixup else ""

@@ -59,7 +59,7 @@ class Model:
     """Prior under which the ensemble's logits are posteriors; of lambdas, where there are any. None without them: the
     logits are no posterior, and cannot be adjusted to another prior."""
     calibration: ExpertCalibration | None = None
-    """What was fitted on samples outside of training; `predict` applies it."""
+    """What samples outside of training gave, or a known temperature; `predict` applies it."""
     default_prior: Tensor | None = None
     """Deployment prior of `predict` where none is given; None: `source_prior`."""
 

@@ -1,8 +1,9 @@
-"""How far to trust each expert: temperatures and a bias by class frequency, fitted on samples outside of training.
+"""How far to trust each expert: temperatures and a bias by class frequency.
 
-What an expert learns is the posterior of the training set, softmax(logits + offsets). Mixup leaves it too modest, many
-epochs without it leave it too sure; so that is what a temperature divides (`balpoe.at_temperature`). Further numbers
-are fitted, too, and kept only where they predict held-out labels better.
+Samples outside of training give them, or a temperature is known from earlier trainings. What an expert learns is the
+posterior of the training set, softmax(logits + offsets). Mixup leaves it too modest, many epochs without it leave it
+too sure; so that is what a temperature divides (`balpoe.at_temperature`). Further numbers are fitted, too, and kept
+only where they predict held-out labels better.
 """
 
 from dataclasses import dataclass
@@ -42,6 +43,7 @@ class ExpertCalibration:
         temperatures: One per expert, above 0; above 1 for experts that are too sure of themselves.
         frequency_bias: Number times which the log training prior is added to all experts' logits.
         gain: Held-out log-likelihood that the calibration gained, in nats a sample.
+        fitted: Whether samples outside of training gave it; if not, it is a temperature that was known before.
 
     >>> halved = ExpertCalibration((2.0,))
     >>> halved(torch.tensor([[[2.0, 0.0]]]), torch.tensor([0.9, 0.1]), torch.tensor([[0.0, 0.0]]))
@@ -51,6 +53,7 @@ class ExpertCalibration:
     temperatures: tuple[float, ...]
     frequency_bias: float = 0.0
     gain: float = 0.0
+    fitted: bool = True
 
     def __post_init__(self) -> None:
         if not self.temperatures or not all(0 < value < float("inf") for value in self.temperatures):
@@ -79,7 +82,8 @@ def read_calibration(values: Any) -> ExpertCalibration | None:
     if values is None:
         return None
     numbers = (float(value) for value in values["temperatures"])
-    return ExpertCalibration(tuple(numbers), float(values["frequency_bias"]), float(values["gain"]))
+    bias, gain, fitted = float(values["frequency_bias"]), float(values["gain"]), values.get("fitted", True)
+    return ExpertCalibration(tuple(numbers), bias, gain, bool(fitted))
 
 
 def training_offsets(train_prior: Any, lambdas: Any, source_prior: Any) -> Tensor:
@@ -102,7 +106,9 @@ def training_offsets(train_prior: Any, lambdas: Any, source_prior: Any) -> Tenso
 
 
 def at_known_temperature(temperature: float, train_prior: Tensor, offsets: Tensor, experts: int) -> ExpertCalibration:
-    """Return the calibration that divides the ensemble's logits by a temperature; its answers stay as they are.
+    """Return the calibration that divides the ensemble's logits by a temperature, and leaves its answers as they are.
+
+    Those of a single expert change: it keeps its own prior, and what it has learnt is divided.
 
     Where one is fitted, it divides posteriors of the training set, and moves the ensemble towards frequent classes or
     away from them; that move is taken back here (of lambdas by class, most of it).
@@ -121,7 +127,7 @@ def at_known_temperature(temperature: float, train_prior: Tensor, offsets: Tenso
     learnt, log_prior = (each.double() - each.double().mean() for each in (offsets.mean(dim=0), train_prior.log()))
     length = float(log_prior.square().sum())
     slope = float((learnt * log_prior).sum()) / length if length else 0.0
-    return ExpertCalibration((temperature,) * experts, (1 - 1 / temperature) * slope)
+    return ExpertCalibration((temperature,) * experts, (1 - 1 / temperature) * slope, fitted=False)
 
 
 def fit_expert_calibration(

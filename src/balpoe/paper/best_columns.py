@@ -12,7 +12,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from balpoe.paper.paper_result import Number, PaperResult, PaperTable
+from balpoe.errors import UserError
+from balpoe.paper.paper_result import Number, PaperResult, PaperTable, recorded_recipe
 from balpoe.paper.tables import measured_records
 from balpoe.paper.training_cost import training_steps
 
@@ -30,6 +31,7 @@ __all__ = [
     "planned",
 ]
 
+START = "cifar100-lt-best"
 TRIALS: dict[str, dict[str, Any]] = {"start": {}, "seven-experts": {"num_experts": 7}}
 """Changes to where a column starts."""
 EPOCHS = 400
@@ -64,7 +66,7 @@ class BestColumn(NamedTuple):
         """The trainings of the search; none where the recipe was chosen before."""
         return tuple(
             PaperResult(
-                f"{self.preset}-search/{name}", f"{self.preset}: {name}", "cifar100-lt-best",
+                f"{self.preset}-search/{name}", f"{self.preset}: {name}", START,
                 {**self.start, "epochs": EPOCHS, "validation": self.validation, **changes}, 1,
             )
             for name, changes in TRIALS.items()
@@ -139,6 +141,8 @@ def candidates(column: BestColumn, results: Path) -> Iterator[Candidate]:
     """Yield the configurations of a column's search: each training with either kind of statistics."""
     for trial, changes in zip(column.search, TRIALS.values(), strict=False):  # a column without a search has none
         record = next(iter(measured_records(trial, results)), None)
+        if record and ("mixed" not in record or recorded_recipe(record).identity() != trial.recipe(1).identity()):
+            raise UserError(f"{results / trial.folder} has a record of another recipe than this search's; move it away")
         for kind, statistics in (("mixed", {}), ("unmixed", {"unmixed_statistics": True})):
             scores = record and record[kind]
             temperature = {"temperature": round(scores["temperature"], 2)} if scores else {}
@@ -160,7 +164,8 @@ def chosen(column: BestColumn, results: Path) -> Candidate | None:
 def planned(result: PaperResult, results: Path) -> tuple[PaperResult, bool]:
     """Return a result as it is to be trained, and whether that is settled.
 
-    It is not as long as a search has to choose the recipe; then it is the longest of what may be chosen.
+    It is not as long as a search has to choose the recipe; then it is the longest of what may be chosen. What is chosen
+    changes the start of the search, whatever the preset says by now.
 
     >>> planned(COLUMNS[1].result, Path("nowhere"))[1], planned(WIDTH_64[0], Path("nowhere")) == (WIDTH_64[0], True)
     (False, True)
@@ -170,4 +175,6 @@ def planned(result: PaperResult, results: Path) -> tuple[PaperResult, bool]:
         return result, True
     found = chosen(column, results)
     longest = max(candidates(column, results), key=lambda each: training_steps(each.trial.recipe(1)))
-    return replace(result, changes=(found or longest).changes), found is not None
+    plan = replace(result, preset=START, changes={**column.start, **(found or longest).changes})
+    same = plan.recipe(1).identity() == result.recipe(1).identity()
+    return result if same else plan, found is not None

@@ -6,7 +6,7 @@ from statistics import fmean
 from typing import Any
 
 from balpoe.files import read_json
-from balpoe.paper.best_columns import COLUMNS, WIDTH_64, BestColumn, candidates, chosen
+from balpoe.paper.best_columns import COLUMNS, WIDTH_64, candidates, chosen, planned
 from balpoe.paper.expected import PAPER_RESULTS
 from balpoe.paper.paper_result import PaperResult
 from balpoe.paper.tables import markdown, measured_records, printed_number, seeds_measured, shifted_accuracies
@@ -16,6 +16,7 @@ from balpoe.training.concurrent import TRAININGS_AT_ONCE
 
 __all__ = [
     "PUBLISHED_64",
+    "as_chosen",
     "best_tables",
     "columns_table",
     "search_table",
@@ -45,19 +46,25 @@ def columns_table(results: Path) -> str:
     heading = ["", "paper", "highest published", "ours", "experts", "seeds"]
     rows = [[*heading, "ECE", "ECE at a temperature", "GPU seconds"]]
     for column in COLUMNS:
-        found, (published, whose) = measured_records(column.result, results), column.published
+        result, (published, whose) = as_chosen(column.result, results), column.published
+        found = measured_records(result, results)
         row = [f"{column.title}: `{column.preset}`", printed_number(column.paper), f"{published} ({whose})"]
-        rows.append([*row, *(_measured_cells(column, found, results) if found else [ABSENT])])
+        rows.append([*row, *(_measured_cells(result, found, results) if found else [ABSENT])])
     return markdown(rows)
 
 
-def _measured_cells(column: BestColumn, found: Sequence[Mapping[str, Any]], results: Path) -> list[str]:
+def as_chosen(result: PaperResult, results: Path) -> PaperResult:
+    """Return a result with what its search has chosen, if it has."""
+    plan, settled = planned(result, results)
+    return plan if settled else result
+
+
+def _measured_cells(result: PaperResult, found: Sequence[Mapping[str, Any]], results: Path) -> list[str]:
     accuracy, ece = ([record["evaluation"][name] for record in found] for name in ("accuracy", "ece"))
     tempered = [record["calibrated"]["ece"] for record in found if "calibrated" in record]
-    seconds, measured = seconds_alone(column.result, results)
+    seconds, measured = seconds_alone(result, results)
     return [
-        mean_and_deviation(accuracy, per_cent=True), str(column.result.recipe(1).experts),
-        seeds_measured(column.result, len(found)),
+        mean_and_deviation(accuracy, per_cent=True), str(result.recipe(1).experts), seeds_measured(result, len(found)),
         mean_and_deviation(ece, per_cent=True), mean_and_deviation(tempered, per_cent=True),
         f"{seconds:.0f}" if measured else f"about {seconds:.0f}",
     ]  # fmt: skip

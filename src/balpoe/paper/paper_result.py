@@ -5,9 +5,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from balpoe.experiments.presets import preset
-from balpoe.experiments.recipe import Recipe, updated
+from balpoe.experiments.recipe import FIELDS, Recipe, updated
+from balpoe.old_names import current_recipe
 
-__all__ = ["Number", "PaperResult", "PaperTable", "ShiftedAccuracies", "scores"]
+__all__ = ["Number", "PaperResult", "PaperTable", "ShiftedAccuracies", "recorded_recipe", "scores"]
 
 Number = tuple[float, float | None]
 """In per cent, as printed, with its deviation where the paper prints one."""
@@ -65,6 +66,16 @@ class ShiftedAccuracies:
 
 PaperTable = tuple[PaperResult, ...]
 """The rows of a table of the paper, or the points of a figure; some belong to several."""
+
+
+def recorded_recipe(record: Mapping[str, Any]) -> Recipe:
+    """Return the recipe of a record; one of before a setting was there was made by what is its default now.
+
+    >>> recorded_recipe({"recipe": {"epochs": 20}}).epochs
+    20
+    """
+    values = current_recipe(record["recipe"])
+    return updated(Recipe(), {key: value for key, value in values.items() if key in FIELDS})
 
 
 def _flag(name: str, value: Any) -> str:

@@ -19,7 +19,7 @@ from balpoe.experiments.run_folder import Run, train_run_by_step
 from balpoe.experiments.weights_version import with_weights_version
 from balpoe.files import InUseError, read_text, write_json, write_text
 from balpoe.paper.best_columns import BEST_RESULTS, BEST_TABLES, COLUMNS, planned
-from balpoe.paper.best_tables import best_tables
+from balpoe.paper.best_tables import as_chosen, best_tables
 from balpoe.paper.expected import (
     ALL_METHODS,
     ALSO_SHIFTED,
@@ -91,9 +91,14 @@ class MissingRun(NamedTuple):
     def steps_left(self, runs: Path) -> int:
         """Return how many of the steps are left, when an earlier command has begun it."""
         history = self.folder(runs) / "history.jsonl"
-        done = len(read_text(history).splitlines()) if history.exists() else 0
+        done = len(read_text(history).splitlines()) if history.exists() and not self.is_of_another(runs) else 0
         epochs = self.result.recipe(self.seed).epochs
         return self.steps * max(0, epochs - done) // epochs
+
+    def is_of_another(self, runs: Path) -> bool:
+        """Whether the run that is there is of another recipe, such as that of an earlier version of the result."""
+        run, recipe = Run(self.folder(runs)), with_weights_version(self.result.recipe(self.seed))
+        return run.exists and run.recipe().identity() != recipe.identity()
 
 
 def _table_names(names: Sequence[str]) -> list[str]:
@@ -237,7 +242,8 @@ def write_tables(results: Path) -> None:
         for result in table:
             if result.shifted and measured_records(result, results):
                 write_text(results / "tables" / f"{name}-shifted.md", shifted_result_table(result, results))
-    write_text(results / "tables" / "commands.md", commands_table(PAPER_TABLES | ALL_METHODS | BEST_TABLES, results))
+    best = {name: tuple(as_chosen(result, results) for result in table) for name, table in BEST_TABLES.items()}
+    write_text(results / "tables" / "commands.md", commands_table(PAPER_TABLES | ALL_METHODS | best, results))
     write_text(results / "tables" / "overview.md", overview_table(OVERVIEW, results))
     write_text(results / "tables" / "also-shifted.md", shifted_overview_table(ALSO_SHIFTED, results))
     write_text(results / "tables" / "differences.md", differences_table(PAPER_RESULTS.values(), results))
@@ -255,10 +261,9 @@ def _measure(missing: MissingRun, results: Path, runs: Path, data_root: str, int
     recipe = missing.result.recipe(missing.seed)
     recipe = with_weights_version(updated(recipe, {"data_root": data_root, "checkpoint_seconds": 30.0}))
     folder = missing.folder(runs)
-    # What an earlier version of the result has left there is another recipe's.
-    other = Run(folder).exists and Run(folder).recipe().identity() != recipe.identity()
     try:
-        run = yield from train_run_by_step(recipe, folder, fresh=other, progress=False, interrupt=interrupt)
+        fresh = missing.is_of_another(runs)
+        run = yield from train_run_by_step(recipe, folder, fresh=fresh, progress=False, interrupt=interrupt)
     except InUseError:
         return f"{missing.path}: left to the process that trains it"
     unmixed = None

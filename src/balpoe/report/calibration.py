@@ -66,15 +66,17 @@ def _worst(subject: Subject) -> str:
 
 
 def _before(subject: Subject) -> list[str]:
-    """What calibration by samples outside of training has changed, if anything."""
+    """What calibration has changed, if anything."""
     found = [each["calibration"] for each in subject.evaluations if "calibration" in each]
     if len(found) < len(subject.evaluations):
         return ["It is not calibrated: probabilities are as trained."]
     ece = mean_and_deviation([each["before"]["ece"] for each in found], per_cent=True)
     nll = mean_and_deviation([each["before"]["nll"] for each in found], per_cent=False)
     temperature = mean_and_deviation([fmean(each["temperatures"]) for each in found], per_cent=False)
+    fitted = all(each.get("fitted", True) for each in found)
+    how = "It is calibrated by samples outside of training, with" if fitted else "Its logits are divided by"
     return [
-        f"It is calibrated by samples outside of training, with a temperature of {temperature}: as trained the ECE was "
+        f"{how} a temperature of {temperature}: as trained the ECE was "
         f"{ece} points and the NLL {nll}, and now they are {seeds_score(subject, 'ece')} and "
         f"{mean_and_deviation([each['nll'] for each in subject.evaluations], per_cent=False)}."
     ]

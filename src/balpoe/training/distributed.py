@@ -66,7 +66,7 @@ def launch(
     num_nodes: int = 1,
     shard: bool = False,
 ) -> Result:
-    """Return work(fabric, network), done in this process or in several that train together.
+    """Return work(engine, network), done in this process or in several that train together.
 
     Each of several works on a copy of the first one's network, whose weights come back into `network`; the first
     one's result is returned. A `UserError` that one of them raises is raised here.
@@ -80,10 +80,10 @@ def launch(
         num_nodes: Number of machines.
         shard: Whether the work leaves each of several processes a part of the weights (`sharding`).
     """
-    engine = (device, precision, *processes_and_machines(devices, num_nodes), shard)
-    if engine[2:4] == (1, 1):
-        return work(_engine(*engine), network)
-    parcel = _Parcel(work, network, engine)
+    devices, num_nodes = processes_and_machines(devices, num_nodes)
+    if devices * num_nodes == 1:
+        return work(one_device(device, precision), network)
+    parcel = _Parcel(work, network, (device, precision, devices, num_nodes, shard))
     result: Result = _in_new_processes(parcel) if launcher() is None else _with_fellows(parcel)
     return result
 
@@ -119,35 +119,38 @@ def led_by_first(command: Callable[[], Result], *, device: str, devices: int = 1
 
 
 def one_device(device: str, precision: str) -> Engine:
-    """Return the engine for work in this process alone."""
-    return _engine(device, precision, 1, 1)
+    """Return the engine for work in this process alone: its own, or Fabric's for precisions that its own lacks."""
+    found = chosen_precision(device, precision)
+    if found in OneProcess.PRECISIONS:
+        return OneProcess(_one_place(device), found)
+    return _fabric(device, found, 1, 1)
 
 
-def share_weights(fabric: Engine, network: nn.Module) -> None:
+def share_weights(engine: Engine, network: nn.Module) -> None:
     """Give all processes the first one's weights and its statistics, which are each process's own."""
-    if fabric.world_size > 1:
+    if engine.world_size > 1:
         for tensor in network.state_dict().values():
             if not in_parts([tensor]):  # each process has its own
                 torch.distributed.broadcast(tensor, src=0)
 
 
-def gathered_rows(fabric: Engine, part: Tensor, rows: int) -> Tensor | None:
+def gathered_rows(engine: Engine, part: Tensor, rows: int) -> Tensor | None:
     """Return all rows in order, on the CPU, in the first process, and None in the others.
 
     Args:
-        fabric: The engine.
+        engine: The engine.
         part: This process's rows, every `world_size`-th from its rank.
         rows: Number of rows of all processes together; each row belongs to one of them.
     """
-    rank, world = fabric.global_rank, fabric.world_size
+    rank, world = engine.global_rank, engine.world_size
     if rank:
         if len(part):
-            torch.distributed.send(part.to(fabric.device).contiguous(), dst=0)
+            torch.distributed.send(part.to(engine.device).contiguous(), dst=0)
         return None
     whole = part.new_empty(rows, *part.shape[1:])
     whole[::world] = part
     for other in range(1, min(world, rows)):
-        theirs = torch.empty_like(whole[other::world], device=fabric.device, memory_format=torch.contiguous_format)
+        theirs = torch.empty_like(whole[other::world], device=engine.device, memory_format=torch.contiguous_format)
         torch.distributed.recv(theirs, src=other)
         whole[other::world] = theirs.cpu()
     return whole
@@ -237,17 +240,17 @@ def _channel() -> Any:
     return torch.distributed.new_group(backend="gloo", timeout=LONGEST_WAIT)
 
 
-def _not_alone(work: ProcessWork[Result], fabric: Engine, network: nn.Module, head_start: float = 0.0) -> Result:
+def _not_alone(work: ProcessWork[Result], engine: Engine, network: nn.Module, head_start: float = 0.0) -> Result:
     """Do the work; where it fails for want of another process, wait until that one's own error is known, and say so."""
     try:
-        return work(fabric, network)
+        return work(engine, network)
     except RuntimeError as error:
         if not _is_loss(error):
             raise
         time.sleep(head_start)
         reason = str(error).partition("\n")[0].rpartition(": ")[2]
         raise UserError(
-            f"process {fabric.global_rank} of the training has lost the others ({reason}); "
+            f"process {engine.global_rank} of the training has lost the others ({reason}); "
             "if one of them failed, its own message says why; the same command goes on from the last checkpoint"
         ) from error
 
@@ -311,13 +314,6 @@ def chosen_precision(device: str, precision: str) -> str:
 
 def _on_cuda(device: str) -> bool:
     return device == "cuda" or (device == "auto" and torch.cuda.is_available())
-
-
-def _engine(device: str, precision: str, devices: int, num_nodes: int, shard: bool = False) -> Engine:
-    """One process's own engine, or Fabric's, for several processes and for precisions that one's own does not have."""
-    if devices * num_nodes == 1 and (found := chosen_precision(device, precision)) in OneProcess.PRECISIONS:
-        return OneProcess(_one_place(device), found)
-    return _fabric(device, precision, devices, num_nodes, shard)
 
 
 def _one_place(device: str) -> torch.device:

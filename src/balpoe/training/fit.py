@@ -183,8 +183,8 @@ def fit_and_predict_by_step(
         interrupt: Interrupt whose request ends the training, as a Ctrl-C ends `fit`.
     """
     settings = _resolved(settings, train)
-    fabric = one_device(settings.device, settings.precision)
-    return _finished((yield from _steps(fabric, network, interrupt, loss, train, test, settings)))
+    engine = one_device(settings.device, settings.precision)
+    return _finished((yield from _steps(engine, network, interrupt, loss, train, test, settings)))
 
 
 Outcome = tuple[History, str, Tensor | None]
@@ -220,14 +220,14 @@ def _workers(wanted: int, devices: int) -> int:
     return wanted if wanted >= 0 else max(1, default_workers() // (1 if found and found.name == "srun" else devices))
 
 
-def _work(fabric: Engine, network: nn.Module, **parts: Any) -> Outcome:
+def _work(engine: Engine, network: nn.Module, **parts: Any) -> Outcome:
     """What each process does."""
     with Interrupt() as interrupt:
-        return complete(_steps(fabric, network, interrupt, **parts))
+        return complete(_steps(engine, network, interrupt, **parts))
 
 
 def _steps(
-    fabric: Engine,
+    engine: Engine,
     network: nn.Module,
     interrupt: Interrupt,
     loss: Loss,
@@ -236,10 +236,10 @@ def _steps(
     settings: FitSettings,
 ) -> "Work[Outcome]":
     """Train, with a pause after each step; then predict."""
-    epochs, first = settings.epochs, fabric.is_global_zero
+    epochs, first = settings.epochs, engine.is_global_zero
     label = settings.label or (f"{settings.run.parent.name}/{settings.run.name}" if settings.run else "training")
-    with own_random_state(fabric.device):
-        training = Trainer(fabric, network, loss, train, settings)
+    with own_random_state(engine.device):
+        training = Trainer(engine, network, loss, train, settings)
         training.resume()
         done, show = training.samples_done(), settings.progress and first
         samples, passes = training.samples_an_epoch, epochs + bool(training.norms)
@@ -250,20 +250,20 @@ def _steps(
             yield from training.run(interrupt, display, tracking)
     if not training.finished:
         return training.history, f"epoch {min(training.epoch + 1, epochs)} of {epochs}", None
-    share_weights(fabric, network)
+    share_weights(engine, network)
     predicted: list[Tensor | None] = [None]
     if test is not None:
-        yield lambda: predicted.append(_predicted(fabric, network, test, settings.workers))
+        yield lambda: predicted.append(_predicted(engine, network, test, settings.workers))
     return training.history, "", predicted[-1]
 
 
-def _predicted(fabric: Engine, network: nn.Module, test: Samples, workers: int) -> Tensor | None:
+def _predicted(engine: Engine, network: nn.Module, test: Samples, workers: int) -> Tensor | None:
     """The expert logits of the test set, in the first process."""
-    if fabric.world_size == 1:
+    if engine.world_size == 1:
         return logits_of(network, test, workers=workers)
-    rows = torch.arange(fabric.global_rank, len(test), fabric.world_size)
-    asked, most = rows, -(-len(test) // fabric.world_size)
+    rows = torch.arange(engine.global_rank, len(test), engine.world_size)
+    asked, most = rows, -(-len(test) // engine.world_size)
     if len(rows) < most and in_parts(network.parameters()):  # through which all processes pass equally often
         asked = torch.cat([rows, rows.new_zeros(1)])
     part = logits_of(network, test.subset(asked), workers=workers) if len(asked) else torch.zeros(0)
-    return gathered_rows(fabric, part[: len(rows)], len(test))
+    return gathered_rows(engine, part[: len(rows)], len(test))

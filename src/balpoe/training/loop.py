@@ -42,32 +42,32 @@ class Trainer:
     """The state of a training: what a checkpoint holds, and how it goes on."""
 
     def __init__(
-        self, fabric: Engine, network: nn.Module, loss: Callable[..., Tensor], train: Samples, settings: FitSettings
+        self, engine: Engine, network: nn.Module, loss: Callable[..., Tensor], train: Samples, settings: FitSettings
     ) -> None:
-        if settings.sync_batchnorm and fabric.world_size > 1:  # of several processes each has a copy of the network
+        if settings.sync_batchnorm and engine.world_size > 1:  # of several processes each has a copy of the network
             synchronised(network)
         self.frozen = frozen_digest(network) if settings.run else ""
         if settings.shard:
-            shard_network(fabric, network)
+            shard_network(engine, network)
         network.train()  # one that was loaded is ready for evaluation
-        self.fabric, self.network, self.settings, self.folder = fabric, network, settings, settings.run
+        self.engine, self.network, self.settings, self.folder = engine, network, settings, settings.run
         self.data = batch_source(
-            train, fabric.device, settings.augmentation, settings.seed, settings.workers, settings.second_view
+            train, engine.device, settings.augmentation, settings.seed, settings.workers, settings.second_view
         )
         self.num_samples, self.targets = len(train), train.targets
         self.samples_an_epoch = samples_seen(len(train), settings.batch_size, settings.drop_last)
-        self.optimizer = make_optimizer(network, settings, fabric.device)
+        self.optimizer = make_optimizer(network, settings, engine.device)
         self.mean: list[Tensor] = []  # of the weights, until the network has it
         if settings.weight_average_decay:
-            self.mean = [each.to(fabric.device) for each in first_mean(self._trained())]
-        if fabric.device.type == "cuda" and len(train.preprocessing.size) == 3 and not settings.shard:
+            self.mean = [each.to(engine.device) for each in first_mean(self._trained())]
+        if engine.device.type == "cuda" and len(train.preprocessing.size) == 3 and not settings.shard:
             network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         if isinstance(loss, nn.Module):
-            loss.to(fabric.device)
+            loss.to(engine.device)
         decay = settings.weight_average_decay
         mean = self.mean if decay else []
         learner = Learner(network, loss, self.optimizer, settings.clip_gradients, mean, decay, settings.accumulate)
-        self.step = training_step(fabric, learner, settings.step, settings.precision)
+        self.step = training_step(engine, learner, settings.step, settings.precision)
         self.identity = {
             **settings.identity(),
             "loss": _fingerprint(loss),
@@ -103,7 +103,7 @@ class Trainer:
 
     def _begin(self, epoch: int, first: int = 0, mixed: bool = True) -> "_Epoch":
         """Plan an epoch and make its batches from number `first` on, the first of them at once."""
-        rank, world, settings = self.fabric.global_rank, self.fabric.world_size, self.settings
+        rank, world, settings = self.engine.global_rank, self.engine.world_size, self.settings
         if not mixed:
             settings = replace(settings, mixup_alpha=0.0, cutmix_probability=0.0, mixing=None)
         plan = plan_epoch(
@@ -117,15 +117,15 @@ class Trainer:
 
     def _run_epoch(self, interrupt: Interrupt, display: TrainingProgress, tracking: Tracking) -> "Work[None]":
         """Train an epoch, or what an interrupted one has left; alone, an interrupt ends it after any step."""
-        rank, world, settings = self.fabric.global_rank, self.fabric.world_size, self.settings
+        rank, world, settings = self.engine.global_rank, self.engine.world_size, self.settings
         started, first = time.monotonic(), len(self.losses)
         (plan, batch, batches), self.begun = self.begun or self._begin(self.epoch, first), None
         lr = settings.lr * settings.schedule(self.epoch, settings.epochs)
         done, steps = first, len(plan.batches)
-        losses = torch.zeros(steps, device=self.fabric.device)
+        losses = torch.zeros(steps, device=self.engine.device)
         while batch is not None:
             yield self.step.preparation(batch)
-            seed_layers(self.fabric.device, settings.seed, self.epoch, done, rank)
+            seed_layers(self.engine.device, settings.seed, self.epoch, done, rank)
             losses[done] = self.step(batch, lr, (self.epoch + done / steps) / settings.epochs)
             display.advance(plan.batches[done].stop - plan.batches[done].start, lr)
             done += 1
@@ -180,10 +180,10 @@ class Trainer:
 
         They are as those that are trained on, or not mixed, as test images are not.
         """
-        rank, world, epoch = self.fabric.global_rank, self.fabric.world_size, self.settings.epochs
+        rank, world, epoch = self.engine.global_rank, self.engine.world_size, self.settings.epochs
         (plan, batch, batches), done = self._begin(epoch, mixed=not self.settings.unmixed_statistics), 0
         while batch is not None and not (interrupt.requested and world == 1):
-            seed_layers(self.fabric.device, self.settings.seed, epoch, done, rank)
+            seed_layers(self.engine.device, self.settings.seed, epoch, done, rank)
             with torch.no_grad():
                 self.step.outputs(batch.images)
             display.advance(plan.batches[done].stop - plan.batches[done].start, 0.0)
@@ -200,7 +200,7 @@ class Trainer:
 
     def _read(self, losses: Tensor, first: int, steps: int) -> None:
         """Keep the losses of all processes together, from step `first` on, unless one is not finite."""
-        summed: Any = self.fabric.all_reduce(losses, reduce_op="sum")
+        summed: Any = self.engine.all_reduce(losses, reduce_op="sum")
         losses = summed.cpu()
         wrong = (~torch.isfinite(losses)).nonzero()
         if len(wrong):
@@ -221,9 +221,9 @@ class Trainer:
 
     def _any(self, here: bool) -> bool:
         """Whether something is so in any process; all of them ask at the same time."""
-        if self.fabric.world_size == 1:
+        if self.engine.world_size == 1:
             return here
-        return bool(self.fabric.all_reduce(torch.tensor(float(here), device=self.fabric.device), reduce_op="sum"))
+        return bool(self.engine.all_reduce(torch.tensor(float(here), device=self.engine.device), reduce_op="sum"))
 
     def samples_done(self) -> int:
         """Samples that earlier calls have already trained on."""
@@ -241,13 +241,13 @@ class Trainer:
             "optimizer": self.optimizer.state_dict()["state"],
             "mean": self.mean,
         }
-        learned = whole(learned, keep=self.fabric.is_global_zero)
-        if not self.fabric.is_global_zero:
+        learned = whole(learned, keep=self.engine.is_global_zero)
+        if not self.engine.is_global_zero:
             return
         state = {
             **learned,
             "identity": self.identity,
-            "processes": self.fabric.world_size,
+            "processes": self.engine.world_size,
             "frozen": self.frozen,
             "epoch": self.epoch,
             "losses": self.losses,
@@ -263,8 +263,8 @@ class Trainer:
         if self.folder is None:
             return
         path = self.folder / "checkpoint.pt"
-        state = load_checkpoint(path) if self.fabric.is_global_zero and path.exists() else None
-        if (state := self.fabric.broadcast(state)) is None:
+        state = load_checkpoint(path) if self.engine.is_global_zero and path.exists() else None
+        if (state := self.engine.broadcast(state)) is None:
             return
         if changed := changed_identity(state.get("identity"), self.identity):
             raise UserError(f"{path} belongs to a training with {', '.join(changed)}; choose another folder")
@@ -285,7 +285,7 @@ class Trainer:
         except (LookupError, RuntimeError, ValueError, AttributeError, TypeError) as error:
             reason = str(error).splitlines()[0]
             raise UserError(f"{path} does not fit this network: {reason}; choose another folder") from error
-        if self.fabric.is_global_zero:
+        if self.engine.is_global_zero:
             self._write_lines()  # a crash may have come between the checkpoint and these
             self._say_processes(state.get("processes", 1))
 
@@ -311,10 +311,10 @@ class Trainer:
             for place, each in zip(self.mean, found, strict=True):
                 place.copy_(each)
         else:
-            self.mean = [each.to(self.fabric.device) for each in found]
+            self.mean = [each.to(self.engine.device) for each in found]
 
     def _say_processes(self, before: int) -> None:
-        now = self.fabric.world_size
+        now = self.engine.world_size
         if now != before and self.epoch < self.settings.epochs:
             warnings.warn(
                 f"{self.folder} continues with {now} process{'es' * (now > 1)} where {before} began: "

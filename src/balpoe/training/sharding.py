@@ -25,17 +25,17 @@ SEQUENCES = (nn.Sequential, nn.ModuleList)
 LEAST_WEIGHTS = 2**15  # of a block: fewer are not worth messages of their own
 
 
-def shard_network(fabric: Engine, network: nn.Module) -> None:
+def shard_network(engine: Engine, network: nn.Module) -> None:
     """Leave each process its part of a network's weights, in place, block by block.
 
     Args:
-        fabric: Engine with a `ShardedStrategy`.
+        engine: Engine with a `ShardedStrategy`.
         network: The same network in all processes.
     """
     from torch.distributed.fsdp import fully_shard
 
-    assert not isinstance(fabric, OneProcess)
-    mesh = cast("ShardedStrategy", fabric.strategy).device_mesh["data_parallel"]
+    assert not isinstance(engine, OneProcess)
+    mesh = cast("ShardedStrategy", engine.strategy).device_mesh["data_parallel"]
     for block in (*_blocks(network), network):
         fully_shard(block, mesh=mesh, reshard_after_forward=True)
 
@@ -61,8 +61,8 @@ def _is_called(module: nn.Module) -> bool:
 
 def _is_part(value: Any) -> "TypeGuard[DTensor]":
     """Whether a value is a tensor in parts; before torch's module of these is imported, which takes long, none is."""
-    module = sys.modules.get("torch.distributed.tensor")
-    return module is not None and isinstance(value, module.DTensor)
+    kind = getattr(sys.modules.get("torch.distributed.tensor"), "DTensor", None)  # none while a thread imports it
+    return kind is not None and isinstance(value, kind)
 
 
 def in_parts(tensors: Iterable[Tensor]) -> bool:

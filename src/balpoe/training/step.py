@@ -87,7 +87,7 @@ class Learner(NamedTuple):
         """The weights that training changes."""
         return [parameter for parameter in self.network.parameters() if parameter.requires_grad]
 
-    def too_large(self, batch: Batch, fabric: Engine, error: torch.OutOfMemoryError) -> UserError:
+    def too_large(self, batch: Batch, engine: Engine, error: torch.OutOfMemoryError) -> UserError:
         """Return what to say of a batch for which there is too little memory: in how many parts it fits, alone tried.
 
         Several processes would have to try together, and one of them may be the only one that fails.
@@ -96,8 +96,8 @@ class Learner(NamedTuple):
         what = f"a step of {rows} samples in {parts} part{'s' * (parts > 1)} does not fit into the memory of the GPU"
         if len(batch.images) > rows:  # two views of each, which cannot be parted
             return UserError(f"{what}; take a smaller --batch-size, such as {max(1, rows // 2)}")
-        if fabric.world_size == 1:
-            found = fitting_parts(rows, parts, functools.partial(self._try_part, batch, fabric), error)
+        if engine.world_size == 1:
+            found = fitting_parts(rows, parts, functools.partial(self._try_part, batch, engine), error)
             fit = ", which fit"
         else:
             found, fit = (2 * parts if 2 * parts <= rows else None), ""
@@ -109,11 +109,11 @@ class Learner(NamedTuple):
         smaller = f"add --accumulate {found} for the same training in parts of {-(-rows // found)}{fit}"
         return UserError(f"{what}; {smaller}, or take a smaller --batch-size")
 
-    def _try_part(self, batch: Batch, fabric: Engine, parts: int) -> None:
+    def _try_part(self, batch: Batch, engine: Engine, parts: int) -> None:
         """Compute the gradients of one of so many parts of a batch, beside all that a step keeps in memory."""
         self.optimizer.zero_grad()
         room = [torch.empty_like(weight) for weight in self.weights * 2 if not self.optimizer.state]  # for AdamW's
-        with fabric.autocast():
+        with engine.autocast():
             _batch_loss(self.network, self.loss, _parts(batch, parts)[0], 0.0).backward()
         self.optimizer.zero_grad()
         del room
@@ -124,11 +124,11 @@ class Learner(NamedTuple):
             move_mean(self.mean, self.weights, self.mean_decay)
 
 
-def training_step(fabric: Engine, learner: Learner, kind: str, precision: str) -> Step:
+def training_step(engine: Engine, learner: Learner, kind: str, precision: str) -> Step:
     """Return the step that does the work here: captured on one GPU, eager elsewhere.
 
     Args:
-        fabric: Engine: device, precision, and the mean of the gradients over the processes.
+        engine: Engine: device, precision, and the mean of the gradients over the processes.
         learner: Network, trained in place and moved to the device, with loss and optimiser.
         kind: "auto", "eager", "captured", "compiled" (captured, with kernels of torch's compiler: a minute to make,
             then faster) or "fused" (captured, with kernels of our own, for `resnet32` in bfloat16: faster still).
@@ -137,22 +137,22 @@ def training_step(fabric: Engine, learner: Learner, kind: str, precision: str) -
     if kind not in STEPS:
         raise unknown_name("step", kind, STEPS)
     # A scaler of float16 gradients decides on the CPU whether to step; several processes wait for each other.
-    able = fabric.device.type == "cuda" and fabric.world_size == 1 and precision in ("32-true", "bf16-mixed")
+    able = engine.device.type == "cuda" and engine.world_size == 1 and precision in ("32-true", "bf16-mixed")
     if kind in ("captured", "compiled", "fused") and not able:
         raise UserError(f"step {kind!r} needs one CUDA device and precision 32-true or bf16-mixed; use 'auto'")
     if kind == "eager" or not able:
-        return EagerStep(fabric, learner)
+        return EagerStep(engine, learner)
     if kind in ("auto", "fused"):
         network, widths = learner.network, FASTEST_WIDTHS if kind == "auto" else WIDTHS
         plain = precision == "bf16-mixed" and learner.accumulate == 1
-        if plain and can_be_fused(network, fabric.device, widths):
-            return CapturedStep(fabric, learner, FusedForward(network))
+        if plain and can_be_fused(network, engine.device, widths):
+            return CapturedStep(engine, learner, FusedForward(network))
         if kind == "fused":
             channels = f"{', '.join(map(str, WIDTHS[:-1]))} or {WIDTHS[-1]} channels in each stage"
             raise UserError(
                 f"step 'fused' needs a resnet32 with {channels}, precision bf16-mixed and Triton; use 'auto'"
             )
-    return CapturedStep(fabric, learner, compiled=kind == "compiled")
+    return CapturedStep(engine, learner, compiled=kind == "compiled")
 
 
 class EagerStep:
@@ -160,11 +160,11 @@ class EagerStep:
 
     kind = "eager"
 
-    def __init__(self, fabric: Engine, learner: Learner) -> None:
-        self.fabric = fabric
+    def __init__(self, engine: Engine, learner: Learner) -> None:
+        self.engine = engine
         self.network: Any
         self.optimizer: Any
-        self.network, self.optimizer = fabric.setup(learner.network, learner.optimizer)
+        self.network, self.optimizer = engine.setup(learner.network, learner.optimizer)
         self.learner = learner
 
     def __call__(self, batch: Batch, lr: float, progress: float) -> Tensor:
@@ -172,23 +172,23 @@ class EagerStep:
         try:
             return self._changed(batch, lr, progress)
         except torch.OutOfMemoryError as error:
-            raise self.learner.too_large(batch, self.fabric, error) from error
+            raise self.learner.too_large(batch, self.engine, error) from error
 
     def _changed(self, batch: Batch, lr: float, progress: float) -> Tensor:
         for group in self.optimizer.param_groups:
             group["lr"] = lr * group["rate"]
         self.optimizer.zero_grad()
         # As many in all processes, which pass through a network in parts together; rows differ by one between them.
-        fewest_rows = round(len(batch.targets) / batch.part) // self.fabric.world_size
+        fewest_rows = round(len(batch.targets) / batch.part) // self.engine.world_size
         values, parts = [], _parts(batch, min(self.learner.accumulate, fewest_rows))
         for number, part in enumerate(parts, start=1):
-            with self.fabric.no_backward_sync(self.network, enabled=number < len(parts)):
+            with self.engine.no_backward_sync(self.network, enabled=number < len(parts)):
                 value = _batch_loss(self.network, self.learner.loss, part, progress) * part.part
                 # Fabric averages gradients over the processes; the parts' losses are to be summed.
-                self.fabric.backward(value * self.fabric.world_size)
+                self.engine.backward(value * self.engine.world_size)
             values.append(value.detach())
         if limit := self.learner.clip_gradients:
-            self.fabric.clip_gradients(self.network, self.optimizer, max_norm=limit, error_if_nonfinite=False)
+            self.engine.clip_gradients(self.network, self.optimizer, max_norm=limit, error_if_nonfinite=False)
         self.optimizer.step()
         self.learner.move_mean()
         return sum(values[1:], values[0])
@@ -210,13 +210,13 @@ class CapturedStep:
     """
 
     def __init__(
-        self, fabric: Engine, learner: Learner, forward: FusedForward | None = None, *, compiled: bool = False
+        self, engine: Engine, learner: Learner, forward: FusedForward | None = None, *, compiled: bool = False
     ) -> None:
-        self.fabric, self.learner = fabric, learner
+        self.engine, self.learner = engine, learner
         self.forward: Forward = forward or learner.network
-        learner.network.to(fabric.device)
-        self.progress = torch.zeros((), device=fabric.device)
-        self.rates = [torch.zeros((), device=fabric.device) for _ in learner.optimizer.param_groups]
+        learner.network.to(engine.device)
+        self.progress = torch.zeros((), device=engine.device)
+        self.rates = [torch.zeros((), device=engine.device) for _ in learner.optimizer.param_groups]
         self.pool: Any = None  # of the captures, which do not run at the same time
         self.captures: dict[Any, _Capture] = {}
         self.eager: EagerStep | None = None
@@ -251,7 +251,7 @@ class CapturedStep:
 
     def outputs(self, images: Tensor) -> Tensor:
         """Return the network's expert logits, by torch's own kernels."""
-        with self.fabric.autocast():
+        with self.engine.autocast():
             expert_logits: Tensor = self.learner.network(images)
         return expert_logits
 
@@ -266,11 +266,11 @@ class CapturedStep:
                     self.captures.clear()  # those of other shapes: all steps are to be of one kind
                 self.captures[_shape(batch)] = self._captured(batch, before)
             except torch.OutOfMemoryError as error:
-                raise self.learner.too_large(batch, self.fabric, error) from error
+                raise self.learner.too_large(batch, self.engine, error) from error
             except RuntimeError as error:
                 reason = str(error).strip().partition("\n")[0]
                 warnings.warn(f"the training step cannot be captured and runs eagerly: {reason}", stacklevel=2)
-                self.eager = EagerStep(self.fabric, self.learner)
+                self.eager = EagerStep(self.engine, self.learner)
             finally:
                 before.restore()
 
@@ -289,7 +289,7 @@ class CapturedStep:
         optimizer = self.learner.optimizer
         for rate, group in zip(self.rates, optimizer.param_groups, strict=True):
             group["lr"] = rate
-        device = self.fabric.device
+        device = self.engine.device
         aside, graph = _capture_stream(device), torch.cuda.CUDAGraph()
         aside.wait_stream(torch.cuda.current_stream(device))
         # The first shape is that of almost all batches; an epoch's last one is not worth the time to compile.
@@ -314,7 +314,7 @@ class CapturedStep:
         self.learner.optimizer.zero_grad()
         values = []
         for part in _parts(batch, self.learner.accumulate):
-            with self.fabric.autocast():
+            with self.engine.autocast():
                 value = batch_loss(self.forward, self.learner.loss, part, self.progress)
             if self.learner.accumulate > 1:
                 value = value * part.part

@@ -645,11 +645,11 @@ def test_side_by_side_they_are_those_alone(recwarn, tmp_path, num_experts):
 def test_a_recorded_step_owns_all_its_memory(kind):
     """Also the workspaces of cuBLAS: what torch forgets and frees is not what a replay computes with."""
 
-    def work(fabric, network):
+    def work(engine, network):
         network.to(memory_format=torch.channels_last)
         loss, settings = balpoe.BalPoELoss([1] * 100, (0.0,)).cuda(), FitSettings(nesterov=False, weight_decay=0.0)
-        learner = Learner(network, loss, make_optimizer(network, settings, fabric.device))
-        step = training_step(fabric, learner, kind, "bf16-mixed")
+        learner = Learner(network, loss, make_optimizer(network, settings, engine.device))
+        step = training_step(engine, learner, kind, "bf16-mixed")
         generator = torch.Generator("cuda").manual_seed(0)
         images = torch.randn(128, 3, 32, 32, device="cuda", generator=generator).contiguous(
             memory_format=torch.channels_last
