@@ -14,12 +14,13 @@ import itertools
 import statistics
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
 import torch
 from cifar_step import Steps, profiled, random_images, with_steps
+from early_kernels import early
 
 import balpoe
 from balpoe.files import write_json
@@ -38,11 +39,13 @@ class Change(NamedTuple):
     channels: int
     kernel: str
     launch: Launch
+    early: bool = False
+    """Whether it is one of `early_kernels.py`."""
 
     def __str__(self) -> str:
         """E.g. "16 channels, forward: block 256, programs 528, warps 4, stages 1, tile 2"."""
         said = (f"{name} {value}" for name, value in self.launch._asdict().items() if value)
-        return f"{self.channels} channels, {self.kernel}: {', '.join(said)}"
+        return f"{self.channels} channels, {self.kernel}{' early' * self.early}: {', '.join(said)}"
 
     def fields(self) -> dict[str, Launch | None]:
         """What it changes in `Launches`: of two kernels that do the same, the one by rows goes first."""
@@ -54,7 +57,11 @@ class Change(NamedTuple):
 
 
 def normalisations(batch: int) -> Iterator[Change]:
-    """Launches of the kernels that take numbers one by one; each of their programs reads all sums first."""
+    """Launches of the kernels that take numbers one by one; each of their programs reads all sums, as a rule first."""
+    for channels, block, number, warps in (
+        (16, 1024, 528, 8), (16, 512, 1056, 4), (32, 256, 528, 4), (32, 512, 528, 8), (64, 256, 528, 8),
+    ):  # fmt: skip
+        yield Change(channels, "elementwise", Launch(block, number, warps=warps), early=True)
     for channels, (numbers, programs) in itertools.product(
         (32, 16, 64), ((16384, 264), (8192, 264), (16384, 132), (8192, 528), (16384, 528), (4096, 1056))
     ):
@@ -64,8 +71,12 @@ def normalisations(batch: int) -> Iterator[Change]:
 def convolutions(batch: int) -> Iterator[Change]:
     """Launches of convolutions and of their gradients, those last that have gained nothing (docs/performance.md).
 
-    Gradients of inputs have few: by rows, or with kept weights, all were slower.
+    Gradients of inputs have few: by rows, or with kept weights, all were slower. Those that load early are blocks whose
+    numbers fit into registers.
     """
+    for channels, blocks in ((16, (128, 64)), (32, (64, 32)), (64, (32,))):
+        for block, number in itertools.product(blocks, (528, 1056)):
+            yield Change(channels, "backward", Launch(block, number, warps=2, stages=3), early=True)
     pipelines = ((4, 1), (2, 3))  # warps and stages
     for (warps, stages), block, number in itertools.product(pipelines, (64, 128), (528, 1056)):
         # A program for each tap.
@@ -94,7 +105,7 @@ ROUNDS = (convolutions, normalisations)
 def is_present(change: Change, batch: int) -> bool:
     """Whether batches of this size are launched so already."""
     present = launches_of(change.channels, batch)
-    return all(getattr(present, field) == launch for field, launch in change.fields().items())
+    return not change.early and all(getattr(present, field) == launch for field, launch in change.fields().items())
 
 
 @contextmanager
@@ -109,7 +120,11 @@ def changed(batch: int, changes: list[Change]) -> Iterator[None]:
         else:
             table.LAUNCHES[change.channels] = table.LAUNCHES[change.channels]._replace(**new)
     try:
-        yield
+        with ExitStack() as stack:
+            for change in changes:
+                if change.early:
+                    stack.enter_context(early(change.kernel, {change.channels}))
+            yield
     finally:
         table.LAUNCHES.update(before[0])
         table.LAUNCHES_OF_MANY_IMAGES.clear()

@@ -98,8 +98,11 @@ def test_a_name_says_what_does_not_go_without_saying():
     ("flags", "words"),
     [
         (["--method", "ldam"], "unknown method 'ldam'; did you mean 'ldam-drw'?"),
-        (["--method", "ldam-drw", "--set", "tau=1"], "there is no setting 'tau' here; known are: max_margin of method"),
-        (["--method", "balanced-softmax", "--set", "tau=1"], "there is no setting 'tau' here"),
+        (
+            ["--method", "ldam-drw", "--set", "tau=1"],
+            "tau is a setting of --method logit-adjustment or --method remix; add that",
+        ),
+        (["--method", "balanced-softmax", "--set", "tau=1"], "tau is a setting of --method logit-adjustment or"),
         (["--method", "ldam-drw", "--lambdas", "1,0,-1"], "the experts of ldam-drw have no lambdas"),
         (["--method", "cross-entropy", "--num-experts", "3"], "cross-entropy has one expert, but num_experts is 3"),
         (["--method", "cb-focal", "--set", "beta=1"], "beta must be below 1, but is 1"),
@@ -107,8 +110,8 @@ def test_a_name_says_what_does_not_go_without_saying():
             (["--method", name, "--num-experts", "1"], f"{name} is made of several experts, but num_experts is 1; give")
             for name in ("ride", "ride-router", "tlc", "sade", "sade-test-time")
         ),
-        (["--method", "ride", "--set", "router_weight=3"], "there is no setting 'router_weight' here"),
-        (["--method", "balpoe", "--set", "router_logits=3"], "there is no setting 'router_logits' here"),
+        (["--method", "ride", "--set", "router_weight=3"], "a setting of --method ride-router; add that"),
+        (["--method", "balpoe", "--set", "router_logits=3"], "a setting of --method ride-router; add that"),
         (["--method", "ride-router", "--set", "router_logits=0"], "router_logits must be at least 1, but is 0"),
         (["--method", "ride-router", "--set", "router_epochs=0"], "router_epochs must be above 0, but is 0"),
         (["--method", "ride-routing"], "did you mean 'ride-router'?"),

@@ -256,6 +256,7 @@ def test_a_budget_of_time_ends_in_a_list_of_what_is_missing(run, monkeypatch):
         (["--tune", "network"], "not a setting to search for"),
         (["--tune", "lambdas", "--methods", "ldam-drw"], "none of these methods has it"),
         (["--tune", "lr", "--trials", "many"], "--trials wants a whole number"),
+        (["--temperature", "2", "--no-calibrate"], "a temperature is one method's own, and is not compared; leave it"),
         (["--choose", "--no-calibrate"], "--choose asks samples outside of training"),
         (["--lambdas", "1,0", "--methods", "ldam-drw"], "none of these methods has experts with lambdas"),
         (["--set", "gama=2", "--methods", "cb-focal"], "did you mean 'gamma'?"),

@@ -73,8 +73,10 @@ def test_settings_of_method_and_optimiser():
     ("flags", "sentence"),
     [
         (("--set", "margin"), r"argument --set: wants KEY=VALUE, such as betas=0\.9,0\.95, but is 'margin'"),
-        (("--set", "margin=1"), "there is no setting 'margin' here; known are: none"),
-        (("--method", "sade", "--set", "tau=1"), "known are: backward_tau of method sade"),
+        (("--set", "margin=1"), "'margin' is no setting, for neither method nor optimizer have any; leave it out"),
+        (("--method", "sade", "--set", "margin=1"), "unknown setting 'margin'; known are backward_tau"),
+        (("--optimizer", "muon", "--set", "kernel_decai=1"), "unknown setting 'kernel_decai'; did you mean 'kernel_d"),
+        (("--set", "kernel_decay=1"), "kernel_decay is a setting of --optimizer muon; add that, or leave it out"),
         (("--method", "sade", "--set", "backward_tau=high"), "backward_tau must be a number, but is 'high'"),
         (("--method", "sade", "--set", "backward_tau=-1"), "backward_tau must be above 0, but is -1"),
         (("--method", "sad", "--set", "backward_tau=1"), "unknown method 'sad'; did you mean 'sade'"),

@@ -232,6 +232,15 @@ def test_features_in_a_file(tmp_path, capsys):
     assert "predict" not in text.rpartition("Next,")[2]
 
 
+def test_the_rival_has_no_temperature_that_was_found_for_another(tmp_path, capsys):
+    samples = torch.arange(40.0).view(20, 2).numpy()
+    np.savez(tmp_path / "table.npz", features=samples, labels=np.repeat(["common", "rare"], [14, 6]))
+    flags = ["--runs", tmp_path / "runs", "--epochs", "1", "--no-calibrate", "--temperature", "3"]
+    said(capsys, ["train", tmp_path / "table.npz", *flags])
+    temperatures = {path.parts[-3]: Run(path.parent).recipe().temperature for path in tmp_path.rglob("recipe.toml")}
+    assert temperatures == {"table": 3.0, "table-cross-entropy": 1.0}
+
+
 def test_what_is_wrong_with_a_folder(tmp_path, capsys):
     root = picture_folder(tmp_path / "photos", COUNTS)
     (root / "ash" / "cut.png").write_bytes((root / "ash" / "000.png").read_bytes()[:60])

@@ -120,6 +120,12 @@ def test_a_temperature_is_found_or_given():
         Recipe(temperature=0.0)
 
 
+def test_a_share_of_early_epochs_wants_their_size():
+    with pytest.raises(UserError, match="early_fraction is the share of epochs with smaller images; set early_image_"):
+        Recipe(early_fraction=0.3)
+    assert Recipe(early_fraction=0.3, early_image_size=24)
+
+
 def test_unknown_fields_name_the_nearest():
     with pytest.raises(UserError, match="did you mean 'imbalance_ratio'"):
         updated(Recipe(), {"imbalance": 10})

@@ -1,4 +1,5 @@
 import math
+from dataclasses import asdict
 
 import pytest
 import torch
@@ -43,14 +44,16 @@ def test_one_temperature_is_that_of_at_temperature():
 
 
 @pytest.mark.parametrize("lambdas", [(1.0, 0.0, -1.0), (1.0, -0.25, -1.5), (0.0, 0.0, 0.0), (1.0, 1.0, 1.0)])
-def test_a_known_temperature_divides_what_the_ensemble_says(lambdas):
+def test_a_known_temperature_divides_what_experts_and_their_products_say(lambdas):
     logits, *_ = world(50, (1.0, 2.0, 0.5))
-    offsets = training_offsets(PRIOR, lambdas, None)
-    ours = at_known_temperature(0.7, PRIOR, offsets, experts=3)(logits, PRIOR, offsets)
-    divided = product_of_experts(logits) / 0.7
-    torch.testing.assert_close(product_of_experts(ours).softmax(dim=1), divided.softmax(dim=1))
-    equal = torch.full((4,), 0.25, dtype=torch.float64)  # nothing to take back
-    assert at_known_temperature(0.7, equal, training_offsets(equal, lambdas, None), 3).frequency_bias == 0
+    known = at_known_temperature(0.7, experts=3)
+    ours = known(logits, PRIOR, training_offsets(PRIOR, lambdas, None))
+    torch.testing.assert_close(ours, logits / 0.7)
+    torch.testing.assert_close(product_of_experts(ours), product_of_experts(logits) / 0.7)
+    kept = asdict(known)
+    assert read_calibration(kept) == known
+    del kept["fitted"]  # as in files of before
+    assert read_calibration(kept).fitted
 
 
 def test_a_bias_adds_the_log_prior_and_takes_out_what_was_taken_from_it():

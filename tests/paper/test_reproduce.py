@@ -112,6 +112,17 @@ def test_minutes_that_are_none(tables, minutes, capsys):
     assert "--minutes must be a number from 0" in capsys.readouterr().err
 
 
+def test_folders_and_records_that_are_none(tables, tmp_path, capsys):
+    (tmp_path / "file").touch()
+    assert main(["reproduce", "--results", "file"]) == 2
+    assert "--results must be a folder, but file is a file; name another" in capsys.readouterr().err
+    record = tmp_path / "results" / "digits" / "plain" / "seed-1.json"
+    record.parent.mkdir(parents=True)
+    record.write_text("{}")
+    assert main(["reproduce", "--minutes", "0"]) == 2
+    assert "is not the record of a training; delete it" in capsys.readouterr().err
+
+
 def test_time_that_does_not_suffice(tables, capsys):
     assert main(["reproduce", "digits", "--minutes", "0"]) == 0
     assert "0 records written to results, 3 are still missing" in capsys.readouterr().out

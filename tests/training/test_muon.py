@@ -7,7 +7,6 @@ import torch
 from torch import nn
 
 from balpoe import BalPoELoss, UserError, expert_network
-from balpoe.training import optimizers
 from balpoe.training.muon import Muon, orthogonalise
 from balpoe.training.optimizers import make_optimizer, parameter_groups
 from balpoe.training.schedules import Constant
@@ -138,10 +137,13 @@ def test_goes_on_to_the_same_bits(tmp_path):
     assert same_weights(again, straight)
 
 
-def test_parts_of_kernels_are_refused(monkeypatch):
-    monkeypatch.setattr(optimizers, "in_parts", lambda weights: True)
+def test_what_muon_cannot_train_is_refused():
     with pytest.raises(UserError, match="muon wants whole kernels"):
-        make_optimizer(resnet(tiny_data()), FitSettings(optimizer="muon"), CPU)
+        FitSettings(optimizer="muon", shard=True, devices=2)
+    with pytest.raises(UserError, match=r"lr times kernel_decay .* but is 1; make one of them smaller"):
+        FitSettings(optimizer="muon", lr=0.5, optimizer_settings={"kernel_decay": 2.0})
+    with pytest.raises(UserError, match="muon is for kernels of convolutions, but none learn here"):
+        make_optimizer(torch.nn.Linear(2, 2), FitSettings(optimizer="muon"), CPU)
 
 
 @pytest.mark.gpu

@@ -233,9 +233,11 @@ def test_another_optimiser_is_a_builder_and_a_name(monkeypatch):
         FitSettings(optimizer="rmsprop", optimizer_settings={"beta": 1.0})
 
 
-def test_nesterov_wants_momentum_of_sgd_alone():
-    with pytest.raises(UserError, match="nesterov needs a momentum"):
-        FitSettings(momentum=0.0)
+def test_nesterov_wants_momentum():
+    for name in ("sgd", "muon"):
+        with pytest.raises(UserError, match="nesterov needs a momentum"):
+            FitSettings(optimizer=name, momentum=0.0)
+        assert FitSettings(optimizer=name, momentum=0.0, nesterov=False).optimizer == name
     assert FitSettings(optimizer="adamw", momentum=0.0).optimizer == "adamw"
 
 

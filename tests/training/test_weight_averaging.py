@@ -107,17 +107,21 @@ def test_of_a_fused_step():
     check_against_trainings_that_end_there("fused", "cuda", "bf16-mixed", *sizes, unmixed=True, rtol=1e-2, atol=1e-3)
 
 
-@pytest.mark.parametrize(("epochs", "part", "number"), [(10, 0.7, 7), (200, 0.1, 20), (3, 0.1, 0), (7, 1.0, 7)])
+@pytest.mark.parametrize(
+    ("epochs", "part", "number"), [(10, 0.7, 7), (200, 0.1, 20), (3, 0.1, 1), (7, 1.0, 7), (9, 0.0, 0)]
+)
 def test_a_part_of_the_epochs_is_rounded_to_whole_ones(epochs, part, number):
     assert FitSettings(epochs=epochs, weight_average_fraction=part).averaged_epochs == number
 
 
-def test_the_last_weights_where_nothing_is_averaged():
+def test_the_mean_of_the_last_epoch_is_its_weights():
     data, networks = tiny_data(), [resnet() for _ in range(3)]
     for network, part in zip(networks, (0.0, 0.1, 0.5), strict=True):
         train(data, network, weight_average_fraction=part)
-    assert same_weights(networks[0], networks[1])  # a tenth of four epochs is none
-    assert not same_weights(networks[0], networks[2])
+    last, one, several = (list(network.parameters()) for network in networks)
+    assert all(map(torch.equal, last, one))  # a tenth of four epochs is one
+    assert not all(map(torch.equal, last, several))
+    assert not same_weights(*networks[:2])  # statistics are computed anew
 
 
 @functools.cache

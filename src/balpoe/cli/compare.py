@@ -60,6 +60,8 @@ def _compare(arguments: argparse.Namespace) -> None:
     start = updated(start, {"calibrate": _can_be_calibrated(start), "choose_mixup": False, "choose_lr": False})
     changes = asked_changes(arguments)
     recipe = updated(start, changes)
+    if recipe.temperature != 1:
+        raise UserError("a temperature is one method's own, and is not compared; leave it out, or add --calibrate")
     names, minutes = method_names(arguments.methods), _minutes(arguments.minutes)
     left_out: dict[str, str] = {}
     every = arguments.methods == ALL

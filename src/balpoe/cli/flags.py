@@ -2,12 +2,12 @@
 
 import argparse
 import re
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
 from balpoe.baselines.catalogue import METHODS
-from balpoe.errors import UserError
+from balpoe.errors import UserError, unknown_name
 from balpoe.experiments.recipe import FIELDS, TYPES, Recipe, parse, updated
 from balpoe.old_names import OLD_METHODS, OLD_NAMES, OLD_SWITCHES
 from balpoe.settings import parsed_setting
@@ -164,10 +164,21 @@ def with_settings(recipe: Recipe, given: Iterable[tuple[str, str]]) -> Recipe:
     for owner, table in tables.items():
         ours = {key: parsed_setting(key, item, left.pop(key)) for key, item in table.items() if key in left}
         changes[f"{owner}_settings"] = {**getattr(recipe, f"{owner}_settings"), **ours}
-        known += [f"{key} of {owner} {getattr(recipe, owner)}" for key in table]
+        known += table
     for key in left:
-        raise UserError(f"--set: there is no setting {key!r} here; known are: {', '.join(known) or 'none'}")
+        raise _no_setting(key, known)
     return updated(recipe, changes)
+
+
+def _no_setting(key: str, known: Sequence[str]) -> UserError:
+    """The error for a setting that neither the method nor the optimiser has."""
+    owners = [f"--method {name}" for name, entry in METHODS.items() if key in entry.settings]
+    owners += [f"--optimizer {name}" for name, settings in OPTIMIZERS.items() if key in settings]
+    if owners:
+        return UserError(f"--set: {key} is a setting of {' or '.join(owners)}; add that, or leave it out")
+    if known:
+        return UserError(f"--set: {unknown_name('setting', key, known)}")
+    return UserError(f"--set: {key!r} is no setting, for neither method nor optimizer have any; leave it out")
 
 
 def changed_fields(arguments: argparse.Namespace) -> dict[str, Any]:

@@ -31,6 +31,7 @@ __all__ = ["look_through", "slow_here", "train"]
 
 CROSS_ENTROPY: dict[str, Any] = {
     "method": "balpoe", "method_settings": {}, "lambdas": (1.0,), "num_experts": 0, "mixup_alpha": 0.0,
+    "temperature": 1.0,  # one that is known of several experts is not known of it
 }  # fmt: skip
 
 

@@ -92,7 +92,8 @@ def load_cifar(name: str, root: str | Path | None, download: bool) -> tuple[Data
     for path in files.checksums(folder):
         if not path.is_file():
             raise UserError(
-                f"{path} is missing: point --data-root or BALPOE_DATA at torchvision's files, or add --download"
+                f"{path} is missing: point --data-root or BALPOE_DATA at torchvision's files, or fetch them there: "
+                f"balpoe data {name} --data-root {folder} --download"
             )
     found = AHEAD.pop((name, folder), None) or _reading(files, folder)
     *parts, meta = [each.result() for each in found]

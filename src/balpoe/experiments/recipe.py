@@ -81,7 +81,7 @@ class Recipe(TrainingOptions):
         at_least=0, at_most=4096, group="data",
     )  # fmt: skip
     early_fraction: float = setting(
-        0.5, "share of the epochs that early_image_size is for", at_least=0, at_most=1, group="data"
+        0.5, "share of the epochs that early_image_size is for", above=0, at_most=1, group="data"
     )
     shot_groups: tuple[int, ...] = setting(
         (20, 100),
@@ -222,6 +222,8 @@ class Recipe(TrainingOptions):
             )
         if self.early_image_size and self.network != "resnet32":
             raise UserError(f"early_image_size is for network resnet32, not for {self.network}; leave it out")
+        if self.early_fraction != type(self).early_fraction and not self.early_image_size:
+            raise UserError("early_fraction is the share of epochs with smaller images; set early_image_size, too")
         if self.first_layer == "whitened" and self.network != "resnet32":
             raise UserError(f"first_layer whitened is for network resnet32, not for {self.network}; leave it out")
         if self.shot_groups[0] > self.shot_groups[1] + 1:
@@ -335,8 +337,8 @@ FOR_OWN = ("data_version", "test_fraction", "group", "skip_unreadable")
 FOR_OTHERS = ("imbalance_ratio", "profile", "validation", "download")
 """Fields that mean nothing for own data."""
 FOR_FEATURES = ("mlp", "head")
-RANDOM_AT_FIRST = ("resnet32", *FOR_FEATURES)
 """Networks whose samples are vectors."""
+RANDOM_AT_FIRST = ("resnet32", *FOR_FEATURES)
 
 
 def updated(recipe: Recipe, changes: Mapping[str, Any]) -> Recipe:

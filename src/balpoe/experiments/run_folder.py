@@ -236,7 +236,7 @@ def _finish(recipe: Recipe, parts: Any, folder: Path, logits: Any, choice: Any) 
     from balpoe.evaluation.predictions import logits_of
     from balpoe.experiments.calibrate import Choice, calibrated_by, held_out_predictions
     from balpoe.experiments.model_file import Model, save_model
-    from balpoe.method.expert_calibration import at_known_temperature, training_offsets
+    from balpoe.method.expert_calibration import at_known_temperature
 
     if recipe.calibrate and choice is None and parts.held_out is not None:
         theirs = logits_of(parts.trained, parts.held_out, workers=recipe.workers)
@@ -244,8 +244,7 @@ def _finish(recipe: Recipe, parts: Any, folder: Path, logits: Any, choice: Any) 
         choice.save(folder)
     calibration = choice and choice.held_out.calibration
     if recipe.temperature != 1:
-        offsets = training_offsets(parts.train_prior, parts.lambdas, parts.source_prior)
-        calibration = at_known_temperature(recipe.temperature, parts.train_prior, offsets, logits.shape[1])
+        calibration = at_known_temperature(recipe.temperature, logits.shape[1])
     parts.network.to(next(parts.trained.parameters()).device)  # a frozen trunk stayed behind
     model = Model(
         parts.network, parts.train.class_names, parts.train.class_counts, parts.preprocessing, parts.train_prior,

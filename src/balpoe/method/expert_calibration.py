@@ -62,6 +62,8 @@ class ExpertCalibration:
     def __call__(self, expert_logits: Tensor, train_prior: Tensor, offsets: Tensor) -> Tensor:
         """Return calibrated expert logits, (batch, experts, classes).
 
+        A known temperature divides them as they are.
+
         Args:
             expert_logits: Logits as the network gives them.
             train_prior: Prior that the loss was given, (classes,).
@@ -73,6 +75,8 @@ class ExpertCalibration:
                 f"the calibration is one of {len(self.temperatures)} experts, but the logits have {logits.shape[1]}"
             )
         scales = 1 / torch.tensor(self.temperatures, dtype=torch.float64)[:, None]
+        if not self.fitted:
+            return logits * scales.to(logits)
         fixed = (scales - 1) * offsets.double().cpu() + self.frequency_bias * train_prior.double().cpu().log()
         return logits * scales.to(logits) + fixed.to(logits)
 
@@ -105,29 +109,17 @@ def training_offsets(train_prior: Any, lambdas: Any, source_prior: Any) -> Tenso
     return (prior.log() - torch.as_tensor(source_prior).double().log())[None]
 
 
-def at_known_temperature(temperature: float, train_prior: Tensor, offsets: Tensor, experts: int) -> ExpertCalibration:
-    """Return the calibration that divides the ensemble's logits by a temperature, and leaves its answers as they are.
+def at_known_temperature(temperature: float, experts: int) -> ExpertCalibration:
+    """Return the calibration that divides the logits of all experts, and so those of any product, by a temperature.
 
-    Those of a single expert change: it keeps its own prior, and what it has learnt is divided.
-
-    Where one is fitted, it divides posteriors of the training set, and moves the ensemble towards frequent classes or
-    away from them; that move is taken back here (of lambdas by class, most of it).
-
-    Args:
-        temperature: What to divide by, above 0.
-        train_prior: Prior that the loss was given, (classes,).
-        offsets: What the loss added to the logits, as `training_offsets` returns it.
-        experts: Number of experts.
+    One that is fitted divides posteriors of the training set, and moves an ensemble towards frequent classes or away
+    from them; this one leaves all answers as they are.
 
     >>> prior, logits = torch.tensor([0.9, 0.1]), torch.tensor([[[2.0, 0.0], [4.0, 0.0]]])
-    >>> offsets = training_offsets(prior, (1.0, -1.0), None)
-    >>> at_known_temperature(0.5, prior, offsets, experts=2)(logits, prior, offsets).mean(dim=1).diff()
-    tensor([[-6.]])
+    >>> at_known_temperature(0.5, experts=2)(logits, prior, training_offsets(prior, (1.0, 0.0), None)).mean(dim=1)
+    tensor([[6., 0.]])
     """
-    learnt, log_prior = (each.double() - each.double().mean() for each in (offsets.mean(dim=0), train_prior.log()))
-    length = float(log_prior.square().sum())
-    slope = float((learnt * log_prior).sum()) / length if length else 0.0
-    return ExpertCalibration((temperature,) * experts, (1 - 1 / temperature) * slope, fitted=False)
+    return ExpertCalibration((temperature,) * experts, fitted=False)
 
 
 def fit_expert_calibration(

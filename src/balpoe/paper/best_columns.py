@@ -141,7 +141,9 @@ def candidates(column: BestColumn, results: Path) -> Iterator[Candidate]:
     """Yield the configurations of a column's search: each training with either kind of statistics."""
     for trial, changes in zip(column.search, TRIALS.values(), strict=False):  # a column without a search has none
         record = next(iter(measured_records(trial, results)), None)
-        if record and ("mixed" not in record or recorded_recipe(record).identity() != trial.recipe(1).identity()):
+        if record and (
+            not {"recipe", "mixed"} <= record.keys() or recorded_recipe(record).identity() != trial.recipe(1).identity()
+        ):
             raise UserError(f"{results / trial.folder} has a record of another recipe than this search's; move it away")
         for kind, statistics in (("mixed", {}), ("unmixed", {"unmixed_statistics": True})):
             scores = record and record[kind]

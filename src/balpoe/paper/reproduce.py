@@ -137,6 +137,8 @@ def reproduce(names: Sequence[str], *, minutes: float | None, results: Path, run
     """Train what is missing, side by side on a GPU, and write a record for each; stop in time, go on next time."""
     if minutes is not None and not 0 <= minutes < 1e6:
         raise UserError(f"--minutes must be a number from 0, but is {minutes:g}")
+    if results.exists() and not results.is_dir():
+        raise UserError(f"--results must be a folder, but {results} is a file; name another")
     out, started = console(), time.monotonic()
     find = functools.partial(missing_runs, names, results)
     waiting = find()

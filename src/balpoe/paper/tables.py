@@ -5,6 +5,7 @@ from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any, NamedTuple
 
+from balpoe.errors import UserError
 from balpoe.evaluation.catalogue import METRICS
 from balpoe.evaluation.saved import current_evaluation
 from balpoe.files import read_json
@@ -37,8 +38,15 @@ PAPER_RUNS = 5
 def measured_records(result: PaperResult, results: Path) -> list[dict[str, Any]]:
     """Return the records of a result, seed by seed."""
     paths = [results / result.folder / f"seed-{seed}.json" for seed in result.seed_numbers]
-    found = [read_json(path) for path in paths if path.exists()]
+    found = [_record(path) for path in paths if path.exists()]
     return [{**record, "evaluation": current_evaluation(record["evaluation"])} for record in found]
+
+
+def _record(path: Path) -> dict[str, Any]:
+    record = read_json(path)
+    if not isinstance(record, dict) or not isinstance(record.get("evaluation"), dict):
+        raise UserError(f"{path} is not the record of a training; delete it and run the command that wrote it again")
+    return record
 
 
 def paper_table(table: PaperTable, results: Path) -> str:

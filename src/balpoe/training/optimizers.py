@@ -47,8 +47,8 @@ def _adamw(groups: Groups, settings: FitSettings, on_cuda: bool) -> torch.optim.
 
 def _muon(groups: Groups, settings: FitSettings, on_cuda: bool) -> torch.optim.Optimizer:
     own = settings.all_optimizer_settings()
-    if in_parts(weight for group in groups for weight in group["params"]):
-        raise UserError("muon wants whole kernels, but with shard each process has a part; choose sgd or adamw")
+    if not any(group["matrices"] for group in groups):
+        raise UserError("muon is for kernels of convolutions, but none learn here; choose sgd or adamw")
     for group in groups:
         if not group["matrices"]:
             group["rate"] *= own["others_factor"]

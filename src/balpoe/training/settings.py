@@ -117,8 +117,15 @@ class TrainingOptions:
     def __post_init__(self) -> None:
         check_fields(self)
         self.all_optimizer_settings()
-        if self.optimizer == "sgd" and self.nesterov and not self.momentum:
+        if self.optimizer in ("sgd", "muon") and self.nesterov and not self.momentum:
             raise UserError("nesterov needs a momentum above 0; set one, or nesterov to false")
+        if self.optimizer == "muon" and self.shard:
+            raise UserError("muon wants whole kernels, but with shard each process has a part; choose sgd or adamw")
+        if self.optimizer == "muon" and (away := self.lr * self.all_optimizer_settings()["kernel_decay"]) >= 1:
+            raise UserError(
+                f"lr times kernel_decay is the part of a kernel that a step takes away, but is {away:g}; "
+                "make one of them smaller"
+            )
         if self.shard and self.precision == "16-mixed":
             raise UserError(
                 "precision 16-mixed scales gradients, which parts of them cannot be; use bf16-mixed, or no shard"
@@ -153,6 +160,10 @@ class FitSettings(TrainingOptions):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        if not callable(self.schedule):
+            raise UserError(
+                f"schedule must be one of balpoe.training.schedules, such as Cosine(), not {self.schedule!r}"
+            )
         object.__setattr__(self, "augmentation", tuple(self.augmentation))
         object.__setattr__(self, "run", None if self.run is None else Path(self.run))
         if self.second_view is not None and (self.mixing or self.mixup_alpha or self.cutmix_probability):
@@ -164,8 +175,8 @@ class FitSettings(TrainingOptions):
 
     @property
     def averaged_epochs(self) -> int:
-        """Number of epochs, the last ones, whose weights are averaged."""
-        return round(self.weight_average_fraction * self.epochs)
+        """Number of epochs, the last ones, whose weights are averaged; one at the least, if any are."""
+        return max(1, round(self.weight_average_fraction * self.epochs)) if self.weight_average_fraction else 0
 
     def identity(self) -> dict[str, str]:
         """Return as text what a training computes from: part of a checkpoint's identity."""
