@@ -1,9 +1,9 @@
 """Kernels that load early, to be timed by `step_launches.py`: no training launches them.
 
 They do what those of `balpoe.networks.fused.kernels` do, in the same order. A normalisation loads its first pixels
-before it reads the sums of all programs, and those of each further turn before the turn. A gradient of inputs loads what
-its products are added to, and the rectifier's activations, before the products. So nothing waits for memory twice in a
-row. It takes registers, for what was loaded has to be kept: blocks are smaller, or have more warps.
+before it reads the sums of all programs, and those of each further turn before the turn. A gradient of inputs loads
+what its products are added to, and the rectifier's activations, before the products. So nothing waits for memory
+twice in a row. It takes registers, for what was loaded has to be kept: blocks are smaller, or have more warps.
 """
 
 from collections.abc import Callable, Iterator
