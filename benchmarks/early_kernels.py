@@ -1,9 +1,10 @@
 """Kernels that load early, to be timed by `step_launches.py`: no training launches them.
 
-They do what those of `balpoe.networks.fused.kernels` do, in the same order. A normalisation loads its first pixels
-before it reads the sums of all programs, and those of each further turn before the turn. A gradient of inputs loads
-what its products are added to, and the rectifier's activations, before the products. So nothing waits for memory
-twice in a row. It takes registers, for what was loaded has to be kept: blocks are smaller, or have more warps.
+They do what those of `balpoe.networks.fused.kernels` and `row_kernels` do, in the same order. A normalisation loads
+its first pixels before it reads the sums of all programs, and those of each further turn before the turn. A gradient
+of inputs loads what its products are added to, and the rectifier's activations, before the products; a gradient of
+weights loads the next turn's factors before the product of this one. So nothing waits for memory twice in a row. It
+takes registers, for what was loaded has to be kept: blocks are smaller, or have more warps.
 """
 
 from collections.abc import Callable, Iterator
@@ -15,6 +16,8 @@ import triton.language as tl
 
 from balpoe.networks.fused import forward
 from balpoe.networks.fused.kernels import _first_channel, _flown, _seeing, _split, _total, _write_sums
+from balpoe.networks.fused.row_kernels import _flown as _row_flown
+from balpoe.networks.fused.row_kernels import _seen, _store_taps, _tiles
 
 __all__ = ["early"]
 
@@ -166,6 +169,96 @@ def input_gradient(
     _write_sums(sums, expert, first, second, start, CI, N)
 
 
+@triton.jit
+def _meeting(
+    dy, x, turn, images, line, expert, group, beside, right, i, o,
+    H: tl.constexpr, W: tl.constexpr, OUT_H: tl.constexpr, OUT_W: tl.constexpr, STRIDE: tl.constexpr,
+    CO: tl.constexpr, EXPERTS: tl.constexpr, CHANNELS: tl.constexpr, TILE: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    """The factors of a turn's product in `weight_gradient`."""
+    wide: tl.constexpr = (OUT_W + TILE - 1) // TILE
+    m = (turn * tl.num_programs(0) + tl.program_id(0)) * BLOCK + tl.arange(0, BLOCK)
+    image, row, column = m // (OUT_H * wide), m % (OUT_H * wide) // wide, m % wide * TILE
+    c = column[None, :] + right[:, None]
+    inside = (image < images)[None, :] & (c < OUT_W)
+    source = (((image * OUT_H + row)[None, :] * OUT_W + c) * EXPERTS + expert) * CO + o[:, None]
+    a = tl.load(dy + source, mask=inside, other=0.0)
+    r, c = row * STRIDE + line - 1, column[:, None] * STRIDE + beside[None, :] - 1
+    met = (beside < TILE + 2)[None, :]
+    inside = ((image < images) & (r >= 0) & (r < H))[:, None] & (c >= 0) & (c < W) & met
+    source = ((image * H + r)[:, None] * W + c) * CHANNELS + group * (CHANNELS // EXPERTS) + i[None, :]
+    return a, tl.load(x + source, mask=inside, other=0.0)
+
+
+@triton.jit(do_not_specialize=["images"])
+def weight_gradient(
+    dy, x, partial, images,
+    H: tl.constexpr, W: tl.constexpr, OUT_H: tl.constexpr, OUT_W: tl.constexpr, STRIDE: tl.constexpr,
+    CI: tl.constexpr, CO: tl.constexpr, EXPERTS: tl.constexpr, SHARED: tl.constexpr,
+    TILE: tl.constexpr, N: tl.constexpr, K: tl.constexpr, BLOCK: tl.constexpr, TURNS: tl.constexpr,
+):  # fmt: skip
+    """Of all input and output channels at once."""
+    tl.static_assert((TILE + 2) * CI <= K)
+    line, expert = tl.program_id(1), tl.program_id(2)
+    channels: tl.constexpr = CI if SHARED else CI * EXPERTS
+    group = 0 if SHARED else expert
+    k, n = tl.arange(0, K), tl.arange(0, TILE * N)
+    beside, i, right, o = k // CI, k % CI, n // N, n % N
+    total = tl.zeros([TILE * N, K], tl.float32)
+    a, b = _meeting(
+        dy, x, 0, images, line, expert, group, beside, right, i, o,
+        H, W, OUT_H, OUT_W, STRIDE, CO, EXPERTS, channels, TILE, BLOCK,
+    )  # fmt: skip
+    for turn in range(TURNS):
+        a_ahead, b_ahead = _meeting(
+            dy, x, turn + 1, images, line, expert, group, beside, right, i, o,
+            H, W, OUT_H, OUT_W, STRIDE, CO, EXPERTS, channels, TILE, BLOCK,
+        )  # fmt: skip
+        total = tl.dot(a, b.to(dy.dtype.element_ty), total, input_precision="ieee")
+        a, b = a_ahead, b_ahead
+    kx = beside[None, :] - right[:, None]
+    place = (((tl.program_id(0) * TILE + right) * EXPERTS + expert) * CO + o)[:, None]
+    place = ((place * 3 + line) * 3 + kx) * CI + i[None, :]
+    tl.store(partial + place, total, mask=(kx >= 0) & (kx < 3) & (beside < TILE + 2)[None, :])
+
+
+@triton.jit(do_not_specialize=["images"])
+def weight_rows(
+    dy, x, partial, images,
+    H: tl.constexpr, W: tl.constexpr, CI: tl.constexpr, CO: tl.constexpr, EXPERTS: tl.constexpr, SHARED: tl.constexpr,
+    TILE: tl.constexpr, ROWS: tl.constexpr, K: tl.constexpr, BLOCK: tl.constexpr, TURNS: tl.constexpr,
+):  # fmt: skip
+    expert = tl.program_id(2)
+    channels: tl.constexpr = CI if SHARED else CI * EXPERTS
+    group = 0 if SHARED else expert
+    k, n = tl.arange(0, K), tl.arange(0, TILE * CO)
+    right, o = n // CO, n % CO
+    upper = tl.zeros([TILE * CO, K], tl.float32)
+    middle = tl.zeros([TILE * CO, K], tl.float32)
+    lower = tl.zeros([TILE * CO, K], tl.float32)
+    for turn in range(TURNS):
+        image, top, column = _tiles(turn, H, W, TILE, ROWS, BLOCK)
+        above = tl.zeros([TILE * CO, BLOCK], dy.dtype.element_ty)
+        here = tl.zeros([TILE * CO, BLOCK], dy.dtype.element_ty)
+        seen = _seen(x, image, top - 1, column, images, group, k, H, W, CI, channels, TILE)
+        below = _row_flown(dy, image, top, column, images, expert, right, o, H, W, CO, EXPERTS)
+        for line in range(ROWS + 2):
+            row = top + line
+            limit = tl.where(line < ROWS + 1, images, 0)
+            seen_ahead = _seen(x, image, row, column, limit, group, k, H, W, CI, channels, TILE)
+            limit = tl.where(line < ROWS - 1, images, 0)
+            below_ahead = _row_flown(dy, image, row + 1, column, limit, expert, right, o, H, W, CO, EXPERTS)
+            seen = seen.to(dy.dtype.element_ty)
+            upper = tl.dot(below, seen, upper, input_precision="ieee")
+            middle = tl.dot(here, seen, middle, input_precision="ieee")
+            lower = tl.dot(above, seen, lower, input_precision="ieee")
+            above, here = here, below
+            seen, below = seen_ahead, below_ahead
+    _store_taps(upper, partial, 0, expert, right, o, k, CI, CO, EXPERTS, TILE)
+    _store_taps(middle, partial, 1, expert, right, o, k, CI, CO, EXPERTS, TILE)
+    _store_taps(lower, partial, 2, expert, right, o, k, CI, CO, EXPERTS, TILE)
+
+
 class _Chosen:
     """A kernel of which some launches are another's."""
 
@@ -174,8 +267,8 @@ class _Chosen:
 
     def _of(self, settings: dict[str, Any]) -> Any:
         plain = settings["STRIDE"] == 1 and not settings["SHARED"] if self.other is input_gradient else True
-        own = settings["CI" if self.other is input_gradient else "C"] in self.channels
-        return self.other if own and plain else self.present
+        key = {input_gradient: "CI", norm_forward: "C", norm_backward: "C"}.get(self.other, "CO")
+        return self.other if plain and settings[key] in self.channels else self.present
 
     def __getitem__(self, grid: tuple[int, ...]) -> Callable[..., Any]:
         return lambda *arguments, **settings: self._of(settings)[grid](*arguments, **settings)
@@ -184,7 +277,11 @@ class _Chosen:
         return self._of(settings).warmup(*arguments, grid=grid, **settings)
 
 
-KERNELS = {"elementwise": (norm_forward, norm_backward), "backward": (input_gradient,)}
+KERNELS = {
+    "elementwise": (norm_forward, norm_backward),
+    "backward": (input_gradient,),
+    "weights": (weight_gradient, weight_rows),
+}
 """By the field of `Launches` that says how they are launched."""
 
 

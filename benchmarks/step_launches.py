@@ -77,6 +77,15 @@ def convolutions(batch: int) -> Iterator[Change]:
     for channels, blocks in ((16, (128, 64)), (32, (64, 32)), (64, (32,))):
         for block, number in itertools.product(blocks, (528, 1056)):
             yield Change(channels, "backward", Launch(block, number, warps=2, stages=3), early=True)
+    by_rows = table.launches_of(16, batch)
+    assert by_rows is not None
+    assert by_rows.weight_rows is not None
+    yield Change(16, "weights", by_rows.weight_rows, early=True)
+    for channels, block, number, warps in (
+        (64, 128, 132, 8), (64, 64, 132, 8), (64, 64, 132, 4), (32, 128, 264, 8), (32, 128, 264, 4), (32, 64, 264, 8),
+    ):  # fmt: skip
+        for is_early in (True, False):
+            yield Change(channels, "weights", Launch(block, number, warps=warps), early=is_early)
     pipelines = ((4, 1), (2, 3))  # warps and stages
     for (warps, stages), block, number in itertools.product(pipelines, (64, 128), (528, 1056)):
         # A program for each tap.

@@ -141,21 +141,23 @@ def test_programs_that_walk_down_rows_give_the_numbers_of_torch(small, monkeypat
 
 
 @in_interpreter
-@pytest.mark.parametrize("programs", [2, 64])  # several turns of each, or one
-def test_kernels_of_the_benchmark_that_load_early_give_the_same_bits(small, monkeypatch, programs):
-    early = script("benchmarks/early_kernels.py").early
+@pytest.mark.parametrize(("programs", "rows"), [(2, 0), (64, 3)])  # several turns of each, or one
+def test_kernels_of_the_benchmark_that_load_early_give_the_same_bits(small, monkeypatch, programs, rows):
+    early, present = script("benchmarks/early_kernels.py").early, dict(vars(fused._kernels()))
     each = [launch._replace(programs=programs, block=16) for launch in launches.LAUNCHES[16][:5]]
-    monkeypatch.setitem(launches.LAUNCHES, 16, launches.Launches(*each))
+    by_rows = launches.Launch(16, programs, rows=rows, tile=1) if rows else None
+    monkeypatch.setitem(launches.LAUNCHES, 16, launches.Launches(*each, weight_rows=by_rows))
     forward = FusedForward(first_block(resnet(2, width=(16, 16, 16), split=1)), torch.float32)
     images = torch.randn(2, 3, 5, 4)
     gradient, found = torch.randn(2, 2, 16), []
-    for fields in ((), ("elementwise", "backward")):
+    for fields in ((), ("elementwise", "backward", "weights")):
         with ExitStack() as stack:
             for field in fields:
                 stack.enter_context(early(field, {16}))
             passed = fused.fused_forward(forward, images)
             flow = fused.fused_backward(forward, passed, gradient)
         found.append([passed.features, *passed.statistics, *flow.gradients, *flow.dz])
+        assert vars(fused._kernels()) == present
     for ours, theirs in zip(*found, strict=True):
         assert torch.equal(ours, theirs)
 
