@@ -3,6 +3,7 @@
 import functools
 import re
 import shutil
+from dataclasses import replace
 
 import pytest
 import torch
@@ -20,6 +21,8 @@ from balpoe.deployment.loaded_model import Model
 from balpoe.evaluation.catalogue import METRICS
 from balpoe.experiments.build import build_network
 from balpoe.experiments.recipe import Recipe
+from balpoe.method.expert_calibration import ExpertCalibration
+from balpoe.networks.frozen_weights import weights_digest
 from commands import QUICK
 from made_predictions import HOSTILE, make
 
@@ -177,6 +180,16 @@ def test_an_exported_model_goes_along(run, tmp_path):
     with pytest.warns(UserWarning, match=r"model\.onnx is left out: .* export or fetch it again"):
         assert "model.onnx" not in write_card(model, tmp_path / "damaged")
     assert "model.onnx" not in (tmp_path / "damaged" / "README.md").read_text()
+
+
+def test_an_exported_file_of_before_calibrations_could_be_known(run, tmp_path, monkeypatch):
+    whole = shutil.copytree(run, tmp_path / "digits" / "seed-0")
+    (whole / "model.onnx").touch()
+    model = replace(balpoe.load(whole), calibration=ExpertCalibration((1.5, 1.25, 1.0)))
+    kept = {"temperatures": [1.5, 1.25, 1.0], "frequency_bias": 0.0, "gain": 0.0}
+    about = {"weights": weights_digest(model.network), "calibration": kept, "experts": 3, "precision": "fp32"}
+    monkeypatch.setattr("balpoe.deployment.card.read_onnx", lambda path: (None, about))
+    assert "model.onnx" in write_card(model, tmp_path / "card")
 
 
 def test_adapters_take_their_backbone_along(tmp_path):

@@ -85,7 +85,11 @@ def load_cifar(name: str, root: str | Path | None, download: bool) -> tuple[Data
     if not folder:
         raise UserError(
             f"{files.title} is not bundled: say with --data-root (root=) or BALPOE_DATA where torchvision's files "
-            + ("should be fetched to" if download else "are, and add --download to fetch them there")
+            + (
+                "should be fetched to"
+                if download
+                else f"are, or fetch them: balpoe data {name} --data-root FOLDER --download"
+            )
         )
     if download:
         _fetch(files, folder)

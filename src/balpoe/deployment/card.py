@@ -99,7 +99,10 @@ def _exported(model: Model) -> str | None:
     except UserError as error:
         warnings.warn(f"{EXPORTED} is left out: {error}", stacklevel=3)
         return None
-    if about.get("weights") != weights_digest(model.network) or about.get("calibration") != _calibration(model):
+    theirs = about.get("calibration")
+    if isinstance(theirs, dict):
+        theirs = {"fitted": True, **theirs}  # which files of before do not say
+    if about.get("weights") != weights_digest(model.network) or theirs != _calibration(model):
         warnings.warn(f"{EXPORTED} is left out: it is not of the model as it is now; export it again", stacklevel=3)
         return None
     experts, all_of_them = int(about["experts"]), model.network.num_experts
