@@ -164,15 +164,15 @@ def with_steps(data: balpoe.Dataset, kind: str, batch_size: int, use: Callable[[
 
 
 def profiled(steps: Steps, count: int) -> Any:
-    """The kernels of so many steps, as torch's profiler adds them up."""
+    """What torch's profiler has of the kernels of so many steps."""
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profile:
         steps(count)
-    return profile.key_averages()
+    return profile
 
 
 def kernels(data: balpoe.Dataset, kind: str) -> list[tuple[str, float, int]]:
     """Microseconds and calls a step, by group of kernels, three experts, batch 128."""
-    events = with_steps(data, kind, 128, lambda steps: profiled(steps, 20))
+    events = with_steps(data, kind, 128, lambda steps: profiled(steps, 20).key_averages())
     table: dict[str, list[float]] = {}
     names: list[tuple[float, int, str]] = []
     for event in events:

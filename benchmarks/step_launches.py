@@ -5,15 +5,15 @@
 Three experts of resnet32; steps are captured and replayed, without epochs around them. "as they are" is the table of
 `balpoe.networks.fused.launch`. Each candidate takes the place of one launch, and then those that were faster by more
 than `CLEARLY` take their places together: first of the convolutions and their gradients, then of the normalisations.
-The kernels' microseconds, by name, are of the table and of what was found. No measurement is begun after --seconds;
-what is measured is written as it comes.
+The kernels' microseconds, by name, and those in which so many of them ran at the same time, are of the table and of
+what was found. No measurement is begun after --seconds; what is measured is written as it comes.
 """
 
 import argparse
 import itertools
 import statistics
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple, cast
@@ -140,6 +140,22 @@ def changed(batch: int, changes: list[Change]) -> Iterator[None]:
         table.LAUNCHES_OF_MANY_IMAGES.update(before[1])
 
 
+def running(spans: Iterable[tuple[float, float]]) -> dict[int, float]:
+    """For how long so many kernels ran at the same time, of those that began and ended at these times.
+
+    >>> running([(0, 4), (3, 5), (7, 8)])
+    {1: 5, 2: 1, 0: 2}
+    """
+    found: dict[int, float] = {}
+    changes = sorted((time, change) for span in spans for time, change in zip(span, (1, -1), strict=True))
+    number = 0
+    for (now, change), (later, _) in itertools.pairwise(changes):
+        number += change
+        if later > now:
+            found[number] = found.get(number, 0) + later - now
+    return found
+
+
 def measure(data: balpoe.Dataset, batch: int, with_kernels: bool = False) -> dict[str, Any]:
     """Milliseconds of a step, and on wish microseconds and calls of each kernel."""
     CHECKED.clear()  # what is launched otherwise is checked anew
@@ -152,7 +168,10 @@ def measure(data: balpoe.Dataset, batch: int, with_kernels: bool = False) -> dic
             seconds.append(time.perf_counter() - begun)
         found: dict[str, Any] = {"ms": 1000 * statistics.median(seconds) / STEPS}
         if with_kernels:
-            events = [event for event in profiled(steps, STEPS) if event.self_device_time_total]
+            profile = profiled(steps, STEPS)
+            spans = [(each.time_range.start, each.time_range.end) for each in profile.events()]
+            found["running"] = {str(number): round(us / STEPS, 1) for number, us in running(spans).items()}
+            events = [event for event in profile.key_averages() if event.self_device_time_total]
             events.sort(key=lambda event: -event.self_device_time_total)
             found["kernels"] = [
                 [event.key[:60], round(event.self_device_time_total / STEPS, 1), round(event.count / STEPS, 1)]

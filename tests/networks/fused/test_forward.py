@@ -523,6 +523,7 @@ def test_a_benchmark_changes_launches_and_gives_them_back(images):
             assert grids() != before, change
         assert grids() == before
     assert benchmark.faster([(change, 0.999), (change, 1.1)], base=1.0) == []  # inside the noise, or slower
+    assert benchmark.running([(3, 5), (0, 4), (7, 8), (4, 5)]) == {1: 4, 2: 2, 0: 2}
 
 
 @pytest.mark.gpu
