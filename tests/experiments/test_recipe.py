@@ -129,6 +129,10 @@ def test_a_share_of_early_epochs_wants_their_size():
 def test_unknown_fields_name_the_nearest():
     with pytest.raises(UserError, match="did you mean 'imbalance_ratio'"):
         updated(Recipe(), {"imbalance": 10})
+    sentence = r"kernel_decay is no field, but a setting of optimizer muon; .*: optimizer_settings = { kernel_decay = "
+    with pytest.raises(UserError, match=sentence):
+        updated(Recipe(optimizer="muon"), {"kernel_decay": 0.2})
+    assert updated(Recipe(optimizer="muon"), toml_values("optimizer_settings = { kernel_decay = 0.2 }"))
 
 
 def test_text_of_the_command_line():

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 from balpoe.baselines.catalogue import METHODS
 from balpoe.errors import UserError, unknown_name
-from balpoe.experiments.recipe import FIELDS, TYPES, Recipe, parse, updated
+from balpoe.experiments.recipe import FIELDS, TYPES, Recipe, parse, setting_owners, updated
 from balpoe.old_names import OLD_METHODS, OLD_NAMES, OLD_SWITCHES
 from balpoe.settings import parsed_setting
 from balpoe.training.settings import OPTIMIZERS
@@ -172,10 +172,8 @@ def with_settings(recipe: Recipe, given: Iterable[tuple[str, str]]) -> Recipe:
 
 def _no_setting(key: str, known: Sequence[str]) -> UserError:
     """The error for a setting that neither the method nor the optimiser has."""
-    owners = [f"--method {name}" for name, entry in METHODS.items() if key in entry.settings]
-    owners += [f"--optimizer {name}" for name, settings in OPTIMIZERS.items() if key in settings]
-    if owners:
-        return UserError(f"--set: {key} is a setting of {' or '.join(owners)}; add that, or leave it out")
+    if owners := " or ".join(f"--{kind} {name}" for kind, name in setting_owners(key)):
+        return UserError(f"--set: {key} is a setting of {owners}; add that, or leave it out")
     if known:
         return UserError(f"--set: {unknown_name('setting', key, known)}")
     return UserError(f"--set: {key!r} is no setting, for neither method nor optimizer have any; leave it out")

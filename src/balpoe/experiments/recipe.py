@@ -16,7 +16,7 @@ from balpoe.errors import UserError, unknown_name
 from balpoe.method.lambdas import equidistant_lambdas
 from balpoe.old_names import current_recipe
 from balpoe.settings import as_text, kinds, parsed, setting
-from balpoe.training.settings import FitSettings, TrainingOptions
+from balpoe.training.settings import OPTIMIZERS, FitSettings, TrainingOptions
 
 __all__ = [
     "FIELDS",
@@ -27,6 +27,7 @@ __all__ = [
     "Recipe",
     "parse",
     "recipe_toml",
+    "setting_owners",
     "toml_values",
     "updated",
 ]
@@ -366,9 +367,24 @@ def updated(recipe: Recipe, changes: Mapping[str, Any]) -> Recipe:
         if name in changes or nothing_to_choose_by or whole:
             changes.setdefault(choice, False)
     for name in changes:
-        if name not in FIELDS:
-            raise unknown_name("field", name, FIELDS)
+        if name in FIELDS:
+            continue
+        for kind, owner in setting_owners(name):
+            table = f"{kind}_settings = {{ {name} = ... }}"
+            raise UserError(f"{name} is no field, but a setting of {kind} {owner}; write it in a table: {table}")
+        raise unknown_name("field", name, FIELDS)
     return dataclasses.replace(recipe, **changes)
+
+
+def setting_owners(key: str) -> list[tuple[str, str]]:
+    """Return the methods and optimisers that have a setting of their own with this name.
+
+    >>> setting_owners("kernel_decay"), setting_owners("epochs")
+    ([('optimizer', 'muon')], [])
+    """
+    tables = [("method", name, entry.settings) for name, entry in METHODS.items()]
+    tables += [("optimizer", name, settings) for name, settings in OPTIMIZERS.items()]
+    return [(kind, name) for kind, name, settings in tables if key in settings]
 
 
 def _brought_by(method: Any) -> dict[str, Any]:
