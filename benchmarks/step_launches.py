@@ -4,7 +4,8 @@
 
 Three experts of resnet32; steps are captured and replayed, without epochs around them. "as they are" is the table of
 `balpoe.networks.fused.launch`. Each candidate takes the place of one launch, and then those that were faster by more
-than `CLEARLY` take their places together: first of the convolutions and their gradients, then of the normalisations.
+than `CLEARLY` take their places together: first those that load early, then launches of the convolutions and their
+gradients, then of the normalisations.
 The kernels' microseconds, by name, and those in which so many of them ran at the same time, are of the table and of
 what was found. No measurement is begun after --seconds; what is measured is written as it comes.
 """
@@ -57,11 +58,7 @@ class Change(NamedTuple):
 
 
 def normalisations(batch: int) -> Iterator[Change]:
-    """Launches of the kernels that take numbers one by one; each of their programs reads all sums, as a rule first."""
-    for channels, block, number, warps in (
-        (16, 1024, 528, 8), (16, 512, 1056, 4), (32, 256, 528, 4), (32, 512, 528, 8), (64, 256, 528, 8),
-    ):  # fmt: skip
-        yield Change(channels, "elementwise", Launch(block, number, warps=warps), early=True)
+    """Launches of the kernels that take numbers one by one; each of their programs reads all sums first."""
     for channels, (numbers, programs) in itertools.product(
         (32, 16, 64), ((16384, 264), (8192, 264), (16384, 132), (8192, 528), (16384, 528), (4096, 1056))
     ):
@@ -71,21 +68,10 @@ def normalisations(batch: int) -> Iterator[Change]:
 def convolutions(batch: int) -> Iterator[Change]:
     """Launches of convolutions and of their gradients, those last that have gained nothing (docs/performance.md).
 
-    Gradients of inputs have few: by rows, or with kept weights, all were slower. Those that load early are blocks whose
-    numbers fit into registers.
+    Gradients of inputs have few: by rows, or with kept weights, all were slower.
     """
-    for channels, blocks in ((16, (128, 64)), (32, (64, 32)), (64, (32,))):
-        for block, number in itertools.product(blocks, (528, 1056)):
-            yield Change(channels, "backward", Launch(block, number, warps=2, stages=3), early=True)
-    by_rows = table.launches_of(16, batch)
-    assert by_rows is not None
-    assert by_rows.weight_rows is not None
-    yield Change(16, "weights", by_rows.weight_rows, early=True)
-    for channels, block, number, warps in (
-        (64, 128, 132, 8), (64, 64, 132, 8), (64, 64, 132, 4), (32, 128, 264, 8), (32, 128, 264, 4), (32, 64, 264, 8),
-    ):  # fmt: skip
-        for is_early in (True, False):
-            yield Change(channels, "weights", Launch(block, number, warps=warps), early=is_early)
+    for channels, block, number, warps in GRADIENTS_OF_WEIGHTS:
+        yield Change(channels, "weights", Launch(block, number, warps=warps))
     pipelines = ((4, 1), (2, 3))  # warps and stages
     for (warps, stages), block, number in itertools.product(pipelines, (64, 128), (528, 1056)):
         # A program for each tap.
@@ -108,7 +94,30 @@ def convolutions(batch: int) -> Iterator[Change]:
         yield Change(channels, "backward", table.LAUNCHES[channels].backward._replace(programs=number))
 
 
-ROUNDS = (convolutions, normalisations)
+GRADIENTS_OF_WEIGHTS = (
+    (64, 128, 132, 8), (64, 64, 132, 8), (64, 64, 132, 4), (32, 128, 264, 8), (32, 128, 264, 4), (32, 64, 264, 8),
+)  # fmt: skip
+"""Channels, block, programs and warps."""
+
+
+def loading_early(batch: int) -> Iterator[Change]:
+    """Kernels of `early_kernels.py`, in blocks whose numbers fit into registers."""
+    for channels, block, number, warps in (
+        (16, 1024, 528, 8), (16, 512, 1056, 4), (32, 256, 528, 4), (32, 512, 528, 8), (64, 256, 528, 8),
+    ):  # fmt: skip
+        yield Change(channels, "elementwise", Launch(block, number, warps=warps), early=True)
+    for channels, blocks in ((16, (128, 64)), (32, (64, 32)), (64, (32,))):
+        for block, number in itertools.product(blocks, (528, 1056)):
+            yield Change(channels, "backward", Launch(block, number, warps=2, stages=3), early=True)
+    for channels, block, number, warps in GRADIENTS_OF_WEIGHTS:
+        yield Change(channels, "weights", Launch(block, number, warps=warps), early=True)
+    by_rows = table.launches_of(16, batch)
+    assert by_rows is not None
+    assert by_rows.weight_rows is not None
+    yield Change(16, "weights", by_rows.weight_rows, early=True)
+
+
+ROUNDS = (loading_early, convolutions, normalisations)
 
 
 def is_present(change: Change, batch: int) -> bool:
@@ -119,8 +128,9 @@ def is_present(change: Change, batch: int) -> bool:
 
 @contextmanager
 def changed(batch: int, changes: list[Change]) -> Iterator[None]:
-    """Let batches of this size be launched so."""
+    """Let batches of this size be launched so; of several changes of the same launch the last one counts."""
     before = dict(table.LAUNCHES), dict(table.LAUNCHES_OF_MANY_IMAGES)
+    changes = list({(change.channels, change.kernel): change for change in changes}.values())
     for change in changes:
         new: dict[str, Any] = change.fields()
         if batch >= MANY_IMAGES:

@@ -523,6 +523,12 @@ def test_a_benchmark_changes_launches_and_gives_them_back(images):
             assert grids() != before, change
         assert grids() == before
     assert benchmark.faster([(change, 0.999), (change, 1.1)], base=1.0) == []  # inside the noise, or slower
+    present = dict(vars(fused._kernels()))
+    early = next(each for each in benchmark.loading_early(images) if each.kernel == "elementwise")
+    with benchmark.changed(images, [early]):
+        assert vars(fused._kernels()) != present
+    with benchmark.changed(images, [early, early._replace(early=False)]):  # the last one counts
+        assert vars(fused._kernels()) == present
     assert benchmark.running([(3, 5), (0, 4), (7, 8), (4, 5)]) == {1: 4, 2: 2, 0: 2}
 
 
