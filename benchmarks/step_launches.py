@@ -111,10 +111,8 @@ def loading_early(batch: int) -> Iterator[Change]:
             yield Change(channels, "backward", Launch(block, number, warps=2, stages=3), early=True)
     for channels, block, number, warps in GRADIENTS_OF_WEIGHTS:
         yield Change(channels, "weights", Launch(block, number, warps=warps), early=True)
-    by_rows = table.launches_of(16, batch)
-    assert by_rows is not None
-    assert by_rows.weight_rows is not None
-    yield Change(16, "weights", by_rows.weight_rows, early=True)
+    present: Any = table.launches_of(16, batch)
+    yield Change(16, "weights", present.weight_rows, early=True)
 
 
 ROUNDS = (loading_early, convolutions, normalisations)

@@ -83,13 +83,10 @@ def load_cifar(name: str, root: str | Path | None, download: bool) -> tuple[Data
     """
     files, folder = CIFAR_FILES[name], _folder(root)
     if not folder:
+        fetched = f"are, or fetch them: balpoe data {name} --data-root FOLDER --download"
         raise UserError(
             f"{files.title} is not bundled: say with --data-root (root=) or BALPOE_DATA where torchvision's files "
-            + (
-                "should be fetched to"
-                if download
-                else f"are, or fetch them: balpoe data {name} --data-root FOLDER --download"
-            )
+            + ("should be fetched to" if download else fetched)
         )
     if download:
         _fetch(files, folder)

@@ -1,8 +1,8 @@
 """Our own recipe for each column of the paper's tables of CIFAR: how it is chosen, and what others have published.
 
 Every column begins with the recipe of `cifar100-lt-best`. Two trainings, shorter than it, with three experts and with
-seven, are each measured on held-out training images with two kinds of statistics of batch normalisation, of
-mixed batches and of unmixed ones: four configurations. Each has a temperature under which these images are most likely.
+seven, are each measured on held-out training images with two kinds of statistics of batch normalisation, of mixed
+batches and of unmixed ones: four configurations. Each has a temperature under which these images are most likely.
 The one with the lowest NLL there is the column's preset, temperature and length included; it is then trained with five
 seeds and measured on the test set, by the same command. A network of width 64 has the recipe of `cifar100-lt-best`.
 """
@@ -172,11 +172,11 @@ def planned(result: PaperResult, results: Path) -> tuple[PaperResult, bool]:
     >>> planned(COLUMNS[1].result, Path("nowhere"))[1], planned(WIDTH_64[0], Path("nowhere")) == (WIDTH_64[0], True)
     (False, True)
     """
-    column = next((each for each in COLUMNS if each.search and each.folder == result.folder), None)
+    column = next((each for each in COLUMNS if each.folder == result.folder and each.search), None)
     if column is None:
         return result, True
     found = chosen(column, results)
-    longest = max(candidates(column, results), key=lambda each: training_steps(each.trial.recipe(1)))
-    plan = replace(result, preset=START, changes={**column.start, **(found or longest).changes})
+    best = found or max(candidates(column, results), key=lambda each: training_steps(each.trial.recipe(1)))
+    plan = replace(result, preset=START, changes={**column.start, **best.changes})
     same = plan.recipe(1).identity() == result.recipe(1).identity()
     return result if same else plan, found is not None
