@@ -27,6 +27,14 @@ def page_of(*explorers, more="", assets=("", "")):
 <body><main>{fragments}</main><script>{js}</script></body></html>"""
 
 
+def wait_until(condition):
+    """Wait here, not in the page: reports forbid the `eval` of Playwright's `wait_for_function` once it has to wait."""
+    deadline = time.monotonic() + 30
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
+
+
 class Opened:
     """A page in a browser, and the controls of its first explorer."""
 
@@ -41,22 +49,16 @@ class Opened:
         self.page.on("request", lambda request: self.complaints.append(request.url))
         self.page.goto(path.as_uri())
         self.complaints.remove(path.as_uri())
-        self.wait(lambda: self.state("moves") > 0)
+        wait_until(lambda: self.state("moves") > 0)
 
     def state(self, name):
         return self.page.evaluate(f"window.balpoeExplorer.{name}")
-
-    def wait(self, condition):
-        deadline = time.monotonic() + 10
-        while not condition():
-            assert time.monotonic() < deadline
-            time.sleep(0.005)
 
     def move(self, action):
         """Do something that changes the prior, and wait until the numbers have followed."""
         moves = self.state("moves")
         action()
-        self.wait(lambda: self.state("moves") > moves)
+        wait_until(lambda: self.state("moves") > moves)
         return self
 
     def text(self, selector):

@@ -14,6 +14,7 @@ from balpoe.evaluation.saved import is_evaluation
 from balpoe.evaluation.shifted_tests import full_evaluation
 from balpoe.report.console import print_scores
 from balpoe.report.write import write_report
+from explorer_pages import wait_until
 from made_predictions import make
 
 MARGIN = Metric(
@@ -75,13 +76,13 @@ def test_an_entry_is_in_tables_and_in_the_explorer(added, tmp_path, browser, no_
     assert f"{evaluation['margin']:.3f}" in stream.getvalue()
     added.save(tmp_path / "ours")
     write_report([str(tmp_path / "ours")], tmp_path / "page.html")
-    page = browser.new_page(bypass_csp=True)  # the page forbids what wait_for_function does when it must wait
+    page = browser.new_page()
     page.goto((tmp_path / "page.html").as_uri())
     headings = page.locator("section:first-of-type > .scroll table").first.locator("th[scope=col]").all_inner_texts()
     assert {"margin", "first two %"} <= set(headings)
-    page.wait_for_function("window.balpoeExplorer.moves > 0")
+    wait_until(lambda: page.evaluate("window.balpoeExplorer.moves > 0"))
     page.get_by_role("button", name="Uniform").click()
-    page.wait_for_function("window.balpoeExplorer.result.prior === 'uniform'")
+    wait_until(lambda: page.evaluate("window.balpoeExplorer.result.prior === 'uniform'"))
     for name, text in (
         ("margin", f"{evaluation['margin']:.3f}"),
         ("first_two", f"{100 * evaluation['first_two']:.1f}"),

@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from balpoe.cli.main import main
+from explorer_pages import wait_until
 from made_predictions import make
 
 NAMES = tuple(f"species {label}, of the family with a long name" for label in range(400))
@@ -164,17 +165,14 @@ def _decisions_follow_the_keys(tab):
         assert control.evaluate("e => e.labels.length") == 1
         control.press("Home")
         assert control.input_value() == least
-        before = decide.locator(f'[data-setting="{name}"]').inner_text()
+        setting = decide.locator(f'[data-setting="{name}"]')
+        before = setting.inner_text()
         control.press("ArrowRight")
-        tab.wait_for_function(
-            "([name, before]) => document.querySelector(`[data-setting=${name}]`).innerText !== before",
-            arg=[name, before],
-        )
-        words = decide.locator(f'[data-setting="{name}"]').inner_text()
-        assert control.get_attribute("aria-valuetext") == words
+        wait_until(lambda setting=setting, before=before: setting.inner_text() != before)
+        assert control.get_attribute("aria-valuetext") == setting.inner_text()
     choice = decide.get_by_role("combobox", name="Class")
     choice.focus()
     tab.keyboard.type("species 17,")
-    tab.wait_for_function("window.balpoeDecide.result.cost.chosen === 17")
+    wait_until(lambda: tab.evaluate("window.balpoeDecide.result.cost.chosen === 17"))
     assert "species 17, of the family" in decide.locator('[data-setting="weight"]').inner_text()
     assert decide.locator('[data-table="tree"] tbody th').all_inner_texts() == ["class", "family", "none"]

@@ -21,7 +21,7 @@ from balpoe.report.decide.page import decide_assets, decide_controls
 from balpoe.report.decide.set_rows import set_rows
 from balpoe.report.decide.unknown import unknown_part
 from balpoe.report.explorer.pack import explorer
-from explorer_pages import page_holds, page_of
+from explorer_pages import page_holds, page_of, wait_until
 from made_predictions import HOSTILE, make
 
 
@@ -33,7 +33,7 @@ class Decide:
         more = decide_controls(sets, taxonomy, unknown)
         self.opened = opened(page_of(self.made, more=more, assets=decide_assets()), **context)
         self.page = self.opened.page
-        self.opened.wait(lambda: self.page.evaluate("window.balpoeDecide.moves") > 0)
+        wait_until(lambda: self.page.evaluate("window.balpoeDecide.moves") > 0)
 
     def set(self, name, value):
         """Set a control as a hand does, and wait until the numbers have followed."""
@@ -47,7 +47,7 @@ class Decide:
     def settle(self, action):
         moves = self.page.evaluate("window.balpoeDecide.moves")
         action()
-        self.opened.wait(lambda: self.page.evaluate("window.balpoeDecide.moves") > moves)
+        wait_until(lambda: self.page.evaluate("window.balpoeDecide.moves") > moves)
 
     def result(self, name):
         return self.page.evaluate(f"window.balpoeDecide.result.{name}")
