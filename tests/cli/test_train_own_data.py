@@ -1,6 +1,7 @@
 """Own data from the command line, end to end: what a newcomer types, and what goes wrong."""
 
 import json
+import multiprocessing
 import os
 import re
 import shlex
@@ -437,9 +438,11 @@ def test_an_image_that_goes_bad_during_training_is_one_sentence(tmp_path, capsys
     with open(train.paths[3], "r+b") as stream:
         stream.truncate(40)
     network = expert_network("resnet32", num_classes=3, num_experts=1, width=4)
+    before = multiprocessing.active_children()
     with pytest.raises(UserError, match=r"png is damaged|png is not") as found:
         fit(network, BalPoELoss(train.class_counts, (0,)), train, epochs=1, workers=1, batch_size=8, progress=False)
     assert "\n" not in str(found.value)
+    assert set(multiprocessing.active_children()) <= set(before)  # what reads the images has ended
 
 
 def test_printed_commands_can_be_pasted(tmp_path, capsys, monkeypatch):

@@ -111,10 +111,14 @@ class ImageLoader:
     def blocks(self, epoch: int, blocks: Iterable[Sequence[int]]) -> Iterator[Tensor]:
         """Yield uint8 images (rows, channels, height, width) for each block of rows, in order."""
         self.keys.values = [(epoch, list(rows)) for rows in blocks]
-        for block in self.loader:
-            if isinstance(block, str):
-                raise UserError(block)
-            yield block
+        try:
+            for block in self.loader:
+                if isinstance(block, str):
+                    raise UserError(block)
+                yield block
+        except Exception:
+            del self.loader  # its processes end with it, and not only when the error is forgotten, which knows of us
+            raise
 
 
 def raw_blocks(data: Samples, size: int, workers: int = -1) -> Iterator[Tensor]:
