@@ -4,8 +4,7 @@
 
 Three experts of resnet32; steps are captured and replayed, without epochs around them. "as they are" is the table of
 `balpoe.networks.fused.launch`. Each candidate takes the place of one launch, and then those that were faster by more
-than `CLEARLY` take their places together: first those that load early, then launches of the convolutions and their
-gradients, then of the normalisations.
+than `CLEARLY` take their places together: first convolutions and their gradients, then normalisations.
 The kernels' microseconds, by name, and those in which so many of them ran at the same time, are of the table and of
 what was found. No measurement is begun after --seconds; what is measured is written as it comes.
 """
@@ -15,13 +14,12 @@ import itertools
 import statistics
 import time
 from collections.abc import Iterable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
 import torch
 from cifar_step import Steps, profiled, random_images, with_steps
-from early_kernels import early
 
 import balpoe
 from balpoe.files import write_json
@@ -40,13 +38,11 @@ class Change(NamedTuple):
     channels: int
     kernel: str
     launch: Launch
-    early: bool = False
-    """Whether it is one of `early_kernels.py`."""
 
     def __str__(self) -> str:
         """E.g. "16 channels, forward: block 256, programs 528, warps 4, stages 1, tile 2"."""
         said = (f"{name} {value}" for name, value in self.launch._asdict().items() if value)
-        return f"{self.channels} channels, {self.kernel}{' early' * self.early}: {', '.join(said)}"
+        return f"{self.channels} channels, {self.kernel}: {', '.join(said)}"
 
     def fields(self) -> dict[str, Launch | None]:
         """What it changes in `Launches`: of two kernels that do the same, the one by rows goes first."""
@@ -70,8 +66,8 @@ def convolutions(batch: int) -> Iterator[Change]:
 
     Gradients of inputs have few: by rows, or with kept weights, all were slower.
     """
-    for channels, block, number, warps in GRADIENTS_OF_WEIGHTS:
-        yield Change(channels, "weights", Launch(block, number, warps=warps))
+    for (channels, block, number, warps), ahead in itertools.product(GRADIENTS_OF_WEIGHTS, (False, True)):
+        yield Change(channels, "weights", Launch(block, number, warps=warps, ahead=ahead))
     pipelines = ((4, 1), (2, 3))  # warps and stages
     for (warps, stages), block, number in itertools.product(pipelines, (64, 128), (528, 1056)):
         # A program for each tap.
@@ -100,28 +96,13 @@ GRADIENTS_OF_WEIGHTS = (
 """Channels, block, programs and warps."""
 
 
-def loading_early(batch: int) -> Iterator[Change]:
-    """Kernels of `early_kernels.py`, in blocks whose numbers fit into registers."""
-    for channels, block, number, warps in (
-        (16, 1024, 528, 8), (16, 512, 1056, 4), (32, 256, 528, 4), (32, 512, 528, 8), (64, 256, 528, 8),
-    ):  # fmt: skip
-        yield Change(channels, "elementwise", Launch(block, number, warps=warps), early=True)
-    for channels, blocks in ((16, (128, 64)), (32, (64, 32)), (64, (32,))):
-        for block, number in itertools.product(blocks, (528, 1056)):
-            yield Change(channels, "backward", Launch(block, number, warps=2, stages=3), early=True)
-    for channels, block, number, warps in GRADIENTS_OF_WEIGHTS:
-        yield Change(channels, "weights", Launch(block, number, warps=warps), early=True)
-    present: Any = table.launches_of(16, batch)
-    yield Change(16, "weights", present.weight_rows, early=True)
-
-
-ROUNDS = (loading_early, convolutions, normalisations)
+ROUNDS = (convolutions, normalisations)
 
 
 def is_present(change: Change, batch: int) -> bool:
     """Whether batches of this size are launched so already."""
     present = launches_of(change.channels, batch)
-    return not change.early and all(getattr(present, field) == launch for field, launch in change.fields().items())
+    return all(getattr(present, field) == launch for field, launch in change.fields().items())
 
 
 @contextmanager
@@ -137,11 +118,7 @@ def changed(batch: int, changes: list[Change]) -> Iterator[None]:
         else:
             table.LAUNCHES[change.channels] = table.LAUNCHES[change.channels]._replace(**new)
     try:
-        with ExitStack() as stack:
-            for change in changes:
-                if change.early:
-                    stack.enter_context(early(change.kernel, {change.channels}))
-            yield
+        yield
     finally:
         table.LAUNCHES.update(before[0])
         table.LAUNCHES_OF_MANY_IMAGES.clear()

@@ -418,18 +418,41 @@ def test_what_the_page_on_performance_says():
 
 def test_what_the_page_says_of_steps_with_other_launches():
     text = (ROOT / "docs" / "performance.md").read_text(encoding="utf-8")
-    names = ("step_launches_before", "step_launches_kept_weights", "step_launches")
-    before, kept, now = (json.loads((ROOT / "results" / f"{name}.json").read_text())["rows"] for name in names)
-    found, between, later = ({(row["batch"], *row["changes"]): row for row in rows} for rows in (before, kept, now))
+    names = ("before", "kept_weights", "early", "now")
+    every = [json.loads((ROOT / "results" / f"step_launches_{name}.json").read_text())["rows"] for name in names]
+    now = json.loads((ROOT / "results" / "step_launches.json").read_text())["rows"]
+    found, between, loading, last, later = (
+        {(row["batch"], *row["changes"]): row for row in rows} for rows in (*every, now)
+    )
+    kept, early = every[1], every[2]
     change = script("benchmarks/step_launches.py").Change
     many = launches.LAUNCHES_OF_MANY_IMAGES
     by_rows, keeping = (str(change(channels, "forward", many[channels][field])) for channels, field in
                         ((16, "forward_rows"), (32, "forward")))  # fmt: skip
-    shown = [found[128, "none by rows"], later[128,], found[512, "none by rows"], later[512, by_rows]]
+    shown = [found[128, "none by rows"], last[128,], found[512, "none by rows"], last[512,]]
     assert f"| a step, ms | {' | '.join(format(row['ms'], '.2f') for row in shown)} |" in text
     assert f"bring 512 from {later[512,]['ms']:.2f} to {later[512, by_rows]['ms']:.2f} ms" in text
     assert f"brought 512 from {between[512,]['ms']:.2f} to {between[512, keeping]['ms']:.2f} ms" in text
-    assert f"with 512 {later[512, by_rows]['ms']:.2f}, {later[512, by_rows]['ms'] - 4.6:.2f} above the bar" in text
+    assert last[128,]["ms"] <= 1.5
+    assert last[512,]["ms"] <= 4.6
+    assert f"With 128 a step takes {last[128,]['ms']:.2f}, with 512 {last[512,]['ms']:.2f}: the bar is met" in text
+    ahead = str(change(32, "weights", many[32]["weights"])).replace(", ahead True", "").replace(":", " early:", 1)
+    by_taps = str(change(64, "weights", many[64]["weights"]))
+    times = [f"{loading[512, *changes]['ms']:.2f}" for changes in ([ahead], [], [ahead, by_taps])]
+    assert "{} ms instead of {}. With 64 channels a program for each tap: {}.".format(*times) in text
+    few = [
+        change(32, "weights", launches.LAUNCHES[32].weights),
+        change(16, "forward", launches.LAUNCHES[16].forward_rows),
+    ]
+    assert f"{loading[128, *map(str, few)]['ms']:.2f} ms instead of {loading[128,]['ms']:.2f}" in text
+    slower = [
+        100 * row["ms"] / loading[row["batch"],]["ms"] - 100 for row in early
+        if len(row["changes"]) == 1 and "early" in row["changes"][0] and row["changes"] != [ahead]
+    ]  # fmt: skip
+    assert f"A step was {abs(min(slower)):.1f} to {max(slower):.1f} % slower" in text
+    assert min(slower) > -0.05
+    running = loading[512,]["running"]
+    assert f"in {running['0']:.0f} µs of a step none does, in {running['1']:.0f} one" in text
     of_each = [{name: (time, calls) for name, time, calls in row["kernels"]} for row in shown]
     for kernel in ("conv_forward", "conv_rows", "norm_forward", "input_gradient", "norm_backward", "weight_gradient",
                    "weight_rows", "sum_partials"):  # fmt: skip
@@ -504,6 +527,8 @@ def test_what_the_page_says_of_our_own_kernels():
             programs = sums[channels] if kernel.startswith("norm") else launch.programs
             if (kernel, channels) == ("weight_gradient", 16):
                 programs = 264  # as the page says
+            if (kernel, channels) == ("weight_gradient", 32):
+                launch = launch._replace(block=128, warps=4)  # as it says, too
             way = [kernel, layer, launch.block, programs, launch.warps, launch.stages]
             times += [f"{row[6]:.1f} / {row[7]:.1f}" for row in measured["rows"] if row[:6] == way]
         assert f"| {title} | {' | '.join(times)} |" in text

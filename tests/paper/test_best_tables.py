@@ -38,7 +38,7 @@ def test_columns(measured):
     assert len(table) == 6
     assert table[0][:4] == ["CIFAR-100-LT, ratio 100: `cifar100-lt-best`", "55.9 ± 0.4", "56.3 (SHIKE)",
                             "not measured yet"]  # fmt: skip
-    assert table[1][2:] == ["60.1 (BalPoE)", "63.0 ± 1.4", "3", "2 of 5", "2.0 ± 0.0", "1.0", "about 269"]
+    assert table[1][2:] == ["60.1 (BalPoE)", "63.0 ± 1.4", "7", "2 of 5", "2.0 ± 0.0", "1.0", "about 121"]
     timed = {"recipe": "cifar100-lt-50-best", "seeds": 1, "cold": False, "epochs_seconds": 251.4}
     cold = {**timed, "cold": True, "epochs_seconds": 290.0}
     (measured / "whole_trainings.json").write_text(json.dumps({"rows": [cold, timed]}))

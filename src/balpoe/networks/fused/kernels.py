@@ -305,22 +305,45 @@ def input_gradient(
     _write_sums(sums, group, first, second, start, CI, N)
 
 
+@triton.jit
+def _meeting(
+    dy, x, turn, images, line, expert, group, beside, right, i, o,
+    H: tl.constexpr, W: tl.constexpr, OUT_H: tl.constexpr, OUT_W: tl.constexpr, STRIDE: tl.constexpr,
+    CI: tl.constexpr, CO: tl.constexpr, EXPERTS: tl.constexpr, IN_CHANNELS: tl.constexpr,
+    TILE: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    """Output gradients and inputs of a turn's output pixels, the factors of a product of `weight_gradient`."""
+    window: tl.constexpr = TILE + 2  # a larger tile is for stride 1
+    wide: tl.constexpr = (OUT_W + TILE - 1) // TILE
+    m = (turn * tl.num_programs(0) + tl.program_id(0)) * BLOCK + tl.arange(0, BLOCK)
+    image, row, column = m // (OUT_H * wide), m % (OUT_H * wide) // wide, m % wide * TILE
+    c = column[None, :] + right[:, None]
+    inside = (image < images)[None, :] & (c < OUT_W)
+    source = (((image * OUT_H + row)[None, :] * OUT_W + c) * EXPERTS + expert) * CO + o[:, None]
+    a = tl.load(dy + source, mask=inside, other=0.0)
+    r, c = row * STRIDE + line - 1, column[:, None] * STRIDE + beside[None, :] - 1
+    inside = ((image < images) & (r >= 0) & (r < H))[:, None] & (c >= 0) & (c < W) & (beside < window)[None, :]
+    source = ((image * H + r)[:, None] * W + c) * IN_CHANNELS + group * CI + i[None, :]
+    return a, tl.load(x + source, mask=inside, other=0.0)
+
+
 @triton.jit(do_not_specialize=["images"])
 def weight_gradient(
     dy, x, partial, images,
     H: tl.constexpr, W: tl.constexpr, OUT_H: tl.constexpr, OUT_W: tl.constexpr, STRIDE: tl.constexpr,
     CI: tl.constexpr, CO: tl.constexpr, EXPERTS: tl.constexpr, SHARED: tl.constexpr,
     TILE: tl.constexpr, N: tl.constexpr, K: tl.constexpr, BLOCK: tl.constexpr, TURNS: tl.constexpr,
+    AHEAD: tl.constexpr,
 ):  # fmt: skip
     """Each program's part of the gradient of one expert's three taps in a row of the kernel.
 
     TILE output pixels beside each other meet all the input pixels that they see; K holds these with their channels.
     Of many channels a program takes N of the outputs, and K of those of one input pixel.
+    AHEAD is 1 where factors are loaded before the product of the turn before, else 0.
     """
     line, expert = tl.program_id(1), tl.program_id(2)
     in_channels: tl.constexpr = CI if SHARED else CI * EXPERTS
-    window: tl.constexpr = TILE + 2  # a larger tile is for stride 1
-    wide: tl.constexpr = (OUT_W + TILE - 1) // TILE
+    window: tl.constexpr = TILE + 2
     group = 0 if SHARED else expert
     k, n = tl.arange(0, K), tl.arange(0, TILE * N)
     beside, i = k // CI, k % CI
@@ -330,18 +353,22 @@ def weight_gradient(
         beside, i, o = beside + line // 3 % 3, i + line // 9 % parts * K, o + line // (9 * parts) * N
         line = line % 3
     total = tl.zeros([TILE * N, K], tl.float32)
+    if AHEAD:
+        a, b = _meeting(
+            dy, x, 0, images, line, expert, group, beside, right, i, o,
+            H, W, OUT_H, OUT_W, STRIDE, CI, CO, EXPERTS, in_channels, TILE, BLOCK,
+        )  # fmt: skip
     for turn in range(TURNS):
-        m = (turn * tl.num_programs(0) + tl.program_id(0)) * BLOCK + tl.arange(0, BLOCK)
-        image, row, column = m // (OUT_H * wide), m % (OUT_H * wide) // wide, m % wide * TILE
-        c = column[None, :] + right[:, None]
-        inside = (image < images)[None, :] & (c < OUT_W)
-        source = (((image * OUT_H + row)[None, :] * OUT_W + c) * EXPERTS + expert) * CO + o[:, None]
-        a = tl.load(dy + source, mask=inside, other=0.0)
-        r, c = row * STRIDE + line - 1, column[:, None] * STRIDE + beside[None, :] - 1
-        inside = ((image < images) & (r >= 0) & (r < H))[:, None] & (c >= 0) & (c < W) & (beside < window)[None, :]
-        source = ((image * H + r)[:, None] * W + c) * in_channels + group * CI + i[None, :]
-        b = tl.load(x + source, mask=inside, other=0.0)
+        # Behind the last turn are no images.
+        next_a, next_b = _meeting(
+            dy, x, turn + AHEAD, images, line, expert, group, beside, right, i, o,
+            H, W, OUT_H, OUT_W, STRIDE, CI, CO, EXPERTS, in_channels, TILE, BLOCK,
+        )  # fmt: skip
+        if not AHEAD:
+            a, b = next_a, next_b
         total = tl.dot(a, b.to(dy.dtype.element_ty), total, input_precision="ieee")
+        if AHEAD:
+            a, b = next_a, next_b
     # Output pixel `right` and input pixel `beside` meet in tap beside - right; each output pixel has a part of its own.
     kx = beside[None, :] - right[:, None]
     place = (((tl.program_id(0) * TILE + right) * EXPERTS + expert) * CO + o)[:, None]

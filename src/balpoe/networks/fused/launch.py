@@ -36,6 +36,8 @@ class Launch(NamedTuple):
     """Pixels that it then takes side by side."""
     kept: bool = False
     """Whether its weights stay in shared memory, if it is a convolution."""
+    ahead: bool = False
+    """Whether it loads a turn's factors before the product of the turn before, if it is a gradient of weights."""
 
     def taken(self, columns: int, depth: int) -> tuple[int, int]:
         """Return N and K of a kernel, of so many channels and so many that are summed over.
@@ -89,13 +91,14 @@ LAUNCHES = {
         backward_strided=Launch(128, 264),
         weights=Launch(64, 132, warps=2, stages=3),
         elementwise=Launch(1024, 528),
+        forward_rows=Launch(64, 528, rows=4),
         weight_rows=Launch(64, 264, rows=4),
     ),
     32: Launches(
         forward=Launch(256, 528),
         backward=Launch(128, 528, warps=2, stages=3),
         backward_strided=Launch(128, 528, warps=8),
-        weights=Launch(128, 264),
+        weights=Launch(64, 264, warps=8),
         elementwise=Launch(256, 528),
     ),
     64: Launches(
@@ -114,7 +117,8 @@ MANY_IMAGES = 256
 """From so many images a batch on, launches that were fast with 512 of them replace those that were with 128."""
 LAUNCHES_OF_MANY_IMAGES: dict[int, dict[str, Launch]] = {
     16: {"weight_rows": Launch(64, 264, rows=16), "forward_rows": Launch(64, 528, rows=16)},
-    32: {"forward": Launch(64, 528, kept=True)},
+    32: {"forward": Launch(64, 528, kept=True), "weights": Launch(64, 264, warps=8, ahead=True)},
+    64: {"weights": Launch(64, 528, warps=2, stages=3, columns=64, depth=64)},
 }
 
 FASTEST_WIDTHS = tuple(width for width in WIDTHS if width <= 128)
@@ -236,7 +240,8 @@ class Sizes:
         else:
             tile, n, k, lines = own.weights.weights_taken(stride, channels, in_channels)
             rows = images * self.out_height * -(-self.out_width // tile)
-            self.weights = Grid.of(rows, own.weights, (lines, experts), {**conv, "TILE": tile, "N": n, "K": k})
+            settings = {**conv, "TILE": tile, "N": n, "K": k, "AHEAD": int(own.weights.ahead)}
+            self.weights = Grid.of(rows, own.weights, (lines, experts), settings)
         self.parts = self.weights.settings["TILE"] * self.weights.programs
         n, _ = own.elementwise.taken(channels, channels)
         settings = {"C": channels, "EXPERTS": experts, "N": n}
