@@ -4,7 +4,8 @@
 
 Three experts of resnet32; steps are captured and replayed, without epochs around them. "as they are" is the table of
 `balpoe.networks.fused.launch`. Each candidate takes the place of one launch, and then those that were faster by more
-than `CLEARLY` take their places together: first convolutions and their gradients, then normalisations.
+than `CLEARLY` take their places together: first kernels that are launched directly, then convolutions and their
+gradients, then normalisations.
 The kernels' microseconds, by name, and those in which so many of them ran at the same time, are of the table and of
 what was found. No measurement is begun after --seconds; what is measured is written as it comes.
 """
@@ -24,6 +25,7 @@ from cifar_step import Steps, profiled, random_images, with_steps
 import balpoe
 from balpoe.files import write_json
 from balpoe.networks.fused import launch as table
+from balpoe.networks.fused.direct import Direct
 from balpoe.networks.fused.launch import MANY_IMAGES, Launch, launches_of
 from balpoe.training.step import CHECKED
 
@@ -33,24 +35,41 @@ BY_ROWS = {"forward": "forward_rows", "weights": "weight_rows"}
 
 
 class Change(NamedTuple):
-    """A launch of a kernel for layers of so many channels, by rows or not, in the place of the present one."""
+    """A launch of a kernel for layers of so many channels, in the place of the present one."""
 
     channels: int
     kernel: str
-    launch: Launch
+    launch: Launch | Direct
 
     def __str__(self) -> str:
         """E.g. "16 channels, forward: block 256, programs 528, warps 4, stages 1, tile 2"."""
         said = (f"{name} {value}" for name, value in self.launch._asdict().items() if value)
         return f"{self.channels} channels, {self.kernel}: {', '.join(said)}"
 
-    def fields(self) -> dict[str, Launch | None]:
+    def fields(self) -> dict[str, Launch | Direct | None]:
         """What it changes in `Launches`: of two kernels that do the same, the one by rows goes first."""
-        if self.kernel not in BY_ROWS:
+        if self.kernel not in BY_ROWS or isinstance(self.launch, Direct):
             return {self.kernel: self.launch}
         if self.launch.rows:
             return {BY_ROWS[self.kernel]: self.launch}
         return {BY_ROWS[self.kernel]: None, self.kernel: self.launch}
+
+
+def direct(batch: int) -> Iterator[Change]:
+    """Launches of `direct_kernels.cu`, those first that arithmetic prefers: all are new."""
+    for channels, ways in DIRECT.items():
+        for kernel, way in itertools.product(("direct_forward", "direct_backward"), ways[0]):
+            yield Change(channels, kernel, Direct(*way))
+        for way in ways[1]:
+            yield Change(channels, "direct_weights", Direct(*way))
+
+
+DIRECT: dict[int, tuple[tuple[tuple[int, ...], ...], tuple[tuple[int, ...], ...]]] = {
+    32: (((16, 528, 8), (16, 528, 4), (8, 1056, 4), (16, 264, 8)), ((16, 264, 12, 1, 2), (16, 264, 6, 1, 2))),
+    64: (((8, 264, 8, 2), (8, 4096, 4, 2), (8, 4096, 8, 4), (8, 264, 4, 2)), ((8, 132, 12, 2), (8, 264, 12))),
+    16: (((8, 528, 4), (8, 1056, 4), (16, 528, 8), (4, 1056, 4)), ((8, 264, 6, 1, 2), (8, 132, 12, 1, 4))),
+}
+"""By channels: rows, programs, warps, images and shares, of convolutions and of gradients of weights."""
 
 
 def normalisations(batch: int) -> Iterator[Change]:
@@ -96,7 +115,7 @@ GRADIENTS_OF_WEIGHTS = (
 """Channels, block, programs and warps."""
 
 
-ROUNDS = (convolutions, normalisations)
+ROUNDS = (direct, convolutions, normalisations)
 
 
 def is_present(change: Change, batch: int) -> bool:

@@ -36,7 +36,7 @@ def calibration(figure: Figure) -> None:
     _beside(axes, "with mixup", (_ece("balpoe", 0), 0), (0, 10), color=BLUE, ha="center")
     _beside(axes, "without", (_ece("balpoe-no-mixup", 0), 0), (0, 10), color=AMBER, ha="center")
     axes.set_yticks(range(len(names)), names)
-    axes.set(xlabel="expected calibration error for the own prior, %", xlim=(-2, 32), ylim=(3.5, -0.9))
+    axes.set(xlabel="expected calibration error for each one's own prior, %", xlim=(-2, 32), ylim=(3.5, -0.9))
 
 
 def _ece(folder: str, row: int) -> float:

@@ -57,9 +57,9 @@ def drawing(results: Path) -> str:
     height = TOP + ROW * len(rows) + 16
     best, balpoe = rows[0], next(bar for bar in rows if bar.title == "BalPoE")
     title = (
-        f"Accuracy and ECE of {len(rows)} methods on CIFAR-100-LT, ratio 100, in one recipe: {best.title} has the "
-        f"highest accuracy, {best.scores['accuracy'][0]:.1f} %; BalPoE has {balpoe.scores['accuracy'][0]:.1f} %, "
-        f"with an ECE of {balpoe.scores['ece'][0]:.1f} %."
+        f"Accuracy and ECE of {len(rows)} variants of methods on CIFAR-100-LT, ratio 100, in one recipe: "
+        f"{best.title} has the highest accuracy, {best.scores['accuracy'][0]:.1f} %; "
+        f"BalPoE has {balpoe.scores['accuracy'][0]:.1f} %, with an ECE of {balpoe.scores['ece'][0]:.1f} %."
     )
     head = f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" role="img" aria-label="{title}">'
     ground = f'<rect class="ground" width="{WIDTH}" height="{height}" rx="8"/>'

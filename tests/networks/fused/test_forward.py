@@ -7,6 +7,7 @@ import importlib.util
 import itertools
 import json
 import os
+import shutil
 import subprocess
 import sys
 import threading
@@ -23,9 +24,10 @@ from balpoe.data.loading.in_memory import Batch
 from balpoe.method.mixing import blended_loss
 from balpoe.networks import CosineClassifier, ExpertNetwork, resnet_cifar
 from balpoe.networks.fused import forward as fused
-from balpoe.networks.fused import head
+from balpoe.networks.fused import head, nvrtc
 from balpoe.networks.fused import launch as launches
 from balpoe.networks.fused import self_check as kernel_check
+from balpoe.networks.fused.direct import Direct, DirectKernel
 from balpoe.networks.fused.forward import FusedForward, can_be_fused
 from balpoe.networks.fused.launch import FASTEST_WIDTHS
 from balpoe.networks.fused.self_check import kernel_error
@@ -36,6 +38,7 @@ from balpoe.training.interrupts import Interrupt
 from balpoe.training.optimizers import make_optimizer
 from balpoe.training.settings import FitSettings
 from balpoe.training.step import Learner, _fault, _State, training_step
+from cuda_on_cpu import OnCpu
 from scripts import script
 from trainings import losses_of_steps, tiny_data, train
 
@@ -68,7 +71,7 @@ def test_in_tritons_interpreter():
     environment = {**os.environ, "TRITON_INTERPRET": "1", "PYTEST_ADDOPTS": ""}
     done = subprocess.run(command, env=environment, capture_output=True, text=True, cwd=Path(__file__).parents[3])
     assert done.returncode == 0, done.stdout
-    assert f"{20 if in_threads else 18} passed" in done.stdout
+    assert f"{21 if in_threads else 18} passed" in done.stdout
 
 
 @pytest.fixture(autouse=True)
@@ -154,6 +157,30 @@ def test_gradients_of_weights_that_load_ahead_give_the_same_bits(small, monkeypa
         found.append(fused.fused_backward(forward, fused.fused_forward(forward, images), gradient).gradients)
     for ours, theirs in zip(*found, strict=True):
         assert torch.equal(ours, theirs)
+
+
+@in_interpreter
+@pytest.mark.skipif(shutil.which("g++") is None, reason="needs a C++ compiler")
+def test_kernels_that_are_launched_directly_give_the_numbers_of_torch(small, monkeypatch, tmp_path):
+    """All layers but the images' and those of stride 2, which go on as before; numbers are rounded on their way."""
+    way = Direct(rows=4, programs=4, warps=2)
+    ways = {"direct_forward": way, "direct_backward": way, "direct_weights": way._replace(warps=6, shares=2)}
+    monkeypatch.setitem(launches.LAUNCHES, 16, launches.LAUNCHES[16]._replace(**ways))
+    monkeypatch.setattr(fused, "can_be_direct", lambda device, dtype: True)
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (9, 0))
+    wanted = set()
+    monkeypatch.setattr(nvrtc, "compiled", lambda expression, _: wanted.add(expression))
+    forward, images = FusedForward(first_block(resnet(2, width=(16, 16, 16))), torch.float32), torch.randn(2, 3, 8, 16)
+    fused.compile_kernels(forward, images)
+    names = {"conv_forward": "direct_forward", "input_gradient": "direct_gradient", "weight_gradient": "direct_weights"}
+    for index, size in enumerate(forward.plan(images).sizes):
+        of_layer = size.conv_kernel, size.gradient_kernel, size.weights_kernel
+        assert of_layer == tuple(names.values() if index else names)
+    assert len(wanted) == 4  # the gradient of the input with a shortcut's and without
+    gpu = OnCpu(tmp_path, wanted)
+    monkeypatch.setattr(nvrtc, "launch", gpu)
+    assert kernel_error(forward, images) < 0.02
+    assert set(gpu.launched) == wanted
 
 
 def check_numbers(network, size):
@@ -417,10 +444,8 @@ def test_kernels_are_compiled_in_threads(small, monkeypatch, tmp_path):
     made = triton.compile
     monkeypatch.setattr(driver, "_active", Device())
     of_head = [getattr(head.head_kernels(), name) for name in head.head_kernels().__all__]
-    for kernel in (
-        *vars(fused._kernels()).values(),
-        *of_head,
-    ):  # with nothing of a GPU that may be here, before and after
+    of_body = [each for each in vars(fused._kernels()).values() if not isinstance(each, DirectKernel)]
+    for kernel in (*of_body, *of_head):  # with nothing of a GPU that may be here, before and after
         monkeypatch.setattr(kernel, "device_caches", defaultdict(kernel.create_binder))
         monkeypatch.setattr(kernel, "compile", None, raising=False)
     monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
@@ -506,7 +531,7 @@ def test_one_expert_has_the_kernels_of_three_but_for_turns():
 @pytest.mark.parametrize("images", [128, 512])
 def test_a_benchmark_changes_launches_and_gives_them_back(images):
     def grids():
-        return [vars(size) for size in launches.LaunchPlan(layers, torch.empty(images, 3, 32, 32)).sizes]
+        return [vars(size) for size in launches.LaunchPlan(layers, torch.empty(images, 3, 32, 32), direct=True).sizes]
 
     benchmark, layers = script("benchmarks/step_launches.py"), list(launches.layers_of(resnet()))
     wanted, before = [each for several in benchmark.ROUNDS for each in several(images)], grids()
@@ -527,6 +552,28 @@ def test_a_benchmark_changes_launches_and_gives_them_back(images):
 def test_every_kernel_on_a_gpu(num_experts, width, batch):
     network = resnet(num_experts, width=width).cuda().to(memory_format=torch.channels_last)
     assert kernel_error(FusedForward(network), torch.randn(batch, 3, 32, 32, device="cuda")) < 0.005
+
+
+@pytest.mark.gpu
+@cuda
+@pytest.mark.parametrize("number", range(4))
+@pytest.mark.parametrize(("num_experts", "batch"), [(1, 95), (3, 128), (3, 512), (7, 128)])
+def test_every_kernel_that_is_launched_directly_on_a_gpu(monkeypatch, num_experts, batch, number):
+    """As the benchmark launches them: the first way of each, the second, and so on."""
+    for channels, (convolutions, weights) in script("benchmarks/step_launches.py").DIRECT.items():
+        way, other = (Direct(*ways[number % len(ways)]) for ways in (convolutions, weights))
+        ways = {"direct_forward": way, "direct_backward": way, "direct_weights": other}
+        own = launches.launches_of(channels, batch)._replace(**ways)
+        monkeypatch.setitem(launches.LAUNCHES, channels, own)
+    monkeypatch.setattr(launches, "LAUNCHES_OF_MANY_IMAGES", {})
+    network = resnet(num_experts, width=16).cuda().to(memory_format=torch.channels_last)
+    forward, images = FusedForward(network), torch.randn(batch, 3, 32, 32, device="cuda")
+    assert [size.conv_kernel for size in forward.plan(images).sizes].count("direct_forward") == 28
+    assert kernel_error(forward, images) < 0.005
+    passed = [fused.fused_forward(forward, images) for _ in range(2)]
+    flows = [fused.fused_backward(forward, each, each.features) for each in passed]
+    for ours, again in zip(*(each.gradients for each in flows), strict=True):
+        assert torch.equal(ours, again)
 
 
 @pytest.mark.gpu

@@ -24,6 +24,8 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
 from balpoe.networks.experts import ExpertNetwork
+from balpoe.networks.fused import nvrtc
+from balpoe.networks.fused.direct import DIRECT_KERNELS, DirectKernel, can_be_direct
 from balpoe.networks.fused.head import can_be_fused_cosine, cosine_backward, cosine_forward, cosine_logits, head_kernels
 from balpoe.networks.fused.launch import WIDTHS, LaunchPlan, Layer, Sizes, layers_of, power
 from balpoe.networks.resnet_cifar import Block, Stem
@@ -90,7 +92,7 @@ class FusedForward:
     def plan(self, images: Tensor) -> LaunchPlan:
         """Return how the kernels are launched for batches of this shape."""
         if images.shape not in self._plans:
-            self._plans[images.shape] = LaunchPlan(self.layers, images)
+            self._plans[images.shape] = LaunchPlan(self.layers, images, can_be_direct(images.device, self.dtype))
         return self._plans[images.shape]
 
     def launched(self, images: Tensor) -> tuple[Any, ...]:
@@ -207,7 +209,7 @@ def fused_backward(fused: FusedForward, passed: Forward, gradient: Tensor, kerne
         block = block_from(layers, index)
         programs = size.backward.programs
         sums = gradient.new_empty(size.groups, programs, 2, layer.in_channels)
-        kernels.input_gradient[size.backward.shape](
+        getattr(kernels, size.gradient_kernel)[size.backward.shape](
             dy[index], weights[index], dz[index + 1 if block else index], inputs[index],
             outputs[index - 1], statistics[index - 1], dz[index - 1], sums, size.images,
             RESIDUAL=block is not None, BEFORE=block.padding // 2 if block else 0, **size.backward.settings,
@@ -221,7 +223,8 @@ def _kernels() -> Any:
     """All of the pass, by name; Triton may be missing where nobody asks for it."""
     from balpoe.networks.fused import kernels, row_kernels
 
-    return SimpleNamespace(**{name: getattr(of, name) for of in (kernels, row_kernels) for name in of.__all__})
+    found = {name: getattr(of, name) for of in (kernels, row_kernels) for name in of.__all__}
+    return SimpleNamespace(**found, **DIRECT_KERNELS)
 
 
 def compile_kernels(fused: FusedForward, images: Tensor) -> None:
@@ -232,13 +235,16 @@ def compile_kernels(fused: FusedForward, images: Tensor) -> None:
     if (mode := _compile_mode()) is None:
         return
     kernels = vars(_kernels()) | {name: getattr(head_kernels(), name) for name in head_kernels().__all__}
-    dry = SimpleNamespace(**{name: _Dry(kernel) for name, kernel in kernels.items()})
+    wanted: set[str] = set()
+    dry = SimpleNamespace(**{name: _Dry(kernel, wanted) for name, kernel in kernels.items()})
     with _one_parse_at_a_time(), ThreadPoolExecutor() as pool, mode(pool, ignore_errors=True), torch.no_grad():
         passed = fused_forward(fused, images, dry)
         fused_backward(fused, passed, passed.features, dry)
         if (cosine := fused.cosine) is not None:
             logits = cosine_forward(passed.features, cosine.weight, cosine.scale, dry)
             cosine_backward(logits, passed.features, cosine.weight, cosine.scale, dry)
+        for expression in wanted:
+            pool.submit(nvrtc.compiled, expression, torch.cuda.get_device_capability(images.device))
 
 
 @contextmanager
@@ -266,13 +272,18 @@ def _compile_mode() -> Any:
 
 
 class _Dry:
-    """A kernel that is compiled where it would be launched."""
+    """A kernel that is compiled where it would be launched; those that are not Triton's are noted."""
 
-    def __init__(self, kernel: Any) -> None:
-        self.kernel = kernel
+    def __init__(self, kernel: Any, wanted: set[str]) -> None:
+        self.kernel, self.wanted = kernel, wanted
 
     def __getitem__(self, grid: tuple[int, ...]) -> Callable[..., object]:
+        if isinstance(self.kernel, DirectKernel):
+            return self._note
         return functools.partial(self.kernel.warmup, grid=grid)
+
+    def _note(self, *_: object, **settings: int) -> None:
+        self.wanted.add(self.kernel.expression(settings))
 
 
 def block_from(layers: list[Layer], index: int) -> Block | None:

@@ -1,4 +1,4 @@
-"""How the kernels of `kernels.py` are launched: the layers of a `resnet32`, their sizes, programs and constants."""
+"""How the kernels are launched: the layers of a `resnet32`, their sizes, programs and constants."""
 
 import math
 from collections.abc import Iterator
@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from balpoe.networks.experts import ExpertNetwork
+from balpoe.networks.fused.direct import Direct
 from balpoe.networks.resnet_cifar import Block
 
 __all__ = ["FASTEST_WIDTHS", "MANY_IMAGES", "WIDTHS", "Launch", "LaunchPlan", "Layer", "Sizes", "launches_of",
@@ -71,6 +72,12 @@ class Launches(NamedTuple):
     """In the place of `forward`, where the stride is 1 and the input is not the images."""
     weight_rows: Launch | None = None
     """The same, in the place of `weights`."""
+    direct_forward: Direct | None = None
+    """In the place of `forward`, where it fits; none is timed yet, and so none is launched."""
+    direct_backward: Direct | None = None
+    """The same, in the place of `backward`."""
+    direct_weights: Direct | None = None
+    """The same, in the place of `weights`."""
 
 
 # By channels, what was fast on an H200, alone and beside others. Of 128 and 256 channels, and of gradients of strided
@@ -115,7 +122,7 @@ WIDTHS = tuple(LAUNCHES)
 
 MANY_IMAGES = 256
 """From so many images a batch on, launches that were fast with 512 of them replace those that were with 128."""
-LAUNCHES_OF_MANY_IMAGES: dict[int, dict[str, Launch]] = {
+LAUNCHES_OF_MANY_IMAGES: dict[int, dict[str, Any]] = {
     16: {"weight_rows": Launch(64, 264, rows=16), "forward_rows": Launch(64, 528, rows=16)},
     32: {"forward": Launch(64, 528, kept=True), "weights": Launch(64, 264, warps=8, ahead=True)},
     64: {"weights": Launch(64, 528, warps=2, stages=3, columns=64, depth=64)},
@@ -174,15 +181,21 @@ def layers_of(network: ExpertNetwork) -> Iterator[Layer]:
 
 
 class LaunchPlan:
-    """The launches for batches of one shape: the sizes of each layer, and where partial sums of gradients lie."""
+    """The launches for batches of one shape: the sizes of each layer, and where partial sums of gradients lie.
 
-    def __init__(self, layers: list[Layer], images: Tensor) -> None:
+    Args:
+        layers: Layers of the network.
+        images: Batch of that shape.
+        direct: Whether kernels of `direct_kernels.cu` can be launched.
+    """
+
+    def __init__(self, layers: list[Layer], images: Tensor, direct: bool = False) -> None:
         number, _, height, width = images.shape
         self.sizes: list[Sizes] = []
         rows: dict[int, list[tuple[int, ...]]] = {}
         source = place = first = 0
         for index, layer in enumerate(layers):
-            size = Sizes(layer, number, height, width)
+            size = Sizes(layer, number, height, width, direct)
             height, width = size.out_height, size.out_width
             self.sizes.append(size)
             numbers = layer.conv.weight.numel()
@@ -210,7 +223,7 @@ class LaunchPlan:
 class Sizes:
     """One layer, for images of one shape: the grid of each of its kernels, and their constants."""
 
-    def __init__(self, layer: Layer, images: int, height: int, width: int) -> None:
+    def __init__(self, layer: Layer, images: int, height: int, width: int, direct: bool = False) -> None:
         stride, channels, in_channels, experts = layer.stride, layer.channels, layer.in_channels, layer.experts
         self.images, self.out_height, self.out_width = images, (height - 1) // stride + 1, (width - 1) // stride + 1
         self.pixels, self.groups = images * self.out_height * self.out_width, 1 if layer.shared else experts
@@ -221,28 +234,36 @@ class Sizes:
         own, below = launches_of(channels, images), launches_of(in_channels, images)
         assert own is not None  # the network `can_be_fused`
         by_rows = stride == 1 and below is not None
+        directly = Grid.directly(layer, images, height, width) if direct else {}
         self.conv_kernel = "conv_rows" if by_rows and own.forward_rows else "conv_forward"
-        if by_rows and own.forward_rows:
+        if "direct_forward" in directly:
+            self.conv_kernel, self.forward = "direct_forward", directly["direct_forward"]
+        elif by_rows and own.forward_rows:
             self.forward = Grid.by_rows(images, own.forward_rows, (experts,), whole, in_channels)
         else:
             n, k = own.forward.taken(channels, max(in_channels, min(WIDTHS)))
             settings = {**conv, "N": n, "K": k, "KEPT": own.forward.kept}
             self.forward = Grid.of(self.pixels, own.forward, (experts, channels // n), settings)
-        if below is not None:  # not those of images, which have no gradient
+        self.gradient_kernel = "input_gradient"
+        if "direct_backward" in directly:
+            self.gradient_kernel, self.backward = "direct_gradient", directly["direct_backward"]
+        elif below is not None:  # not those of images, which have no gradient
             launch = below.backward if stride == 1 else below.backward_strided
             rows = images * -(-height // stride) * -(-width // stride)
             n, k = launch.taken(in_channels, stride * channels)
             settings = {**conv, "N": n, "K": k}
             self.backward = Grid.of(rows, launch, (self.groups, in_channels // n), settings)
         self.weights_kernel = "weight_rows" if by_rows and own.weight_rows else "weight_gradient"
-        if by_rows and own.weight_rows:
+        if "direct_weights" in directly:
+            self.weights_kernel, self.weights = "direct_weights", directly["direct_weights"]
+        elif by_rows and own.weight_rows:
             self.weights = Grid.by_rows(images, own.weight_rows, (1, experts), whole, in_channels)
         else:
             tile, n, k, lines = own.weights.weights_taken(stride, channels, in_channels)
             rows = images * self.out_height * -(-self.out_width // tile)
             settings = {**conv, "TILE": tile, "N": n, "K": k, "AHEAD": int(own.weights.ahead)}
             self.weights = Grid.of(rows, own.weights, (lines, experts), settings)
-        self.parts = self.weights.settings["TILE"] * self.weights.programs
+        self.parts = self.weights.parts
         n, _ = own.elementwise.taken(channels, channels)
         settings = {"C": channels, "EXPERTS": experts, "N": n}
         self.elementwise = Grid.of(self.pixels, own.elementwise, (experts, channels // n), settings)
@@ -259,6 +280,22 @@ class Grid(NamedTuple):
     def programs(self) -> int:
         """Among how many programs the rows are split."""
         return self.shape[0]
+
+    @property
+    def parts(self) -> int:
+        """In how many parts a gradient of weights is."""
+        return self.programs * self.settings["SHARES" if "SHARES" in self.settings else "TILE"]
+
+    @classmethod
+    def directly(cls, layer: Layer, images: int, height: int, width: int) -> "dict[str, Grid]":
+        """Return the grids of those kernels of a layer that are launched directly, by the fields of `Launches`."""
+        own = launches_of(layer.channels, images)
+        ways = {field: getattr(own, field) for field in ("direct_forward", "direct_backward", "direct_weights")}
+        return {
+            field: cls(*way.grid(images, height, width, layer.channels, layer.experts))
+            for field, way in ways.items()
+            if way and not layer.shared and way.fits(layer.stride, layer.channels, layer.in_channels, height, width)
+        }
 
     @classmethod
     def of(cls, rows: int, launch: Launch, others: tuple[int, ...], settings: dict[str, int]) -> "Grid":

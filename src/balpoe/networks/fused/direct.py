@@ -1,0 +1,112 @@
+"""How the kernels of `direct_kernels.cu` are launched.
+
+They do what `conv_forward`, `input_gradient` and `weight_gradient` of `kernels.py` do, with the same arguments, in
+layers of stride 1 that leave the number of channels as it is. Those load each pixel once for each of nine taps, and
+pass it through shared memory; here it is loaded once, and tensor cores find it nine times. Triton cannot say that.
+"""
+
+import functools
+from collections.abc import Callable
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from balpoe.networks.fused import nvrtc
+
+__all__ = ["DIRECT_KERNELS", "Direct", "DirectKernel", "can_be_direct"]
+
+CHANNELS = (16, 32, 64)
+SIZES = ("C", "H", "W", "EXPERTS", "ROWS", "IMAGES")
+
+
+@functools.cache
+def can_be_direct(device: torch.device, dtype: torch.dtype) -> bool:
+    """Whether these kernels can run there; they compute in bfloat16."""
+    return dtype is torch.bfloat16 and device.type == "cuda" and nvrtc.is_present()
+
+
+class Direct(NamedTuple):
+    """Sizes of a launch."""
+
+    rows: int
+    """Rows of an image that a program takes at a time."""
+    programs: int
+    """About how many there are in all."""
+    warps: int
+    images: int = 1
+    """Images whose rows it takes at a time; of several it takes all rows."""
+    shares: int = 1
+    """Parts of a gradient of weights that a program writes."""
+
+    def fits(self, stride: int, channels: int, in_channels: int, height: int, width: int) -> bool:
+        """Whether a layer can be launched so.
+
+        >>> way = Direct(rows=8, programs=528, warps=4)
+        >>> way.fits(1, 16, 16, 32, 32), way.fits(2, 32, 16, 32, 32), way.fits(1, 16, 16, 9, 6)
+        (True, False, False)
+        """
+        pixels = self.images * self.rows * width
+        whole = self.rows == height if self.images > 1 else height % self.rows == 0
+        return stride == 1 and channels == in_channels and channels in CHANNELS and whole and pixels % 16 == 0
+
+    def grid(
+        self, images: int, height: int, width: int, channels: int, experts: int
+    ) -> tuple[tuple[int, int], dict[str, int]]:
+        """Programs for each expert, and the constants of the kernels; as many turns for each program.
+
+        >>> Direct(rows=8, programs=264, warps=4, images=2).grid(512, 8, 8, 64, experts=3)[0]
+        (86, 3)
+        """
+        tiles = -(-images * height // (self.images * self.rows))
+        turns = min(tiles, -(-tiles * experts // self.programs))
+        sizes = {"C": channels, "H": height, "W": width, "EXPERTS": experts, "ROWS": self.rows, "IMAGES": self.images}
+        return (-(-tiles // turns), experts), {**sizes, "WARPS": self.warps, "SHARES": self.shares, "TURNS": turns}
+
+
+class DirectKernel:
+    """A kernel by its name, called as Triton's are: `kernel[grid](*arguments, **settings)`."""
+
+    def __init__(self, name: str, constants: tuple[str, ...]) -> None:
+        self.name, self.constants = name, (*SIZES, *constants)
+
+    def __getitem__(self, grid: tuple[int, int]) -> Callable[..., None]:
+        """Return what launches so many programs."""
+        return functools.partial(self._launch, grid)
+
+    def expression(self, settings: dict[str, int]) -> str:
+        """Return its name with its constants, in C++.
+
+        >>> size = Direct(rows=8, programs=264, warps=4, images=2).grid(512, 8, 8, 64, experts=3)[1]
+        >>> DIRECT_KERNELS["direct_forward"].expression(size)
+        'conv_forward<64, 8, 8, 3, 8, 2, 4>'
+        """
+        groups = settings["WARPS"] // (3 * settings["SHARES"])
+        known = {**settings, "GROUPS": groups}
+        return f"{self.name}<{', '.join(str(int(known[name])) for name in self.constants)}>"
+
+    def shared_memory(self, settings: dict[str, int]) -> int:
+        """Return the bytes of shared memory that a program takes: its tile, and where there are several the next one.
+
+        >>> size = Direct(rows=8, programs=264, warps=4).grid(128, 32, 32, 16, experts=1)[1]
+        >>> [kernel.shared_memory(size) for kernel in DIRECT_KERNELS.values()]
+        [39552, 39552, 57216]
+        """
+        channels, rows, width = (settings[name] for name in ("C", "ROWS", "W"))
+        pixels = settings["IMAGES"] * (rows + 2) * (width + 2)
+        weights = 9 * channels
+        if self.name == "weight_gradient":
+            pixels, weights = pixels + settings["IMAGES"] * rows * width, 0
+        return 2 * (channels + 8) * (weights + pixels * min(2, settings["TURNS"]))
+
+    def _launch(self, grid: tuple[int, int], *arguments: Tensor | int, **settings: int) -> None:
+        threads, shared_memory = 32 * settings["WARPS"], self.shared_memory(settings)
+        nvrtc.launch(self.expression(settings), grid, threads, shared_memory, arguments)
+
+
+DIRECT_KERNELS = {
+    "direct_forward": DirectKernel("conv_forward", ("WARPS",)),
+    "direct_gradient": DirectKernel("input_gradient", ("WARPS", "RESIDUAL")),
+    "direct_weights": DirectKernel("weight_gradient", ("GROUPS", "SHARES")),
+}
+"""By the names that a launch plan has for them."""

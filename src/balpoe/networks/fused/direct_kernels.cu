@@ -1,0 +1,316 @@
+// 3 x 3 convolutions of stride 1 with as many channels behind as in front, and their two gradients.
+//
+// A program keeps its tile of the input, with a border of one pixel, in shared memory, where tensor cores read it nine
+// times: the kernels of kernels.py load each pixel nine times instead. Arguments, order in memory and sums are theirs.
+// A tile is ROWS rows of IMAGES images, in full width. A pixel takes 16 bytes more than its channels in shared memory,
+// so that eight of them beside each other lie in different banks. Products are of 16 pixels by 8 channels.
+
+typedef unsigned int u32;
+typedef unsigned short bf16;  // its bits
+
+#ifdef __CUDACC__  // tests have their own, for a CPU
+__device__ inline u32 at(const void* place) { return (u32)__cvta_generic_to_shared(place); }
+
+// 16 bytes on their way to shared memory, zeros where they are not inside of the image.
+__device__ inline void copy_later(bf16* to, const bf16* from, bool inside) {
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;"
+                 ::"r"(at(to)), "l"(from), "r"(inside ? 16 : 0) : "memory");
+}
+
+__device__ inline void end_of_copies() { asm volatile("cp.async.commit_group;" ::: "memory"); }
+
+// Wait for all groups of copies but the last LATER of them.
+template <int LATER>
+__device__ inline void wait_for_copies() { asm volatile("cp.async.wait_group %0;" ::"n"(LATER) : "memory"); }
+
+// Four matrices of 8 x 8; each lane names the row of one.
+template <bool TRANSPOSED>
+__device__ inline void load_four(u32 (&found)[4], const bf16* row) {
+    if (TRANSPOSED)
+        asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+                     : "=r"(found[0]), "=r"(found[1]), "=r"(found[2]), "=r"(found[3]) : "r"(at(row)) : "memory");
+    else
+        asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+                     : "=r"(found[0]), "=r"(found[1]), "=r"(found[2]), "=r"(found[3]) : "r"(at(row)) : "memory");
+}
+
+// Add a product of 16 x 16 by 16 x 8.
+__device__ inline void multiply(float (&sum)[4], const u32 (&a)[4], u32 b0, u32 b1) {
+    asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 "
+        "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+        : "+f"(sum[0]), "+f"(sum[1]), "+f"(sum[2]), "+f"(sum[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
+
+__device__ inline u32 rounded(float low, float high) {
+    u32 both;
+    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(both) : "f"(high), "f"(low));
+    return both;
+}
+#endif
+
+__device__ inline float low(u32 both) { return __uint_as_float(both << 16); }
+__device__ inline float high(u32 both) { return __uint_as_float(both & 0xffff0000u); }
+
+// Lane t of four gets what the four have in v[t]: eight channels of one pixel instead of two channels of four.
+__device__ inline void turn_over(u32 (&v)[4]) {
+    const bool odd = threadIdx.x & 1, upper = threadIdx.x & 2;
+    u32 one = __shfl_xor_sync(~0u, odd ? v[0] : v[1], 1), two = __shfl_xor_sync(~0u, odd ? v[2] : v[3], 1);
+    if (odd) v[0] = one, v[2] = two;
+    else v[1] = one, v[3] = two;
+    one = __shfl_xor_sync(~0u, upper ? v[0] : v[2], 2), two = __shfl_xor_sync(~0u, upper ? v[1] : v[3], 2);
+    if (upper) v[0] = one, v[1] = two;
+    else v[2] = one, v[3] = two;
+}
+
+__device__ inline void load_eight(u32 (&v)[4], const bf16* place, bool inside) {
+    const uint4 found = inside ? *(const uint4*)place : uint4{0, 0, 0, 0};
+    v[0] = found.x, v[1] = found.y, v[2] = found.z, v[3] = found.w;
+}
+
+// A tile of one expert, with a border of so many pixels, on its way to shared memory.
+template <int C, int H, int W, int EXPERTS, int ROWS, int IMAGES, int THREADS, int BORDER>
+__device__ inline void fetch(bf16* to, const bf16* x, int tile, int expert, int images) {
+    constexpr int wide = W + 2 * BORDER, tall = ROWS + 2 * BORDER, bands = H / ROWS;
+    for (int i = threadIdx.x; i < IMAGES * tall * wide * (C / 8); i += THREADS) {
+        const int part = i % (C / 8), pixel = i / (C / 8);
+        const int image = tile / bands * IMAGES + pixel / (tall * wide);
+        const int row = tile % bands * ROWS + pixel / wide % tall - BORDER, column = pixel % wide - BORDER;
+        const bool inside = image < images && row >= 0 && row < H && column >= 0 && column < W;
+        const bf16* from = x + (((image * H + row) * W + column) * EXPERTS + expert) * C + part * 8;
+        copy_later(to + pixel * (C + 8) + part * 8, inside ? from : x, inside);
+    }
+}
+
+// Where a pixel of a tile begins in shared memory, of a tile with a border: the upper left of the nine that it sees.
+template <int C, int W, int ROWS>
+__device__ inline int first_seen(int pixel) {
+    const int image = pixel / (ROWS * W), row = pixel / W % ROWS, column = pixel % W;
+    return ((image * (ROWS + 2) + row) * (W + 2) + column) * (C + 8);
+}
+
+// A convolution, with the sums of its outputs and of their squares; or (BACKWARD) its gradient of the input, plus the
+// shortcut's (RESIDUAL), through the rectifier in front of both, with the sums that the normalisation below wants.
+template <int C, int H, int W, int EXPERTS, int ROWS, int IMAGES, int WARPS, bool BACKWARD, bool RESIDUAL>
+__device__ inline void convolution(
+    const bf16* x, const bf16* weight, bf16* y, float* sums, const bf16* residual, const bf16* activation,
+    const bf16* below, const float* stats, int images) {
+    constexpr int THREADS = WARPS * 32, LINE = C + 8, WIDE = W + 2, PIXELS = IMAGES * ROWS * W;
+    constexpr int TILE = IMAGES * (ROWS + 2) * WIDE * LINE;
+    constexpr int M = PIXELS / (16 * WARPS), N = C / 8;  // products of a warp, down and across
+    constexpr int OWN = C == 64 ? 2 : 1;                 // times eight channels that a lane sums, 32 apart
+    static_assert(PIXELS == WARPS * M * 16 && (C == 16 || C == 32 || C == 64), "lanes take whole products");
+    extern __shared__ __align__(16) bf16 shared[];
+    bf16 *weights = shared, *tiles = shared + 9 * C * LINE;
+    const int expert = blockIdx.y, warp = threadIdx.x / 32, lane = threadIdx.x % 32, programs = gridDim.x;
+    const int many = (images * H * W + PIXELS - 1) / PIXELS;
+
+    for (int i = threadIdx.x; i < 9 * C * (C / 8); i += THREADS) {
+        const int part = i % (C / 8), tap = i / (C / 8) % 9, o = i / (9 * C / 8);
+        copy_later(weights + (tap * C + o) * LINE + part * 8, weight + expert * 9 * C * C + i * 8, true);
+    }
+    int tile = blockIdx.x, turn = 0;
+    if (tile < many) fetch<C, H, W, EXPERTS, ROWS, IMAGES, THREADS, 1>(tiles, x, tile, expert, images);
+    end_of_copies();
+
+    int seen[M];
+#pragma unroll
+    for (int m = 0; m < M; m++)
+        seen[m] = first_seen<C, W, ROWS>((warp * M + m) * 16 + lane % 16) + lane / 16 * 8;
+    const int channels = lane % (C == 16 ? 2 : 4) * 8;  // the first that this lane sums
+    float mean[OWN][8], rstd[OWN][8], first[OWN][8] = {}, second[OWN][8] = {};
+    if (BACKWARD) {
+        const float* of_expert = stats + 2 * expert * C + channels;
+#pragma unroll
+        for (int i = 0; i < OWN * 8; i++) {
+            mean[i / 8][i % 8] = of_expert[i / 8 * 32 + i % 8];
+            rstd[i / 8][i % 8] = of_expert[C + i / 8 * 32 + i % 8];
+        }
+    }
+
+    for (; tile < many; tile += programs, turn ^= 1) {
+        if (tile + programs < many) {
+            bf16* next = tiles + (turn ^ 1) * TILE;
+            fetch<C, H, W, EXPERTS, ROWS, IMAGES, THREADS, 1>(next, x, tile + programs, expert, images);
+            end_of_copies();
+            wait_for_copies<1>();
+        } else {
+            wait_for_copies<0>();
+        }
+        __syncthreads();
+        const bf16* here = tiles + turn * TILE;
+        float total[M][N][4] = {};
+#pragma unroll 1
+        for (int ky = 0; ky < 3; ky++)
+#pragma unroll
+            for (int kx = 0; kx < 3; kx++)
+#pragma unroll
+                for (int k = 0; k < C; k += 16) {
+                    u32 b[N / 2][4];
+#pragma unroll
+                    for (int n = 0; n < N / 2; n++) {  // weights of a tap: 16 channels that are summed, by 16 others
+                        const int tap = ky * 3 + kx, depth = k + lane / 8 % 2 * 8, across = n * 16 + lane / 16 * 8;
+                        if (BACKWARD)
+                            load_four<true>(b[n], weights + ((8 - tap) * C + depth + lane % 8) * LINE + across);
+                        else
+                            load_four<false>(b[n], weights + (tap * C + across + lane % 8) * LINE + depth);
+                    }
+#pragma unroll
+                    for (int m = 0; m < M; m++) {
+                        u32 a[4];
+                        load_four<false>(a, here + seen[m] + (ky * WIDE + kx) * LINE + k);
+#pragma unroll
+                        for (int n = 0; n < N; n++)
+                            multiply(total[m][n], a, b[n / 2][n % 2 * 2], b[n / 2][n % 2 * 2 + 1]);
+                    }
+                }
+#pragma unroll
+        for (int m = 0; m < M; m++)
+#pragma unroll
+            for (int q = 0; q < N / 2; q++) {
+                // Four lanes share eight channels, 2 * N times: of one pixel, then of that eight below. Each gets its own.
+                const int slot = q * 4 + lane % 4, own = q % OWN;
+                const int pixel = tile * PIXELS + (warp * M + m) * 16 + slot / N * 8 + lane / 4;
+                const int place = (pixel * EXPERTS + expert) * C + slot % N * 8;
+                const bool inside = pixel < images * H * W;
+                u32 value[4], other[4], normal[4];
+                if (BACKWARD) {
+#pragma unroll
+                    for (int i = 0; i < 4; i++) {
+                        const float* two = total[m][(q * 4 + i) % N] + (q * 4 + i) / N * 2;
+                        value[i] = __float_as_uint(two[0]), other[i] = __float_as_uint(two[1]);
+                    }
+                    turn_over(value), turn_over(other);
+                    u32 passed[4], beside[4];
+                    load_eight(passed, activation + place, inside);
+                    load_eight(normal, below + place, inside);
+                    load_eight(beside, residual + place, RESIDUAL && inside);
+#pragma unroll
+                    for (int i = 0; i < 4; i++) {
+                        const float even = __uint_as_float(value[i]) + low(beside[i]);
+                        const float odd = __uint_as_float(other[i]) + high(beside[i]);
+                        value[i] = rounded(low(passed[i]) > 0 ? even : 0, high(passed[i]) > 0 ? odd : 0);
+                    }
+                } else {
+#pragma unroll
+                    for (int i = 0; i < 4; i++) {
+                        const float* two = total[m][(q * 4 + i) % N] + (q * 4 + i) / N * 2;
+                        value[i] = rounded(two[0], two[1]);
+                    }
+                    turn_over(value);
+                }
+                if (!inside) continue;  // no lane waits for another behind this
+                *(uint4*)(y + place) = uint4{value[0], value[1], value[2], value[3]};
+#pragma unroll
+                for (int i = 0; i < 8; i++) {
+                    const float one = i % 2 ? high(value[i / 2]) : low(value[i / 2]);
+                    const float under = BACKWARD ? i % 2 ? high(normal[i / 2]) : low(normal[i / 2]) : 0;
+                    first[own][i] += one;
+                    second[own][i] += one * (BACKWARD ? (under - mean[own][i]) * rstd[own][i] : one);
+                }
+            }
+        __syncthreads();
+    }
+
+    wait_for_copies<0>();  // of weights, where there was no tile
+    __syncthreads();
+    float* of_warps = (float*)shared;
+#pragma unroll
+    for (int i = 0; i < OWN * 8; i++) {
+        float one = first[i / 8][i % 8], two = second[i / 8][i % 8];
+#pragma unroll
+        for (int apart = C == 16 ? 2 : 4; apart < 32; apart *= 2) {
+            one += __shfl_xor_sync(~0u, one, apart);
+            two += __shfl_xor_sync(~0u, two, apart);
+        }
+        const int place = warp * 2 * C + channels + i / 8 * 32 + i % 8;
+        if (lane < C / 8 && lane < 4) of_warps[place] = one, of_warps[place + C] = two;
+    }
+    __syncthreads();
+    for (int i = threadIdx.x; i < 2 * C; i += THREADS) {
+        float sum = 0;
+        for (int each = 0; each < WARPS; each++) sum += of_warps[each * 2 * C + i];
+        sums[(expert * programs + blockIdx.x) * 2 * C + i] = sum;
+    }
+}
+
+template <int C, int H, int W, int EXPERTS, int ROWS, int IMAGES, int WARPS>
+__global__ void __launch_bounds__(WARPS * 32) conv_forward(
+    const bf16* x, const bf16* weight, bf16* y, float* sums, int pixels) {
+    convolution<C, H, W, EXPERTS, ROWS, IMAGES, WARPS, false, false>(
+        x, weight, y, sums, nullptr, nullptr, nullptr, nullptr, pixels / (H * W));
+}
+
+template <int C, int H, int W, int EXPERTS, int ROWS, int IMAGES, int WARPS, int RESIDUAL>
+__global__ void __launch_bounds__(WARPS * 32) input_gradient(
+    const bf16* dy, const bf16* weight, const bf16* residual, const bf16* activation, const bf16* y,
+    const float* stats, bf16* dz, float* sums, int images) {
+    convolution<C, H, W, EXPERTS, ROWS, IMAGES, WARPS, true, RESIDUAL != 0>(
+        dy, weight, dz, sums, residual, activation, y, stats, images);
+}
+
+// Parts of the gradient of the weights, SHARES of them from each program. A warp has three taps in a row of the kernel,
+// one of GROUPS shares of the outputs' channels, and one of SHARES shares of the products.
+template <int C, int H, int W, int EXPERTS, int ROWS, int IMAGES, int GROUPS, int SHARES>
+__global__ void __launch_bounds__(3 * GROUPS * SHARES * 32) weight_gradient(
+    const bf16* dy, const bf16* x, float* partial, int images) {
+    constexpr int THREADS = 3 * GROUPS * SHARES * 32, LINE = C + 8, WIDE = W + 2, PIXELS = IMAGES * ROWS * W;
+    constexpr int BORDERED = IMAGES * (ROWS + 2) * WIDE * LINE, TILE = BORDERED + PIXELS * LINE;
+    constexpr int M = C / 16 / GROUPS, N = C / 8;
+    static_assert(PIXELS % (16 * SHARES) == 0 && M * GROUPS * 16 == C, "warps take whole products");
+    extern __shared__ __align__(16) bf16 shared[];
+    const int expert = blockIdx.y, warp = threadIdx.x / 32, lane = threadIdx.x % 32, programs = gridDim.x;
+    const int ky = warp % 3, start = warp / 3 % GROUPS * M * 16, share = warp / (3 * GROUPS);
+    const int many = (images * H * W + PIXELS - 1) / PIXELS;
+    int tile = blockIdx.x, turn = 0;
+    if (tile < many) {
+        fetch<C, H, W, EXPERTS, ROWS, IMAGES, THREADS, 1>(shared, x, tile, expert, images);
+        fetch<C, H, W, EXPERTS, ROWS, IMAGES, THREADS, 0>(shared + BORDERED, dy, tile, expert, images);
+    }
+    end_of_copies();
+    float total[3][M][N][4] = {};
+    for (; tile < many; tile += programs, turn ^= 1) {
+        if (tile + programs < many) {
+            bf16* next = shared + (turn ^ 1) * TILE;
+            fetch<C, H, W, EXPERTS, ROWS, IMAGES, THREADS, 1>(next, x, tile + programs, expert, images);
+            fetch<C, H, W, EXPERTS, ROWS, IMAGES, THREADS, 0>(next + BORDERED, dy, tile + programs, expert, images);
+            end_of_copies();
+            wait_for_copies<1>();
+        } else {
+            wait_for_copies<0>();
+        }
+        __syncthreads();
+        const bf16 *here = shared + turn * TILE + ky * WIDE * LINE, *flow = shared + turn * TILE + BORDERED;
+#pragma unroll 1
+        for (int p = share * 16; p < PIXELS; p += SHARES * 16) {
+            const int seen = first_seen<C, W, ROWS>(p + lane % 16) + lane / 16 * 8;
+            u32 a[M][4];
+#pragma unroll
+            for (int m = 0; m < M; m++) {
+                const int pixel = p + lane / 16 * 8 + lane % 8, across = start + m * 16 + lane / 8 % 2 * 8;
+                load_four<true>(a[m], flow + pixel * LINE + across);
+            }
+#pragma unroll
+            for (int kx = 0; kx < 3; kx++)
+#pragma unroll
+                for (int n = 0; n < N; n += 2) {
+                    u32 b[4];
+                    load_four<true>(b, here + seen + kx * LINE + n * 8);
+#pragma unroll
+                    for (int m = 0; m < M; m++) {
+                        multiply(total[kx][m][n], a[m], b[0], b[1]);
+                        multiply(total[kx][m][n + 1], a[m], b[2], b[3]);
+                    }
+                }
+        }
+        __syncthreads();
+    }
+    float* part = partial + ((blockIdx.x * SHARES + share) * EXPERTS + expert) * C * 9 * C;
+#pragma unroll
+    for (int i = 0; i < 3 * M * N * 2; i++) {
+        const int half = i % 2, n = i / 2 % N, m = i / (2 * N) % M, kx = i / (2 * N * M);
+        const int o = start + m * 16 + half * 8 + lane / 4;
+        const float* two = total[kx][m][n] + half * 2;
+        *(float2*)(part + (o * 9 + ky * 3 + kx) * C + n * 8 + lane % 4 * 2) = float2{two[0], two[1]};
+    }
+}

@@ -1,0 +1,127 @@
+"""CUDA C++ as functions: NVRTC, which comes with torch, compiles it, and CUDA's driver launches it.
+
+Torch has a way to do both, which is private, and wants the header files of a CUDA toolkit.
+"""
+
+import contextlib
+import ctypes
+import functools
+import hashlib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from balpoe.errors import UserError
+from balpoe.files import cache_folder, write_file
+
+__all__ = ["compiled", "is_present", "launch"]
+
+SOURCE = Path(__file__).with_name("direct_kernels.cu")
+MAX_DYNAMIC_SHARED_MEMORY = 8  # the driver's number of this attribute of a function
+
+
+@functools.cache
+def is_present() -> bool:
+    """Whether torch has brought NVRTC along."""
+    try:
+        _nvrtc()
+    except OSError:
+        return False
+    return True
+
+
+@functools.cache
+def compiled(expression: str, capability: tuple[int, int]) -> tuple[bytes, bytes]:
+    """Return a kernel's name and its code for GPUs of such a capability; compile it if nobody has before.
+
+    Args:
+        expression: The kernel with its constants, such as `conv_forward<16, 32, 32, 1, 8, 1, 4>`.
+        capability: What `torch.cuda.get_device_capability` says.
+    """
+    source, architecture = SOURCE.read_bytes(), "sm_{}{}".format(*capability)
+    said = (source, expression.encode(), architecture.encode(), str(_version()).encode())
+    path = cache_folder() / "kernels" / f"{hashlib.sha256(b'|'.join(said)).hexdigest()[:32]}.cubin"
+    if path.is_file():
+        name, code = path.read_bytes().split(b"\n", 1)
+        return name, code
+    name, code = _compile(source, expression.encode(), architecture)
+    with contextlib.suppress(UserError):  # else it is compiled again the next time
+        write_file(path, lambda stream: stream.write(name + b"\n" + code))
+    return name, code
+
+
+def launch(
+    expression: str, grid: tuple[int, int], threads: int, shared_memory: int, arguments: Sequence[Tensor | int]
+) -> None:
+    """Launch a kernel on the current stream of the current GPU."""
+    values = [ctypes.c_int(each) if isinstance(each, int) else ctypes.c_void_p(each.data_ptr()) for each in arguments]
+    places = (ctypes.c_void_p * len(values))(*map(ctypes.addressof, values))
+    function = _function(expression, torch.cuda.current_device(), shared_memory)
+    stream = ctypes.c_void_p(torch.cuda.current_stream().cuda_stream)
+    _check(_driver().cuLaunchKernel(function, *grid, 1, threads, 1, 1, shared_memory, stream, places, None))
+
+
+@functools.cache
+def _function(expression: str, device: int, shared_memory: int) -> ctypes.c_void_p:
+    """The kernel on a GPU, allowed so much shared memory."""
+    name, code = compiled(expression, torch.cuda.get_device_capability(device))
+    module, function = ctypes.c_void_p(), ctypes.c_void_p()
+    _check(_driver().cuModuleLoadData(ctypes.byref(module), code))
+    _check(_driver().cuModuleGetFunction(ctypes.byref(function), module, name))
+    _check(_driver().cuFuncSetAttribute(function, MAX_DYNAMIC_SHARED_MEMORY, shared_memory))
+    return function
+
+
+def _compile(source: bytes, expression: bytes, architecture: str) -> tuple[bytes, bytes]:
+    nvrtc, program, name = _nvrtc(), ctypes.c_void_p(), ctypes.c_char_p()
+    nvrtc.nvrtcCreateProgram(ctypes.byref(program), source, SOURCE.name.encode(), 0, None, None)
+    try:
+        nvrtc.nvrtcAddNameExpression(program, expression)
+        options = (f"--gpu-architecture={architecture}".encode(), b"--std=c++17")
+        failed = nvrtc.nvrtcCompileProgram(program, len(options), (ctypes.c_char_p * len(options))(*options))
+        if failed:
+            said = _text(nvrtc.nvrtcGetProgramLogSize, nvrtc.nvrtcGetProgramLog, program)
+            raise RuntimeError(
+                f"{SOURCE.name} could not be compiled: {said.decode(errors='replace').strip(chr(0)).strip()}"
+            )
+        if nvrtc.nvrtcGetLoweredName(program, expression, ctypes.byref(name)) or name.value is None:
+            raise RuntimeError(f"{SOURCE.name} has no kernel {expression.decode()}")
+        return name.value, _text(nvrtc.nvrtcGetCUBINSize, nvrtc.nvrtcGetCUBIN, program)
+    finally:
+        nvrtc.nvrtcDestroyProgram(ctypes.byref(program))
+
+
+def _text(size_of: Any, text_of: Any, program: ctypes.c_void_p) -> bytes:
+    """What NVRTC says of a program, by two functions: how long it is, and the text."""
+    size = ctypes.c_size_t()
+    size_of(program, ctypes.byref(size))
+    text = ctypes.create_string_buffer(size.value)
+    text_of(program, text)
+    return text.raw
+
+
+def _check(result: int) -> None:
+    if result:
+        said = ctypes.c_char_p()
+        _driver().cuGetErrorString(result, ctypes.byref(said))
+        raise RuntimeError(f"CUDA's driver: {(said.value or b'unknown error').decode()}")
+
+
+@functools.cache
+def _nvrtc() -> ctypes.CDLL:
+    """That of torch, which has loaded it: another would not know the same GPUs."""
+    return ctypes.CDLL(f"libnvrtc.so.{(torch.version.cuda or '0').partition('.')[0]}")
+
+
+def _version() -> tuple[int, int]:
+    major, minor = ctypes.c_int(), ctypes.c_int()
+    _nvrtc().nvrtcVersion(ctypes.byref(major), ctypes.byref(minor))
+    return major.value, minor.value
+
+
+@functools.cache
+def _driver() -> ctypes.CDLL:
+    return ctypes.CDLL("libcuda.so.1")
