@@ -2,6 +2,7 @@ import json
 
 import pytest
 
+from balpoe.cli import compare_search
 from balpoe.cli.compare_search import searched
 from balpoe.cli.compare_trainings import Budget
 from balpoe.errors import UserError
@@ -32,6 +33,24 @@ def test_trials_of_another_recipe_data_or_seeds_are_not_taken_for_one_s_own(chan
     with pytest.raises(UserError, match=words) as error:
         begun(tmp_path, updated(DIGITS, changes), seeds)
     assert "choose another --name, or --fresh" in str(error.value)
+
+
+def test_a_proposal_that_no_recipe_has_is_a_trial_given_up(tmp_path, monkeypatch):
+    """Two means of the weights; the first trial is the recipe as it stands, whose mistakes are told."""
+
+    def score(*_):
+        yield lambda: None
+        return 0.5
+
+    monkeypatch.setattr(compare_search, "_held_out_score", score)
+    names, recipes = ["weight_average_fraction", "weight_average_decay"], {"balpoe": DIGITS}
+    found = searched(console(), recipes, names, trials=3, seeds=(1,), folder=tmp_path, budget=Budget(1))
+    first, *others = found["balpoe"].trials
+    assert not first.pruned
+    assert len(others) == 2
+    for trial in others:
+        assert trial.pruned == all(trial.values.values())
+    assert any(trial.pruned for trial in others)
 
 
 def test_where_the_machine_keeps_things_is_no_other_search(tmp_path):

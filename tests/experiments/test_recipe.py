@@ -23,6 +23,16 @@ def test_lambdas_and_number_of_experts_decide_each_other():
         Recipe(lambdas=(1, -1), num_experts=3)
 
 
+def test_what_is_given_takes_the_place_of_the_other_where_they_do_not_agree():
+    """Of lambdas and the number of experts; who gives both has to let them agree."""
+    seven, uneven = Recipe(num_experts=7), Recipe(lambdas=(1, -0.25, -1.5))
+    assert updated(seven, {"lambdas": (1,)}).expert_lambdas == (1.0,)
+    assert updated(uneven, {"num_experts": 2}).expert_lambdas == (1.0, -1.0)
+    assert updated(uneven, {"num_experts": 3}).expert_lambdas == uneven.lambdas
+    with pytest.raises(UserError, match="give one of the two"):
+        updated(seven, {"lambdas": (1, -1), "num_experts": 3})
+
+
 def test_identity_is_about_results_not_machines_or_spelling():
     assert Recipe().identity() == Recipe(lambdas=(1, 0, -1), num_experts=3, devices=2, device="cpu").identity()
     assert Recipe().identity() != Recipe(seed=1).identity()
@@ -116,6 +126,8 @@ def test_a_temperature_is_found_or_given():
     known = Recipe(temperature=0.8)
     assert updated(known, {"calibrate": True}) == Recipe(calibrate=True)
     assert updated(known, {"epochs": 3}).temperature == 0.8
+    assert updated(known, {"method": "ldam-drw"}).temperature == 1  # it is known of another method
+    assert updated(known, {"method": "ldam-drw", "temperature": 0.9}).temperature == 0.9
     with pytest.raises(UserError, match="temperature must be"):
         Recipe(temperature=0.0)
 

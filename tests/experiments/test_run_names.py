@@ -89,6 +89,11 @@ def test_what_differs_as_a_phrase():
     assert differences_text(OWN, OWN) == ""
 
 
+def test_a_method_of_several_experts_in_the_place_of_one():
+    one = Recipe(num_experts=1)
+    assert differences_text(updated(one, {"method": "sade", "num_experts": 3}), one) == "method sade"
+
+
 def test_a_pattern_on_paths_makes_no_folders_in_a_name():
     name = changed_name("signs", Recipe(dataset="own", group="(.*)/"), Recipe(dataset="own"))
     assert name == "signs-group-(.*)_"

@@ -73,6 +73,7 @@ def test_a_dimension_holds_the_recipes_own_value():
 def test_lambdas_are_evenly_spaced_and_keep_their_mean():
     assert with_values(DIGITS, {"lambdas": 2.0}).lambdas == (2.0, 0.0, -2.0)
     assert with_values(DIGITS, {"lambdas": 1.0, "num_experts": 2}).lambdas == (1.0, -1.0)
+    assert with_values(updated(DIGITS, {"num_experts": 5}), {"lambdas": 1.0, "num_experts": 2}).experts == 2
     sade = updated(DIGITS, {"method": "sade"})
     assert with_values(sade, {"backward_tau": 1.5}).method_settings == {"backward_tau": 1.5}
 

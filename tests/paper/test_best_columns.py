@@ -21,6 +21,7 @@ from balpoe.paper.best_columns import (
     chosen,
     planned,
 )
+from balpoe.paper.best_tables import columns_table
 from balpoe.paper.expected import PAPER_RESULTS, PAPER_TABLES
 from balpoe.paper.reproduce import VALIDATED, missing_runs
 from balpoe.paper.training_cost import training_steps
@@ -122,6 +123,20 @@ def test_a_search_takes_no_record_of_another_recipe(tmp_path):
     path.write_text(json.dumps({"recipe": record["recipe"], "evaluation": {}}))  # of before statistics were compared
     with pytest.raises(UserError, match="a record of another recipe"):
         chosen(column, tmp_path)
+
+
+def test_seeds_of_another_recipe_than_was_chosen_are_not_taken_for_it(tmp_path):
+    column = COLUMNS[1]
+    path = tmp_path / column.folder / "seed-1.json"
+    path.parent.mkdir(parents=True)
+    path.write_text(json.dumps({"recipe": asdict(column.result.recipe(1)), "evaluation": {}}))
+    assert len(missing_runs([column.preset], tmp_path)) == 2 + 4  # nothing is chosen yet
+    written(tmp_path, column, [(1.5, 1.6), (1.7, 1.6)])
+    for wanted in (lambda: missing_runs([column.preset], tmp_path), lambda: columns_table(tmp_path)):
+        with pytest.raises(
+            UserError, match="balpoe-best has a record of another recipe than its search chose"
+        ):
+            wanted()
 
 
 @pytest.mark.parametrize("column", SEARCHED, ids=lambda column: column.preset)

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 import balpoe
-from balpoe.paper.best_columns import BEST_RESULTS, COLUMNS, WIDTH_64
+from balpoe.paper.best_columns import BEST_RESULTS, COLUMNS, WIDTH_64, planned
 from balpoe.paper.best_tables import PARAMETERS_64, columns_table, search_table, shifted_columns_table, width_table
 from balpoe.paper.expected import PAPER_RESULTS
 
@@ -70,7 +70,8 @@ def test_the_search(tmp_path):
     there = ["0.70", "3.0", "1.400", "the same", "yes"]
     assert table[1] == [title, "unmixed", "51.0", "50.0", "50.0", "-", "50.0", "1.500", *there]
     assert [row[-1] for row in table].count("yes") == 1
-    write(tmp_path, column.folder, {"evaluation": {"accuracy": 0.6, "ece": 0.02}})
+    recipe = asdict(planned(column.result, tmp_path)[0].recipe(1))
+    write(tmp_path, column.folder, {"recipe": recipe, "evaluation": {"accuracy": 0.6, "ece": 0.02}})
     row = rows(columns_table(tmp_path))[1]  # of what was chosen, which the preset need not say yet
     assert (row[4], row[-1]) == ("3", "about 67")
 

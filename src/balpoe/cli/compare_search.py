@@ -121,13 +121,14 @@ def _tried(
     """The scores of some settings with each seed, as long as they are worth going on with."""
     scores: list[float] = []
     for seed in seeds:
-        recipe = updated(with_values(search.recipe, values), {"seed": seed})
         try:
+            recipe = updated(with_values(search.recipe, values), {"seed": seed})
             scores.append((yield from _held_out_score(recipe, place / f"seed-{seed}", interrupt)))
         except UserError:
             if not search.trials:  # the recipe as it stands
                 raise
-            return Trial(values, (*scores, 0.0), pruned=True)  # such as a rate under which it diverges
+            # Such as a rate under which it diverges, or values that no recipe has together.
+            return Trial(values, (*scores, 0.0), pruned=True)
         if len(scores) < len(seeds) and not search.is_worth_going_on(scores):
             return Trial(values, tuple(scores), pruned=True)
     return Trial(values, tuple(scores))

@@ -360,6 +360,7 @@ def updated(recipe: Recipe, changes: Mapping[str, Any]) -> Recipe:
             changes.setdefault(f"{owner}_settings", {})
     if changes.get("calibrate") is True:  # in the place of one that the recipe knows
         changes.setdefault("temperature", 1.0)
+    changes |= _in_their_place(recipe, changes)
     nothing_to_choose_by = changes.get("calibrate") is False
     # What goes through a whole network takes long, and is chosen between only if that is asked.
     whole = changes.get("tune") in ("adapters", "full")
@@ -388,13 +389,22 @@ def setting_owners(key: str) -> list[tuple[str, str]]:
 
 
 def _brought_by(method: Any) -> dict[str, Any]:
-    """The fields that come with a method: what it prescribes, and no lambdas or experts of another one."""
+    """The fields that come with a method: what it prescribes, and no lambdas, experts or temperature of another one."""
     if not isinstance(method, str) or method not in METHODS:
         return {}  # and is refused
     entry = METHODS[method]
     lambdas = {} if entry.takes_lambdas else {"lambdas": ()}
     experts = {} if entry.num_experts > 1 else {"num_experts": 0}
-    return {**lambdas, **experts, **entry.prescribes}
+    return {**lambdas, **experts, "temperature": 1.0, **entry.prescribes}
+
+
+def _in_their_place(recipe: Recipe, changes: Mapping[str, Any]) -> dict[str, Any]:
+    """Experts or lambdas of before, where only the other is given and it does not agree: none of their own."""
+    lambdas, experts = (changes.get(name, getattr(recipe, name)) for name in ("lambdas", "num_experts"))
+    given = {"lambdas", "num_experts"} & changes.keys()
+    if len(given) != 1 or not lambdas or experts in (0, len(lambdas)):
+        return {}
+    return {"num_experts": 0} if "lambdas" in given else {"lambdas": ()}
 
 
 def toml_values(text: str) -> dict[str, Any]:

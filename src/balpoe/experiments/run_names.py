@@ -78,7 +78,7 @@ def differences(recipe: Recipe, reference: Recipe) -> dict[str, Any]:
     {'epochs': 40}
     """
     if recipe.method != reference.method:  # what comes with a method goes without saying
-        found = {"method": recipe.method, **differences(recipe, updated(reference, {"method": recipe.method}))}
+        found = {"method": recipe.method, **differences(recipe, _with_method(reference, recipe.method))}
         return {name: found[name] for name in (*FIELDS, *found) if name in found}  # in the usual order
     ours, theirs = recipe.identity(), reference.identity()
     changed = [name for name in FIELDS if name in ours and name != "seed" and ours[name] != theirs[name]]
@@ -90,6 +90,14 @@ def differences(recipe: Recipe, reference: Recipe) -> dict[str, Any]:
     for table, known in (("method_settings", theirs["method_settings"]), ("optimizer_settings", before)):
         values |= {name: value for name, value in ours[table].items() if value != known[name]}
     return values
+
+
+def _with_method(recipe: Recipe, method: str) -> Recipe:
+    """A recipe with another method; without its own experts, where these are too few for it."""
+    try:
+        return updated(recipe, {"method": method})
+    except UserError:
+        return updated(recipe, {"method": method, "num_experts": 0, "lambdas": ()})
 
 
 def differences_text(recipe: Recipe, reference: Recipe) -> str:

@@ -141,14 +141,18 @@ def candidates(column: BestColumn, results: Path) -> Iterator[Candidate]:
     """Yield the configurations of a column's search: each training with either kind of statistics."""
     for trial, changes in zip(column.search, TRIALS.values(), strict=False):  # a column without a search has none
         record = next(iter(measured_records(trial, results)), None)
-        if record and (
-            not {"recipe", "mixed"} <= record.keys() or recorded_recipe(record).identity() != trial.recipe(1).identity()
-        ):
+        if record and not (_is_of(record, trial) and "mixed" in record):
             raise UserError(f"{results / trial.folder} has a record of another recipe than this search's; move it away")
         for kind, statistics in (("mixed", {}), ("unmixed", {"unmixed_statistics": True})):
             scores = record and record[kind]
             temperature = {"temperature": round(scores["temperature"], 2)} if scores else {}
             yield Candidate(trial, {"epochs": EPOCHS, **changes, **statistics, **temperature}, scores)
+
+
+def _is_of(record: Mapping[str, Any], result: PaperResult) -> bool:
+    """Whether a record is of the recipe of a result."""
+    made = recorded_recipe(record) if "recipe" in record else None
+    return made is not None and made.identity() == result.recipe(made.seed).identity()
 
 
 def chosen(column: BestColumn, results: Path) -> Candidate | None:
@@ -178,5 +182,7 @@ def planned(result: PaperResult, results: Path) -> tuple[PaperResult, bool]:
     found = chosen(column, results)
     best = found or max(candidates(column, results), key=lambda each: training_steps(each.trial.recipe(1)))
     plan = replace(result, preset=START, changes={**column.start, **best.changes})
+    if found and not all(_is_of(record, plan) for record in measured_records(plan, results)):
+        raise UserError(f"{results / plan.folder} has a record of another recipe than its search chose; move it away")
     same = plan.recipe(1).identity() == result.recipe(1).identity()
     return result if same else plan, found is not None
