@@ -211,7 +211,7 @@ class BalPoEClassifier(ClassifierMixin, BaseEstimator):
             y: One label a sample.
             sample_weight: One weight a sample; by default all count alike. What has the weight 0 is left out.
             groups: One label a sample, such as a patient or a track; samples of one group are held out together, so
-                that none is predicted by a network that has seen its like.
+                that none is predicted by a network that has seen its like. None, NaN or "" for one in no group.
         """
         before = dict(self.__dict__)
         try:
@@ -341,6 +341,9 @@ class BalPoEClassifier(ClassifierMixin, BaseEstimator):
     ) -> CrossFitted:
         generator = torch.Generator().manual_seed(plan.seed)
         folds = split_folds(data.targets, plan.networks, 5 if plan.networks == 5 else 10, generator, data.groups)
+        if not bool((folds.fold >= 0).any()):
+            unit = "samples" if data.groups is None else "groups of samples"
+            raise UserError(f"there are too few {unit} of a class to hold one out of training; give two or more of each")
         if plan.tune and not plan.kind and not going_on:  # not of what is held out
             start_from_class_means(network, data.subset(folds.rows[:, 0]), device=chosen_device(self.device))
         settings = self._settings(plan, len(data), len(folds.rows), alpha)

@@ -1,6 +1,6 @@
 """Decisions of the classifier: answers for costs or a metric, and sets, fitted on the samples that it had not seen."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -10,8 +10,8 @@ from torch import Tensor
 from balpoe.deployment.conformal import ConformalSets
 from balpoe.deployment.decision_rule import DecisionRule
 from balpoe.deployment.decisions import fit_rule
-from balpoe.deployment.metric_rules import metric_name
-from balpoe.errors import UserError
+from balpoe.deployment.metric_rules import metric_name, wanted_recall
+from balpoe.errors import UserError, unknown_name
 from balpoe.evaluation.predictions import Predictions
 from balpoe.training.cross_fit import Unseen
 
@@ -44,10 +44,11 @@ def check_decision(decision: Any, classes: np.ndarray) -> None:
     >>> check_decision({"oak": 1, "elm": 2}, np.array(["oak", "ash"]))
     Traceback (most recent call last):
         ...
-    balpoe.errors.UserError: decision has a cost of 'elm', which is no class; the classes are in classes_
+    balpoe.errors.UserError: decision: unknown class 'elm'; known are oak, ash
     """
     if isinstance(decision, str):
-        metric_name(decision)
+        if (name := metric_name(decision)).lower().startswith("recall of "):
+            _check_recall(*wanted_recall(name), classes)
     elif decision is not None:
         _rule(decision, classes, None)
 
@@ -116,9 +117,9 @@ def _rule(decision: Any, classes: np.ndarray, prior: Tensor | None) -> DecisionR
     else:
         costs = decision
         if isinstance(costs, Mapping) or (hasattr(costs, "items") and getattr(costs, "ndim", 0) == 1):
-            costs = _by_class(dict(costs.items()), classes)  # a Series, by its index
+            costs = _by_class(list(costs.items()), classes)  # a Series, by its index
         elif hasattr(costs, "to_numpy"):
-            costs = costs.to_numpy()
+            costs = _by_labels(costs, classes)
         rule = DecisionRule(_names(classes), costs, target_prior=prior)
     if len(rule.answers) != len(classes) or len(rule.class_names) != len(classes):
         raise UserError(
@@ -128,13 +129,43 @@ def _rule(decision: Any, classes: np.ndarray, prior: Tensor | None) -> DecisionR
     return rule
 
 
-def _by_class(costs: Mapping[Any, float], classes: np.ndarray) -> list[float]:
-    labels = classes.tolist()
-    if unknown := [label for label in costs if label not in labels]:
-        raise UserError(f"decision has a cost of {unknown[0]!r}, which is no class; the classes are in classes_")
-    if missing := [label for label in labels if label not in costs]:
-        raise UserError(f"decision has no cost of missing class {missing[0]!r}; give one for each class")
-    return [costs[label] for label in labels]
+def _check_recall(name: str, recall: float, classes: np.ndarray) -> None:
+    if name not in (names := _names(classes)):
+        raise UserError(f"decision: {unknown_name('class', name, names)}")
+    if not 0 < recall <= 1:
+        raise UserError(f"decision: the recall of class {name!r} must lie above 0 and up to 1, but is {recall:g}")
+
+
+def _by_class(costs: Sequence[tuple[Any, float]], classes: np.ndarray) -> list[float]:
+    places = _places((label for label, _ in costs), classes, "cost of missing")
+    return [costs[place][1] for place in places]
+
+
+def _by_labels(costs: Any, classes: np.ndarray) -> np.ndarray:
+    """A table's costs in the order of the classes, where its rows and columns are labelled."""
+    array: np.ndarray = np.array(costs.to_numpy())
+    for axis, (name, what) in enumerate((("index", "row of"), ("columns", "column of"))):
+        labels = list(getattr(costs, name)) if hasattr(costs, "index") else []  # not all tables label their rows
+        if labels != list(range(len(labels))):  # what a frame has by itself says nothing, and goes by position
+            array = array.take(_places(labels, classes, what), axis=axis)
+    return array
+
+
+def _places(labels: Iterable[Any], classes: np.ndarray, what: str) -> list[int]:
+    """Where the labels have each class, which must be there once; `what` a label stands for, in a message."""
+    names = _names(classes)
+    known = dict(zip(classes.tolist(), names, strict=True))  # by value: 1, 1.0 and True are one label
+    places: dict[str, int] = {}
+    for place, label in enumerate(labels):
+        name = known.get(label, str(label))
+        if name not in names:
+            raise UserError(f"decision: {unknown_name('class', name, names)}")
+        if name in places:
+            raise UserError(f"decision has more than one {what} class {name!r}; keep one")
+        places[name] = place
+    if missing := [name for name in names if name not in places]:
+        raise UserError(f"decision has no {what} class {missing[0]!r}; give one for each class")
+    return [places[name] for name in names]
 
 
 def _names(classes: np.ndarray) -> tuple[str, ...]:

@@ -99,8 +99,10 @@ def sample_weights(weights: Any, samples: int) -> np.ndarray:
     >>> sample_weights(None, 2)
     array([1., 1.])
     """
-    if weights is None or isinstance(weights, Real):
-        return np.full(samples, 1.0 if weights is None else float(weights))
+    if weights is None:
+        return np.ones(samples)
+    if isinstance(weights, Real):
+        weights = np.full(samples, float(weights))
     checked = check_array(weights, ensure_2d=False, dtype=np.float64, order="C", input_name="sample_weight")
     if checked.ndim != 1:
         raise ValueError("Sample weights must be 1D array or scalar")
@@ -117,15 +119,29 @@ def sample_weights(weights: Any, samples: int) -> np.ndarray:
 def group_numbers(groups: Any, samples: int) -> Tensor | None:
     """Return a number for each sample, the same for those of one group; None without groups.
 
-    >>> group_numbers(["b", "a", "b"], 3)
-    tensor([1, 0, 1])
+    A sample whose label is None, NaN or empty is in no group, as in a table, and has a number of its own.
+
+    >>> group_numbers(["b", "a", None, "b"], 4)
+    tensor([1, 0, 2, 1])
     """
     if groups is None:
         return None
-    labels = np.asarray(groups)
+    labels = np.asarray(groups, dtype=object)  # else NaN beside texts would be the text 'nan'
     if labels.shape != (samples,):
         raise ValueError(f"groups has shape {labels.shape}, expected {(samples,)}; give one label for each sample")
-    return torch.from_numpy(np.unique(labels, return_inverse=True)[1])
+    alone = np.array([_says_nothing(label) for label in labels], dtype=bool)
+    known, numbers = np.unique(np.array(labels[~alone].tolist()), return_inverse=True)
+    found = np.empty(samples, dtype=np.int64)
+    found[~alone], found[alone] = numbers, len(known) + np.arange(alone.sum())
+    return torch.from_numpy(found)
+
+
+def _says_nothing(label: Any) -> bool:
+    """Whether a label is missing: None, NaN, what pandas has in their place, or an empty text."""
+    try:
+        return label is None or bool(label != label) or (isinstance(label, str) and not label.strip())
+    except TypeError:  # pandas' NA is neither equal to itself nor unequal
+        return True
 
 
 def numbers_alone(X: np.ndarray) -> np.ndarray:

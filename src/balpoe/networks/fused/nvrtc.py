@@ -112,8 +112,13 @@ def _check(result: int) -> None:
 
 @functools.cache
 def _nvrtc() -> ctypes.CDLL:
-    """That of torch, which has loaded it: another would not know the same GPUs."""
-    return ctypes.CDLL(f"libnvrtc.so.{(torch.version.cuda or '0').partition('.')[0]}")
+    """That of torch, which mostly has loaded it; another might not know the same GPUs."""
+    name = f"libnvrtc.so.{(torch.version.cuda or '0').partition('.')[0]}"
+    beside = Path(torch.__file__).parents[1].glob(f"nvidia/*/lib/{name}")  # where wheels have it
+    for place in (name, *map(str, beside)):
+        with contextlib.suppress(OSError):
+            return ctypes.CDLL(place)
+    raise OSError(f"there is no {name}")
 
 
 def _version() -> tuple[int, int]:
