@@ -24,7 +24,7 @@ def test_the_bar_of_a_terminal(monkeypatch, columns):
         display.advance(128, 0.04)
         display.bar.refresh()
     text = terminal.getvalue()
-    for part in ("epoch 2/200 loss 4.5678 lr 0.04", "images/s", "left", "━━━━━"):
+    for part in ("epoch 2/200 loss 4.5678 lr 0.04", "samples/s", "left", "━━━━━"):
         assert part in text
     assert ("cifar100-lt-epochs-40/seed-3" in text) == (columns == 140)
     assert "…" not in text

@@ -12,7 +12,7 @@ SECONDS_BETWEEN_LINES = 10.0
 
 
 class TrainingProgress:
-    """Epoch, loss, learning rate, images per second and time left, on standard error.
+    """Epoch, loss, learning rate, samples per second and time left, on standard error.
 
     Args:
         label: What is trained, such as a run's name.
@@ -69,7 +69,7 @@ class TrainingProgress:
         rate = (self.seen - self.before) / max(time.monotonic() - self.started, 1e-9)
         left = (self.total - self.seen) / max(rate, 1e-9)
         loss = "loss -" if self.loss != self.loss else f"loss {self.loss:.4f}"
-        return f"epoch {epoch}/{self.epochs} {loss} lr {self.lr:.3g} {rate:,.0f} images/s {_clock(left)} left"
+        return f"epoch {epoch}/{self.epochs} {loss} lr {self.lr:.3g} {rate:,.0f} samples/s {_clock(left)} left"
 
     def print_line(self) -> None:
         """Print one plain line."""

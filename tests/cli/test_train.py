@@ -20,7 +20,7 @@ def test_train_evaluate_and_train_again(run, tmp_path):
     assert "differs from digits-lt (width 8, epochs 2): its runs are kept in runs/digits-lt-width-8-epochs-2" in out
     assert "Next: balpoe evaluate runs/digits-lt-width-8-epochs-2/seed-0" in out
     assert "BalPoE, seed 0  epoch 2/2" in err
-    assert "images/s" in err
+    assert "samples/s" in err
     folder = tmp_path / "runs" / "digits-lt-width-8-epochs-2" / "seed-0"
     assert (folder / "evaluation.json").exists()
     code, out, _ = run(*QUICK)

@@ -81,7 +81,7 @@ def _stopped(verb: str, where: str) -> str:
         return f"{place}; the same command begins anew"
     if where:
         return f"{place}; nothing is lost, the same command goes on from here"
-    return f"{place}; the same command goes on from what was written last"
+    return f"{place}; the same command goes on from what was written last, if anything was"
 
 
 def _say(sentence: str) -> int:
