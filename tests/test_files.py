@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from balpoe import UserError
-from balpoe.files import locked, read_json, read_text, write_file, write_json, write_text
+from balpoe.files import is_among, locked, read_json, read_text, write_file, write_json, write_text
 
 
 def test_what_is_written_is_read_back(tmp_path):
@@ -59,6 +59,47 @@ def test_a_folder_that_cannot_be_written(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(UserError, match="cannot write"):
         write_text(tmp_path / "file" / "a.txt", "text")
+
+
+def test_a_link_stays_and_what_it_leads_to_is_written(tmp_path):
+    (tmp_path / "store").mkdir()
+    for name in ("old", "new"):
+        (tmp_path / name).symlink_to(tmp_path / "middle" / name)
+    (tmp_path / "middle").symlink_to("store")
+    (tmp_path / "store" / "old").write_text("old")
+    for name in ("old", "new"):  # the second leads to what is not there yet
+        write_text(tmp_path / name, "text")
+        assert (tmp_path / name).is_symlink()
+        assert (tmp_path / "store" / name).read_text() == "text"
+    assert len(list((tmp_path / "store").iterdir())) == 2
+
+
+def test_what_is_no_ordinary_file_is_left_alone(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "link").symlink_to("pipe")
+    (tmp_path / "loop").symlink_to("loop")
+    for name in ("pipe", "link", "loop"):
+        with pytest.raises(UserError, match=rf"cannot write \S+{name}: it is no ordinary file"):
+            write_text(tmp_path / name, "text")
+    assert (tmp_path / "pipe").is_fifo()
+    assert (tmp_path / "loop").is_symlink()
+
+
+@pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="this system has no /proc")
+def test_a_file_that_the_shell_has_opened_is_left_alone(tmp_path):
+    with open(tmp_path / "log", "w") as stream:  # as /dev/stdout leads to it
+        with pytest.raises(UserError, match="it is no ordinary file"):
+            write_text(Path(f"/proc/self/fd/{stream.fileno()}"), "rows")
+        stream.write("said before")
+    assert (tmp_path / "log").read_text() == "said before"
+
+
+def test_a_file_is_among_others_by_any_of_its_names(tmp_path):
+    (tmp_path / "a").write_text("")
+    (tmp_path / "link").symlink_to("a")
+    assert is_among(tmp_path / "link", [tmp_path / "gone", tmp_path / "a"])
+    assert not is_among(tmp_path / "link", [tmp_path / "gone", tmp_path])
+    assert not is_among(tmp_path / "gone", iter(lambda: 1 / 0, None))  # others are not looked at
 
 
 def test_reading_what_is_not_there_or_not_right(tmp_path):

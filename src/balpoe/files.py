@@ -4,7 +4,7 @@ import contextlib
 import json
 import os
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import IO, Any
 
@@ -16,6 +16,7 @@ __all__ = [
     "cache_folder",
     "csv_delimiter",
     "holds_features",
+    "is_among",
     "is_user_data",
     "is_written_as_path",
     "locked",
@@ -35,7 +36,11 @@ class InUseError(UserError):
 
 
 def write_file(path: Path, write: Callable[[IO[bytes]], object]) -> None:
-    """Write a file through `write(stream)` so that a crash at any moment leaves the old one or the new one."""
+    """Write a file through `write(stream)` so that a crash at any moment leaves the old one or the new one.
+
+    A link stays, and what it leads to is written; what is there and is no file, such as /dev/null, is left alone.
+    """
+    path = _behind_links(path)
     beside = path.with_name(f".{path.name}.{os.getpid()}.part")  # two processes may write the same file
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -54,6 +59,18 @@ def write_file(path: Path, write: Callable[[IO[bytes]], object]) -> None:
             f"cannot write {path}: {_reason(error)}; what was there before is kept, make room or choose another place, "
             "then run the same command again"
         ) from error
+
+
+def _behind_links(path: Path) -> Path:
+    """The file that is to be replaced: a rename would put a regular file in the place of a link or a device, too."""
+    found, is_stream = path, False
+    if os.path.islink(path):
+        folder, found = os.path.realpath(path.parent), Path(os.path.realpath(path))
+        # Behind /dev/stdout may be a file that the shell has opened, and goes on writing to.
+        is_stream = folder == "/dev" or folder.startswith("/proc/")
+    if is_stream or (os.path.lexists(found) and not os.path.isfile(found) and not os.path.isdir(found)):
+        raise UserError(f"cannot write {path}: it is no ordinary file, and would become one; choose another place")
+    return found
 
 
 def write_text(path: Path, text: str) -> None:
@@ -110,6 +127,15 @@ def is_user_data(path: str | Path) -> bool:
     """Whether a path is a folder, or a file that images or features are described by."""
     path = Path(path)
     return path.is_dir() or (path.is_file() and path.suffix.lower() in (*TABLE_SUFFIXES, *ARRAY_SUFFIXES))
+
+
+def is_among(path: str | Path, others: Iterable[str | Path]) -> bool:
+    """Whether what is at a path is also at one of others, by whatever name; others are looked at only if it is there.
+
+    >>> is_among("nowhere.csv", ["nowhere.csv"]), is_among(os.curdir, [os.path.abspath(os.curdir)])
+    (False, True)
+    """
+    return os.path.exists(path) and any(os.path.exists(each) and os.path.samefile(path, each) for each in others)
 
 
 def is_written_as_path(text: str) -> bool:

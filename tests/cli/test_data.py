@@ -1,4 +1,7 @@
+import numpy as np
 import pytest
+
+from commands import sentence
 
 
 def test_data_of_digits(run):
@@ -6,6 +9,23 @@ def test_data_of_digits(run):
     assert code == 0
     assert "10 classes" in out
     assert "shot groups: " in out
+
+
+@pytest.mark.parametrize(
+    ("name", "flags", "text"),
+    [
+        ("x.npz", ["--imbalance-ratio", "3"], "--imbalance-ratio means nothing for your own data, which are taken as"),
+        ("x.npz", ["--profile", "step"], "--profile means nothing for your own data"),
+        ("digits-lt", ["--test-fraction", "0.3"], "--test-fraction means nothing for digits-lt; leave it out"),
+        ("imagenet-lt", ["--imbalance-ratio", "3"], "--imbalance-ratio means nothing for imagenet-lt; leave it out"),
+    ],
+)
+def test_settings_that_the_data_do_not_have_are_refused(run, tmp_path, name, flags, text):
+    np.savez(tmp_path / "x.npz", features=np.eye(8), labels=np.arange(8) % 2)
+    code, out, err = run("data", name, *flags)
+    assert (code, out) == (2, "")
+    assert text in sentence(err)
+    assert run("data", "x.npz", "--test-fraction", "0.3")[0] == 0
 
 
 @pytest.mark.data

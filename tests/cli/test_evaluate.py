@@ -5,6 +5,7 @@ from collections import Counter
 from pathlib import Path
 
 import numpy as np
+import pytest
 import torch
 
 from balpoe import Predictions, PriorTable, evaluate, load_predictions
@@ -185,7 +186,43 @@ def test_mistakes_about_places(run, tmp_path):
         ([*table, "--baseline", "theirs"], "--prior-table compares with the same run as trained"),
         ([*table, "--prior", "train"], "--prior is one prior for all"),
         (table[:2], "--prior-table needs the names of its key columns"),
+        ([*table, "--shot-groups", "5,50"], "not of shot groups; leave out --shot-groups"),
+        ([*table, "--prior-template", "t.csv"], "leave out --prior-template"),
+        ([*table, "--weights", "absent.safetensors"], "--weights is read for the metrics of a model's file and for"),
     ):
         code, _, err = run("evaluate", "theirs", *flags)
         assert code == 2
         assert text in sentence(err)
+
+
+@pytest.mark.parametrize(
+    ("flags", "text"),
+    [
+        (["--weights", "absent.safetensors"], "--weights is read for the metrics of a model's file and for --views"),
+        (["--weights", "absent.safetensors", "--metric", "macro_f1"], "--weights is read for the metrics"),
+        (["--prior-template", "t.csv", "--prior", "uniform"], "and measures nothing; leave out --prior"),
+        (["--prior-template", "t.csv", "--baseline", "x"], "and measures nothing; leave out --baseline"),
+        (["--prior-template", "t.csv", "--shot-groups", "5,50"], "and measures nothing; leave out --shot-groups"),
+        (["--prior-template", "t.csv", "--metric", "accuracy"], "--prior-template measures something else"),
+        (["--baseline", "x", "--sets", "0.1"], "--baseline measures something else than decisions"),
+    ],
+)
+def test_flags_that_would_not_be_read_are_refused(run, tmp_path, flags, text):
+    saved(tmp_path / "theirs")
+    code, _, err = run("evaluate", "theirs", *flags)
+    assert code == 2
+    assert text in sentence(err)
+    assert not Path("t.csv").exists()
+
+
+def test_weights_are_for_what_predicts_anew(run):
+    """A model's file does, whatever is said of its weights; a run has predicted."""
+    run(*QUICK, "--name", "mine")
+    code, _, err = run("evaluate", "mine", "--weights", "absent.safetensors")
+    assert code == 2
+    assert "--weights is read for the metrics of a model's file" in sentence(err)
+    file = "runs/mine/seed-0/model.safetensors"
+    code, _, err = run("evaluate", file, "--weights", "absent.safetensors", "--metric", "macro_f1")
+    assert code == 2
+    assert "--weights is read for the metrics of a model's file" in sentence(err)
+    assert run("evaluate", file, "--weights", "absent.safetensors")[0] == 0

@@ -109,6 +109,22 @@ def test_abstaining_and_metrics(trees, capsys):
     assert "cost of a sample" in out
 
 
+def test_what_is_read_is_not_overwritten(trees, capsys, tmp_path):
+    prior, table = tmp_path / "prior.json", tmp_path / "table.json"
+    prior.write_text('{"ash": 1, "birch": 1, "cedar": 1}')
+    table.write_text("site\tash\tbirch\tcedar\na\t60\t30\t10\n")  # whatever it is called
+    places = ["--prior-table", table, "--keys", "site"]
+    for flags, out in (
+        (["--metric", "accuracy", "--prior", prior], prior),
+        (["--metric", "accuracy", *places], table),
+        (places, table),
+    ):
+        before = out.read_text()
+        code, _, err = evaluated(capsys, trees, *flags, "--out", out)
+        assert (code, err) == (2, f"balpoe: --out {out} is read, and would be lost; give another name\n")
+        assert out.read_text() == before
+
+
 def test_mistakes_are_one_sentence(trees, forest, capsys, tmp_path):
     for arguments, sentence in (
         ([trees / "predictions", "--sets", "0.1"], "has no held-out predictions to fit on"),

@@ -172,6 +172,18 @@ def test_an_unreadable_file_gets_a_row_with_its_error(place, run, capsys, tmp_pa
     assert good["expert 3"] in COUNTS
 
 
+def test_a_link_that_leads_nowhere_gets_a_row_with_its_error(place, run, capsys, tmp_path):
+    picture(0, 5).save(tmp_path / "good.png")
+    (tmp_path / "gone.png").symlink_to("nowhere")
+    (tmp_path / "loop.png").symlink_to("loop.png")
+    for inputs in (sorted(tmp_path.iterdir()), [tmp_path / "*.png"], [tmp_path]):
+        assert main(["predict", run, *map(str, inputs)]) == 1
+        good, gone, loop = sorted(rows(capsys.readouterr().out), key=lambda row: row["error"])
+        assert good["label"] in COUNTS
+        assert gone["error"] == f"cannot read {tmp_path / 'gone.png'}: no such file or directory; check the path"
+        assert loop["error"].startswith(f"cannot read {tmp_path / 'loop.png'}: too many levels of")
+
+
 def test_images_that_pillow_has_opened(run):
     model = balpoe.load(run)
     assert model.predict([picture(0, 1), picture(1, 1, size=50)]).shape == (2, 3)
@@ -265,6 +277,29 @@ def test_nothing_that_is_read_is_overwritten(place, run, capsys, tmp_path):
     assert file.read_bytes() == before
     assert main(["predict", run, str(tmp_path / "pipe.png")]) == 1
     assert "is no file" in capsys.readouterr().out
+
+
+def test_no_other_file_that_is_read_is_overwritten_either(place, run, capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    file = str(next((place / "trees" / "ash").iterdir()))
+    (tmp_path / "prior.json").write_text('{"ash": 1, "birch": 1, "cedar": 1}')
+    (tmp_path / "model.safetensors").write_bytes((place / "runs/trees/seed-0/model.safetensors").read_bytes())
+    (tmp_path / "list.csv").write_text(f"path\n{file}\n")
+    (tmp_path / "link.csv").symlink_to("list.csv")
+    before = {path: path.read_bytes() for path in tmp_path.iterdir()}
+    for arguments in (
+        [run, file, "--prior", "prior.json", "--out", "prior.json"],
+        ["model.safetensors", file, "--out", "model.safetensors"],
+        [run, "l*t.csv", "--out", "list.csv"],
+        [run, "list.csv", "--out", "link.csv"],
+    ):
+        assert main(["predict", *arguments]) == 2
+        assert "is an image or is read, and would be lost; give" in capsys.readouterr().err
+    monkeypatch.setattr("balpoe.cli.predict_rows.load", lambda path, weights: balpoe.load(path))
+    assert main(["predict", run, file, "--weights", "prior.json", "--out", "prior.json"]) == 2
+    assert "is an image or is read, and would be lost; give" in capsys.readouterr().err
+    assert {path: path.read_bytes() for path in tmp_path.iterdir()} == before
+    assert main(["predict", run, "l*t.csv", "--out", "new.csv"]) == 0
 
 
 def test_the_only_seed_of_a_run_is_taken(place, run, capsys, monkeypatch, tmp_path):

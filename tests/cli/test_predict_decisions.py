@@ -193,6 +193,7 @@ def test_json_lines_have_lists_and_truth_values_and_unreadable_files_their_error
 MISTAKES = [
     (["--sets", "1.5"], "--sets must lie between 0 and 1"),
     (["--sets", "nan"], "--sets must lie between 0 and 1"),
+    (["--sets", "5e-324"], "--sets must lie between 0 and 1, from 1e-06"),
     (["--sets", "0.001"], "validation has 64 samples, but sets of alpha=0.001 need at least 999"),
     (["--set-method", "pooled"], "give --sets ALPHA, too"),
     (["--confidence", "0.5"], "give --taxonomy FILE, too"),

@@ -2,13 +2,16 @@
 
 import csv
 import io
+import re
 
+import numpy as np
 import pytest
 import torch
 
 import balpoe
 from balpoe.cli import flags
 from balpoe.evaluation.image_views import VIEWS
+from commands import sentence
 
 
 def test_flags_know_all_views():
@@ -30,3 +33,19 @@ def test_rows_are_those_of_the_library(run, forest, trees, views):
     torch.testing.assert_close(found, expected.sort(descending=True).values, rtol=1e-4, atol=1e-5)
     single = model.predict(files, target_prior="backward-20")
     assert not torch.allclose(single.sort(descending=True).values, found, atol=1e-3)
+
+
+def test_what_was_trained_on_features_is_asked_in_python(run, tmp_path):
+    """The step that is named can be copied as it is."""
+    rng = np.random.default_rng(0)
+    features = rng.normal(size=(40, 4))
+    np.savez(tmp_path / "x.npz", features=features, labels=np.arange(40) % 2)
+    np.save(tmp_path / "new.npy", features[:3])
+    flags = ["--no-baseline", "--no-calibrate", "--epochs", "1", "--width", "4", "--device", "cpu"]
+    assert run("train", "x.npz", *flags)[0] == 0
+    for file, samples in (("new.npy", 3), ("x.npz", 40)):
+        code, _, err = run("predict", "x", file)
+        assert code == 2
+        step = re.search(r"trained on features, not on images; use (.+) in Python", sentence(err))[1]
+        assert eval(step, {"balpoe": balpoe, "numpy": np}).shape == (samples, 2)
+    assert "predict(numpy.load('FILE.npy')) in Python" in run("predict", "x", "photos")[2]

@@ -26,7 +26,7 @@ TINY = [
 ]
 COUNTS = {"ash": 14, "birch": 7, "cedar": 4}
 GOES_ON = "nothing is lost, the same command goes on from here"
-FROM_FILES = "the same command goes on from what was written last"
+FROM_FILES = "the same command goes on from what was written last, if anything was"
 
 
 @pytest.fixture(autouse=True)

@@ -61,6 +61,11 @@ def test_seeds_name_and_mean(run):
     code, _, err = run(*QUICK, "--seed", "1", "--name", "mine", "--lr", "0.5")
     assert code == 2
     assert "choose another --name" in sentence(err)
+    code, _, err = run(*QUICK, "--seed", "1", "--name", "mine", "--lr", "0.5", "--fresh")
+    assert code == 2
+    assert "runs/mine also holds seed 2 of another recipe (yours has lr 0.5)" in sentence(err)
+    assert not Path("runs/mine/seed-1.before-1").exists()
+    assert run(*QUICK, "--seeds", "1,2", "--name", "mine", "--lr", "0.5", "--fresh")[0] == 0
 
 
 def test_a_recipe_file(run, tmp_path):

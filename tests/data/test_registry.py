@@ -8,7 +8,7 @@ import torch
 
 from balpoe import Dataset, Preprocessing, UserError, load_data
 from balpoe.cli.main import main
-from balpoe.data.registry import DATASETS, DatasetEntry, load_files
+from balpoe.data.registry import DATASETS, DatasetEntry, load_data_and_rest, load_files, validation_data
 from balpoe.experiments.build import assemble
 from balpoe.experiments.recipe import Recipe, updated
 
@@ -64,6 +64,17 @@ def test_a_data_set_that_is_added_is_known_everywhere(added, tmp_path, monkeypat
     assert "did you mean 'blobs-lt'" in capsys.readouterr().err
     assert main(["data", "--help"]) == 0
     assert "two clouds" in capsys.readouterr().out
+
+
+def test_without_a_long_tail_no_sample_is_left(added):
+    even = updated(added, {"imbalance_ratio": 1})
+    parts = assemble(even)
+    assert (parts.train.class_counts.tolist(), parts.held_out) == ([40, 40], None)
+    assert load_data_and_rest("blobs-lt", rest=10, imbalance_ratio=1)[2] is None
+    with pytest.raises(UserError, match=r"none of blobs-lt are left at imbalance_ratio 1; add --no-calibrate, or take"):
+        assemble(updated(even, {"calibrate": True}))
+    with pytest.raises(UserError, match=r"training on blobs-lt leaves no sample at imbalance_ratio 1; take a larger"):
+        validation_data("blobs-lt", imbalance_ratio=1)
 
 
 def test_a_data_set_that_is_not_added_is_unknown():

@@ -452,6 +452,8 @@ LOGITS, TARGETS = samples(Gaussians(CLASSES), UNIFORM, 40)
     [
         ({"alpha": 0}, "alpha must lie between 0 and 1.* but is 0"),
         ({"alpha": 1.0}, "alpha must lie between 0 and 1"),
+        ({"alpha": 5e-324}, "alpha must lie between 0 and 1, from 1e-06, .* but is 5e-324"),
+        ({"alpha": 1e-6}, "sets of alpha=1e-06 need at least 999999"),
         ({"alpha": float("nan")}, "alpha must be a finite number, but is nan"),
         ({"alpha": "0.1"}, "alpha must be a number, but is '0.1'"),
         ({"alpha": None}, "alpha must be a number, but is None"),

@@ -118,6 +118,26 @@ def test_keys_that_are_numbers_in_one_place_and_text_in_another():
     assert table.match(pd.DataFrame({"x": [0], "month": [2]})).rows.tolist() == [2]
 
 
+def test_large_numbers_are_different_keys():
+    numbers = [10**16, 10**16 + 1]
+    expected = [[1, 0], [0, 1]]
+    for source in (
+        {number: {"x": 1 - place, "y": place} for place, number in enumerate(numbers)},
+        pd.DataFrame({"id": np.array(numbers), "x": [1, 0], "y": [0, 1]}),
+    ):
+        table = PriorTable.read(source, ("x", "y"), ["id"], kind="shares")
+        assert table.lookup([str(number) for number in numbers]).tolist() == expected
+        assert table.lookup(np.array(numbers)).tolist() == expected
+
+
+@pytest.mark.parametrize("missing", [None, pd.NA, pd.NaT, float("nan"), ""])
+def test_a_missing_key_is_an_empty_one(missing):
+    frame = pd.DataFrame({"site": pd.Series(["a", missing], dtype=object), "x": [3, 1], "y": [1, 1]})
+    table = PriorTable.read(frame, ("x", "y"), ["site"], kind="shares")
+    assert table.row_of == {(): 0, ("a",): 1}
+    assert table.match([missing, "a"]).rows.tolist() == [0, 1]
+
+
 def test_shares_are_taken_as_they_are(write):
     text = "site,month,oak,elm,fir\na,1,0.5,0.5,0\na,2,0.1,0.3,0.6\nb,1,0,never,1\n"
     table = PriorTable.read(write(text), ("oak", "elm", "fir"), ["site", "month"])
@@ -277,6 +297,11 @@ def test_further_mistakes(write, tmp_path):
         (counts, {"keys": "site"}, r"keys must be a list of column names, but are 'site'"),
         ({("a", "b"): {"x": 1}}, {}, r"the table has the key \('a', 'b'\), but the keys are site"),
         ({"a": [1, 2]}, {}, r"no mapping from classes to weights for the key 'a'"),
+        ({0: [1, 2]}, {}, r"no mapping from classes to weights for the key 0"),
+        ({(): {"x": 1}}, {}, r"the table has the key \(\), but the keys are site"),
+        ({"a": {"x": 10**400}}, {}, r"the table, row 1: the weight of class 'x' must be a number from 0"),
+        (pd.DataFrame([["a", "b", 1, 2]], columns=["site", "site", "x", "y"]), {}, r"two columns are called 'site'"),
+        (pd.DataFrame([["a", 1, 2, 3]], columns=["site", "x", 5, "5"]), {}, r"two columns are called '5'; rename one"),
         (3, {}, r"a table of priors is a file, a frame or a mapping .* but is int"),
         (tmp_path / "none.csv", {}, r"cannot read \S+none\.csv: no such file"),
         ({"a": {"x": 0.5}, "b": {"x": 0.5}}, {"kind": "shares"}, r"no row has a share of class 'y'"),
@@ -306,4 +331,7 @@ def test_further_mistakes(write, tmp_path):
     with pytest.raises(UserError, match="sample 1 has 2 keys, but there are 1: site"):
         table.match(["a", ("a", "b")])
     with pytest.raises(UserError, match=r"the samples have no column 'site', only 'place'; add it"):
+        table.match(pd.DataFrame({"place": ["a"]}))
+    table = PriorTable.read(counts, ("x", "y"), [""])
+    with pytest.raises(UserError, match=r"the samples have no column '', only 'place'; add it"):
         table.match(pd.DataFrame({"place": ["a"]}))

@@ -606,6 +606,20 @@ def test_series_are_held_out_as_wholes():
         BalPoEClassifier(**settings).fit(X, labels, groups=tracks[:9])
 
 
+def test_samples_in_no_group_stand_for_themselves(small):
+    X, y = small
+    alone = quick().fit(X, y, groups=[None] * len(y))
+    np.testing.assert_array_equal(alone.predict_proba(X), quick().fit(X, y).predict_proba(X))
+
+
+def test_too_few_samples_to_hold_any_out(small):
+    X, y = small
+    with pytest.raises(UserError, match=r"too few samples to hold any out of training.*; give two or more of each"):
+        quick().fit(X[:2], ["a", "b"])
+    with pytest.raises(UserError, match="too few groups of samples to hold any out of training"):
+        quick().fit(X, y, groups=["all"] * len(y))
+
+
 @pytest.mark.parametrize("bend", [lambda x: np.sinh(3 * x), lambda x: np.tan(np.pi * (norm.cdf(x) - 0.5))])
 def test_heavy_tails_cost_little(bend):
     """Three classes of one deviation each, as they are and through a monotone map; a half is for testing."""

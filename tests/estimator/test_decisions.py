@@ -2,6 +2,7 @@ import functools
 import pickle
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from sklearn.base import clone
@@ -14,6 +15,7 @@ from balpoe import BalPoEClassifier, DecisionRule, UserError
 
 quick = functools.partial(BalPoEClassifier, epochs=8, mixup_alpha=0, hidden=(16,), random_state=0, device="cpu")
 NAMES = np.array(["ash", "birch", "cedar"])
+MATRIX = pd.DataFrame([[0, 1, 2], [3, 0, 1], [9, 9, 0.0]], NAMES, NAMES)
 
 
 @pytest.fixture(scope="module")
@@ -53,6 +55,27 @@ def test_costs_are_expected_ones_under_the_prior(classifier, data, prior):
     answers = classifier.set_params(decision=missing).predict(X)
     assert (answers == NAMES[(probabilities * [1, 2, 9]).argmax(axis=1)]).all()
     assert (classifier.predict_proba(X) == probabilities).all()
+
+
+def test_a_table_of_costs_goes_by_its_labels(classifier, data):
+    """In whatever order they come; without any, and by its rows or columns alone, where only these have some."""
+    X = data[2]
+    expected = classifier.set_params(decision=MATRIX.to_numpy()).predict(X)
+    order = ["cedar", "ash", "birch"]
+    unlabelled = pd.DataFrame(MATRIX.to_numpy())
+    for costs in (MATRIX, MATRIX.loc[order, order[::-1]], unlabelled, MATRIX.loc[order].set_axis(range(3), axis=1)):
+        assert (classifier.set_params(decision=costs).predict(X) == expected).all()
+    other = classifier.set_params(decision=MATRIX.loc[order, order].to_numpy()).predict(X)
+    assert (other != expected).any()  # what it was before, from these labels
+
+
+def test_labels_of_costs_are_known_by_value(data):
+    X, y, new, _ = data
+    numbered = quick().fit(X, np.searchsorted(NAMES, y) + 1)
+    expected = numbered.set_params(decision=MATRIX.to_numpy()).predict(new)
+    labels = [3, 1, 2]
+    costs = MATRIX.set_axis([1, 2, 3]).set_axis([1, 2, 3], axis=1).loc[labels, labels]
+    assert (numbered.set_params(decision=costs).predict(new) == expected).all()
 
 
 def test_a_metric_is_fitted_on_what_the_networks_had_not_seen(classifier, data):
@@ -194,7 +217,15 @@ def test_the_log_probabilities_serve_answers_that_are_no_classes(classifier, dat
         (np.ones((3, 4)), "decision has 4 answers for 3 classes"),
         ([1, float("nan"), 1], "('birch') is nan"),
         ([[1, 0, 0], [1, 0, 1], [1, 1, 0]], "the right answer costs 1, more than 0"),
-        ({"ash": 1, "elm": 2}, "has a cost of 'elm', which is no class"),
+        ({"ash": 1, "elm": 2}, "decision: unknown class 'elm'; known are ash, birch, cedar"),
+        ({"ash": 1, "ceder": 2}, "decision: unknown class 'ceder'; did you mean 'cedar'?"),
+        (pd.Series([1, 2, 3], ["ash", "ash", "birch"]), "more than one cost of missing class 'ash'; keep one"),
+        (MATRIX.rename(index={"ash": "asch"}), "decision: unknown class 'asch'; did you mean 'ash'?"),
+        (MATRIX.rename(columns={"ash": "birch"}), "decision has more than one column of class 'birch'"),
+        (MATRIX.iloc[:2], "decision has no row of class 'cedar'; give one for each class"),
+        ("recall of ceder at least 0.9", "decision: unknown class 'ceder'; did you mean 'cedar'?"),
+        ("recall of cedar at leest 0.9", "is not understood; write recall of CLASS at least 0.9"),
+        ("recall of cedar at least 90", "the recall of class 'cedar' must lie above 0 and up to 1, but is 90"),
         ({"ash": 1, "cedar": 2}, "no cost of missing class 'birch'"),
         ("beauty", "unknown metric 'beauty'"),
         (DecisionRule(("a", "b"), [1, 1]), "2 answers for 2 classes, but predict answers with the 3 classes"),

@@ -50,6 +50,14 @@ def test_a_file_of_a_classifier_gives_its_probabilities(classifier, tmp_path):
     assert np.abs(experts - classifier.predict_expert_proba(X)).max() < 1e-5
 
 
+def test_features_without_heavy_tails_are_exported(tmp_path):
+    X, y = table()
+    X = X[:, [0, 2]]
+    classifier = BalPoEClassifier(lambdas=(1, -1), epochs=2, mixup_alpha=0, hidden=(4,), random_state=0).fit(X, y)
+    loaded = balpoe.load(classifier.export(tmp_path / "model.onnx", images=X).path)
+    assert np.abs(loaded.predict(X).numpy() - classifier.predict_proba(X)).max() < 1e-5
+
+
 def test_images_are_exported_as_bytes_alone(tmp_path):
     rng = np.random.default_rng(0)
     X, y = rng.integers(0, 256, (40, 3, 8, 8), dtype=np.uint8), np.arange(40) % 2

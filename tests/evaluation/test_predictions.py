@@ -130,6 +130,16 @@ def test_files_that_are_broken_foreign_or_malicious(predictions, tmp_path):
         Predictions.load(tmp_path)
 
 
+@pytest.mark.parametrize("garbled", [b"'shape': (3, 2", b"'shape': (9" + b"9" * 400 + b",), "])
+def test_a_damaged_header_is_told_in_a_sentence(predictions, tmp_path, garbled):
+    predictions.save(tmp_path)
+    path = tmp_path / "expert_logits.npy"
+    header = b"{'descr': '<f4', 'fortran_order': False, " + garbled
+    path.write_bytes(b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little") + header)
+    with pytest.raises(UserError, match=r"expert_logits\.npy is not a whole array of numbers; predict again"):
+        Predictions.load(tmp_path)
+
+
 def archive(path, **arrays):
     """What anybody may save: logits, labels and counts of two classes; None takes one away."""
     usual = {"logits": np.array([[2.0, 0.0], [0.0, 1.0], [0.5, 0.0]]), "targets": [0, 1, 1], "class_counts": [90, 10]}

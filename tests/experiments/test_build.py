@@ -59,6 +59,7 @@ def small_images(monkeypatch):
 def test_images_in_memory_are_brought_to_the_size_that_is_asked(small_images):
     parts = assemble(small_images)
     assert parts.train.images.shape == (15, 3, 32, 32)
+    assert assemble(updated(small_images, {"imbalance_ratio": 1})).train.images.shape == (24, 3, 32, 32)
     assert parts.preprocessing == parts.test.preprocessing == _image_preprocessing(small_images)
     assert parts.preprocessing.resize == 32  # all of the image, as here
     assert parts.network(parts.preprocessing.normalise(parts.test.images)).shape == (4, 3, 2)

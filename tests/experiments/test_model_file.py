@@ -179,6 +179,21 @@ def test_adapters_of_another_backbone_are_refused(adapted, tmp_path):
         load(adapted.folder, weights=tmp_path / "more.safetensors")
 
 
+def test_a_run_that_is_not_finished_has_no_model_yet(run, tmp_path, monkeypatch):
+    """By the folder of its seeds, by its own and by its short name; what was set aside is not what is asked for."""
+    monkeypatch.chdir(tmp_path)
+    folder = tmp_path / "runs" / "mine" / "seed-0"
+    for place in (folder, folder.with_name("seed-0.before-1")):
+        place.mkdir(parents=True)
+        shutil.copy(run.folder / "recipe.toml", place)
+    for path in (folder, folder.parent, "mine"):
+        with pytest.raises(UserError, match=r"mine/seed-0 is a run that is not finished; continue it with the command"):
+            load(path)
+    shutil.copy(run.folder / "evaluation.json", folder)  # finished, and its model was deleted
+    with pytest.raises(UserError, match="there is no model"):
+        load(folder.parent)
+
+
 def test_what_is_no_model(run, tmp_path):
     with pytest.raises(UserError, match="there is no model"):
         load(tmp_path)

@@ -43,6 +43,22 @@ def test_another_recipe_never_lands_in_the_folder_of_a_run(tmp_path):
         run_folder(tmp_path, "mine", second, fixed=True)
 
 
+def test_seeds_that_are_trained_anew_leave_none_of_another_recipe_beside_them(tmp_path):
+    for seed in (0, 1, 2):
+        start(tmp_path / "mine" / f"seed-{seed}", updated(QUICK, {"seed": seed}))
+    start(tmp_path / "mine" / "seed-0.before-1", updated(QUICK, {"momentum": 0.8}))  # was set aside
+    other, asked = updated(QUICK, {"lr": 0.5}), {"fixed": True}
+    message = (
+        r"mine also holds seed 1, 2 of another recipe \(yours has lr 0.5\); choose another --name, or train all of "
+        r"them anew \(--seeds 0,1,2,3 --fresh\)$"
+    )
+    with pytest.raises(UserError, match=message):
+        run_folder(tmp_path, "mine", other, **asked, anew=(0, 3))
+    assert run_folder(tmp_path, "mine", other, **asked, anew=(0, 1, 2)) == tmp_path / "mine" / "seed-0"
+    assert run_folder(tmp_path, "mine", QUICK, **asked, anew=(0,)) == tmp_path / "mine" / "seed-0"
+    assert run_folder(tmp_path, "new", other, **asked, anew=(0,)) == tmp_path / "new" / "seed-0"
+
+
 def test_the_name_of_a_preset_is_kept_for_it(tmp_path):
     changed = updated(QUICK, {"lr": 0.5})
     assert run_folder(tmp_path, "digits-lt", changed, start=QUICK).parent.name == "digits-lt-lr-0.5"

@@ -1,12 +1,20 @@
 import hashlib
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
 
 from balpoe import UserError, expert_network
 from balpoe.networks.adapters import add_adapters
-from balpoe.networks.frozen_weights import check_frozen, frozen_digest, load_trained, trained_state
+from balpoe.networks.frozen_weights import (
+    check_frozen,
+    frozen_digest,
+    load_trained,
+    tensor_bytes,
+    trained_state,
+    weights_digest,
+)
 
 
 def network(seed=0, kind=None):
@@ -59,6 +67,15 @@ def test_digests_of_every_type_and_layout(dtype):
     assert frozen_digest(layer) == frozen_digest(again)
     again.weight.data[0, 0] = 7
     assert frozen_digest(layer) != frozen_digest(again)
+
+
+def test_bytes_of_empty_tensors_and_of_numbers():
+    for empty in (torch.from_numpy(np.zeros((0, 3))), torch.zeros(0).expand(0), torch.zeros(2, 0, dtype=torch.float64)):
+        assert bytes(tensor_bytes(empty)) == b""
+    assert bytes(tensor_bytes(torch.tensor(1.0))) == np.float32(1).tobytes()
+    module = nn.Module()
+    module.register_buffer("empty", torch.from_numpy(np.concatenate([np.zeros(0)] * 2)))
+    assert weights_digest(module) == hashlib.sha256(b"(0,) torch.float64\n").hexdigest()
 
 
 def test_another_backbone_is_named_by_its_digest():

@@ -133,9 +133,7 @@ def test_seeds_of_another_recipe_than_was_chosen_are_not_taken_for_it(tmp_path):
     assert len(missing_runs([column.preset], tmp_path)) == 2 + 4  # nothing is chosen yet
     written(tmp_path, column, [(1.5, 1.6), (1.7, 1.6)])
     for wanted in (lambda: missing_runs([column.preset], tmp_path), lambda: columns_table(tmp_path)):
-        with pytest.raises(
-            UserError, match="balpoe-best has a record of another recipe than its search chose"
-        ):
+        with pytest.raises(UserError, match="balpoe-best has a record of another recipe than its search chose"):
             wanted()
 
 

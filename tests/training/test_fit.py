@@ -299,6 +299,42 @@ def test_a_checkpoint_of_other_settings_is_refused(tmp_path):
         train(data, wide, run=tmp_path)
 
 
+def linear(epoch, epochs):
+    return 1 - epoch / epochs
+
+
+def test_a_schedule_of_one_s_own_is_known_by_its_factors(tmp_path):
+    """In another process a function has another address, as a copy of it has here."""
+    data, networks = features(), [mlp(features()) for _ in range(2)]
+    first = train(data, networks[0], run=tmp_path, schedule=lambda *epochs: linear(*epochs))
+    assert train(data, networks[1], run=tmp_path, schedule=lambda *epochs: linear(*epochs)) == first
+    assert same_weights(*networks)
+    with pytest.raises(UserError, match=r"a training with schedule=factors-\w{8} \(now factors-\w{8}\)"):
+        train(data, mlp(data), run=tmp_path, schedule=lambda *epochs: linear(*epochs) ** 2)
+    with pytest.raises(UserError, match=r"schedule=factors-\w{8} \(now Cosine\(warmup_epochs=0\)\)"):
+        train(data, mlp(data), run=tmp_path)
+
+
+def test_labels_without_a_class_are_refused():
+    data, more = features(classes=3), features(classes=4)
+    with pytest.raises(UserError, match="have a label 3, but the loss is made for 3 classes, 0 to 2; make loss and"):
+        train(more, mlp(data), BalPoELoss(data.class_counts))
+
+    def own(expert_logits, targets, progress=None):
+        return torch.nn.functional.cross_entropy(expert_logits.mean(dim=1), targets)
+
+    with pytest.raises(UserError, match="have a label 3, but the network has fewer classes; make loss and network"):
+        train(more, mlp(data), own, mixup_alpha=0.0)
+
+
+def test_a_loss_in_bfloat16(tmp_path):
+    data, losses = features(), [BalPoELoss(features().class_counts).bfloat16() for _ in range(2)]
+    train(data, mlp(data), losses[0], run=tmp_path)
+    losses[1].offsets += 1
+    with pytest.raises(UserError, match="belongs to a training with loss=BalPoELoss-"):
+        train(data, mlp(data), losses[1], run=tmp_path)
+
+
 class Evil:
     def __init__(self, path):
         self.path = path

@@ -53,6 +53,13 @@ def test_adamw_against_a_loop_written_out():
         torch.testing.assert_close(mine, theirs, rtol=1e-3, atol=1e-5)
 
 
+def test_a_network_that_has_nothing_to_learn_is_refused():
+    data = features()
+    for network in (mlp(data).requires_grad_(False), nn.Unflatten(1, (2, 3))):
+        with pytest.raises(UserError, match=r"no parameter of the network learns: .* set requires_grad of some"):
+            train(data, network, BalPoELoss(data.class_counts))
+
+
 def test_the_exponential_mean_against_a_loop_written_out():
     data, weights = features(), []
     for epochs in range(6):  # one step an epoch: the weights after each are those of a shorter training

@@ -6,8 +6,9 @@ import pytest
 import torch
 from torch import nn
 
-from balpoe import Dataset, fit, load
+from balpoe import Dataset, UserError, fit, load
 from balpoe.baselines.method import Stage
+from balpoe.data.augment.operations import Flip, SmallAtFirst
 from balpoe.experiments.presets import preset
 from balpoe.experiments.recipe import updated
 from balpoe.experiments.run_folder import train_run
@@ -33,14 +34,14 @@ def network():
     return made
 
 
+def fitted(*parts):
+    yield
+    return fit_and_predict(*parts)[1]
+
+
 def trained(stages, settings=SETTINGS):
     made, loss = network(), BalPoELoss(DATA.class_counts, [1.0])
-
-    def by_step(*parts):
-        yield
-        return fit_and_predict(*parts)[1]
-
-    logits = complete(fit_stages(by_step, stages, made, loss, DATA, DATA, settings))
+    logits = complete(fit_stages(fitted, stages, made, loss, DATA, DATA, settings))
     return made, logits
 
 
@@ -80,6 +81,22 @@ def test_the_settings_of_a_stage():
     assert (found.epochs, found.mixup_alpha, found.class_balanced, found.averaged_epochs) == (10, 0.0, True, 0)
     assert found.schedule(0, 10) == pytest.approx(1.0)
     assert stage_settings(FitSettings(epochs=3), stage(epochs=0.05)).epochs == 1
+
+
+def test_images_of_a_stage_are_of_full_size():
+    whole = FitSettings(augmentation=(Flip(), SmallAtFirst(6, 3)), epochs=200)
+    assert stage_settings(whole, stage()).augmentation == (Flip(),)
+
+
+def test_muon_is_refused_before_the_first_training():
+    """Not after it: a stage that trains a classifier alone leaves Muon nothing to change."""
+    asked = FitSettings(optimizer="muon", epochs=1, batch_size=18, lr=0.05, progress=False)
+    made, loss = network(), BalPoELoss(DATA.class_counts, [1.0])
+    before = [weight.clone() for weight in made.parameters()]
+    with pytest.raises(UserError, match="stage-2 of this method trains the classifier alone; choose sgd or adamw"):
+        complete(fit_stages(fitted, (stage(),), made, loss, DATA, DATA, asked))
+    assert all(map(torch.equal, made.parameters(), before))
+    complete(fit_stages(fitted, (stage(trains=("branches.",)),), made, loss, DATA, DATA, asked))
 
 
 def test_a_run_with_a_second_stage_goes_on_to_the_same_bits(tmp_path, monkeypatch):

@@ -6,6 +6,7 @@ from concurrent.futures import ProcessPoolExecutor
 import pytest
 import torch
 from lightning_fabric import Fabric
+from torch import nn
 
 from balpoe import BalPoELoss, UserError, expert_network
 from balpoe.baselines.remix import Remix
@@ -381,6 +382,39 @@ def test_parts_of_a_batch():
     assert len(_parts(batch, 99)) == 10
     with pytest.raises(UserError, match="two views of each image cannot be parted; set accumulate to 1"):
         FitSettings(accumulate=2, second_view=(), mixup_alpha=0.0)
+
+
+def normed(data):
+    torch.manual_seed(1)
+    layers = nn.Linear(6, 4), nn.BatchNorm1d(4), nn.Linear(4, 2 * len(data.class_names))
+    return nn.Sequential(*layers, nn.Unflatten(1, (2, -1)))
+
+
+@pytest.mark.parametrize(
+    ("parts", "expected"), [(5, [4, 3, 3, 3, 3] * 2 + [3, 2, 2, 2]), (99, [2] * 16 + [3, 2, 2, 2])]
+)
+def test_no_part_leaves_batch_normalisation_a_single_sample(parts, expected):
+    """Of batches of 16, 16 and 9."""
+    data, seen = features(41), []
+    network = normed(data)
+    network[0].register_forward_hook(lambda layer, inputs, outputs: seen.append(len(outputs)))
+    train(data, network, BalPoELoss(data.class_counts, (1, -1)), accumulate=parts, epochs=1)
+    assert seen == expected
+
+
+def test_a_single_sample_for_batch_normalisation_is_refused():
+    data = features()
+    with pytest.raises(UserError, match=r"leave each process at least two samples in every step and part \(batch_size"):
+        train(data, normed(data), BalPoELoss(data.class_counts, (1, -1)), batch_size=1)
+    train(data, mlp(data), batch_size=1, epochs=1)
+
+
+def test_parts_that_fit_are_those_that_batch_normalisation_can_have():
+    data, loss = features(), BalPoELoss(features().class_counts, (1, -1))
+    with pytest.raises(UserError, match=r"16 samples in 8 parts does not fit .*, nor does one of two samples; take"):
+        train(data, normed(data), Memory(loss, 1), accumulate=99, epochs=1)
+    with pytest.raises(UserError, match=r"; add --accumulate 8 .* in parts of 2, which fit, or"):
+        train(data, normed(data), Memory(loss, 2), accumulate=5, epochs=1)
 
 
 def adapted(data, **settings):

@@ -211,10 +211,8 @@ def _jobs(recipes: Mapping[str, Recipe], asked: Asked, facts: DataFacts) -> dict
             first = shared[name]
             recipe = updated(recipes.get(first, recipes[name]), {"seed": seed})
             called = f"{first}-tuned" if asked.tune else first
-            folder = asked.folder / called / f"seed-{seed}"
-            if not asked.fresh:
-                folder = run_folder(asked.folder, called, recipe, fixed=not asked.tune)
-            jobs[name, seed] = Job(recipe, folder)
+            fixed, anew = asked.fresh or not asked.tune, asked.seeds if asked.fresh else ()
+            jobs[name, seed] = Job(recipe, run_folder(asked.folder, called, recipe, fixed=fixed, anew=anew))
     return jobs
 
 

@@ -1,13 +1,14 @@
 """balpoe data: what a data set holds, and what is wrong with it."""
 
 import argparse
+from collections.abc import Iterable
 
 from balpoe.cli.flags import Commands, add_fields, changed_fields
 from balpoe.cli.train import starting_recipe
 from balpoe.data.registry import DATASETS
 from balpoe.errors import UserError, unknown_name
 from balpoe.experiments.presets import PRESETS, preset
-from balpoe.experiments.recipe import FIELDS, Recipe, updated
+from balpoe.experiments.recipe import FIELDS, FOR_OTHERS, FOR_OWN, Recipe, updated
 from balpoe.files import is_user_data, is_written_as_path
 
 __all__ = ["add_parser"]
@@ -26,7 +27,9 @@ def add_parser(commands: Commands) -> None:
 
 
 def _data(arguments: argparse.Namespace) -> None:
-    recipe = updated(_recipe_of(arguments.name), changed_fields(arguments))
+    recipe, given = _recipe_of(arguments.name), changed_fields(arguments)
+    _check_read(recipe.dataset, given)
+    recipe = updated(recipe, given)
     from balpoe.cli.data_counts import print_data
 
     print_data(arguments.name, recipe)
@@ -42,3 +45,12 @@ def _recipe_of(name: str) -> Recipe:
     if is_written_as_path(name):
         raise UserError(f"there is nothing at {name}; give a data set, or where your images are")
     raise UserError(f"there is no file or folder {name}; {unknown_name('data set', name, known)}")
+
+
+def _check_read(dataset: str, given: Iterable[str]) -> None:
+    """Refuse settings that this data set does not have."""
+    own = dataset == "own"
+    cut = () if own or DATASETS[dataset].has_ratio else ("imbalance_ratio", "profile")
+    if name := next((name for name in given if name in (FOR_OTHERS if own else (*FOR_OWN, *cut))), None):
+        what = "your own data, which are taken as they are" if own else dataset
+        raise UserError(f"--{name.replace('_', '-')} means nothing for {what}; leave it out")

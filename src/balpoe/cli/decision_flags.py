@@ -4,6 +4,7 @@ import argparse
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from balpoe.deployment.set_promise import LEAST_ALPHA
 from balpoe.errors import UserError, unknown_name
 
 if TYPE_CHECKING:
@@ -124,8 +125,11 @@ def _add_abstaining(group: argparse._ArgumentGroup) -> None:
 def decision_flags(arguments: argparse.Namespace) -> DecisionFlags | None:
     """Return what the flags ask for; None if that is nothing."""
     _check_together(arguments)
-    if arguments.sets is not None and not 0 < arguments.sets < 1:
-        raise UserError(f"--sets must lie between 0 and 1, such as 0.1 for 90 % coverage, but is {arguments.sets}")
+    if arguments.sets is not None and not LEAST_ALPHA <= arguments.sets < 1:
+        raise UserError(
+            f"--sets must lie between 0 and 1, from {LEAST_ALPHA:g}, such as 0.1 for 90 % coverage, but is "
+            f"{arguments.sets}"
+        )
     if arguments.confidence is not None and not 0 < arguments.confidence <= 1:
         raise UserError(f"--confidence must lie above 0 and up to 1, but is {arguments.confidence}")
     for name in ("unknown_keep", "abstain_confidence"):

@@ -10,6 +10,29 @@ from balpoe.experiments.run_paths import run_path
 
 __all__ = ["add_parser"]
 
+UNREAD = {
+    "decisions": (
+        ("baseline", "prior_template"),
+        "{} measures something else than decisions; evaluate one after the other",
+    ),
+    "prior_table": (
+        ("baseline", "prior_template"),
+        "--prior-table compares with the same run as trained; leave out {}",
+    ),
+    "gains": (("shot_groups",), "the gains of --prior-table are of each place, not of shot groups; leave out {}"),
+    "prior_template": (
+        ("prior", "validation", "baseline", "shot_groups", "data_root"),
+        "--prior-template writes the classes with their training shares and measures nothing; leave out {}",
+    ),
+    "baseline": (("prior",), "--baseline compares logits as trained; leave out {}, or evaluate each run with it"),
+    "saved": (("weights",), "{} is read for the metrics of a model's file and for --views alone; leave it out"),
+}
+"""Flags that a way to evaluate does not read, and what is said then: the first entry that holds is heard.
+
+Gains are what --prior-table measures without decisions; saved is where predictions are taken as they were saved, or no
+flag reaches what loads the model.
+"""
+
 
 def add_parser(commands: Commands) -> None:
     """Add the command and its flags."""
@@ -45,13 +68,10 @@ def add_parser(commands: Commands) -> None:
 
 def _evaluate(arguments: argparse.Namespace) -> None:
     decisions = decision_flags(arguments)
-    if decisions is not None:
-        _check_decisions(arguments)
     if arguments.views:
         _check_views(arguments, others=decisions is not None)
+    _check_unread(arguments, decides=decisions is not None)
     options = scoring_options(arguments, run_path(arguments.run) if arguments.prior == "estimate" else None)
-    if arguments.baseline is not None and arguments.prior is not None:
-        raise UserError("--baseline compares logits as trained; leave out --prior, or evaluate each run with it")
     table = table_flags(arguments)
     if table is None and arguments.key_table:
         raise UserError("--key-table is of --prior-table; give that, too, or leave it out")
@@ -64,8 +84,6 @@ def _evaluate(arguments: argparse.Namespace) -> None:
         evaluate_decisions(str(run_path(arguments.run)), decisions, **options, **where)
         return
     if table is not None:
-        if arguments.baseline is not None or arguments.prior_template is not None:
-            raise UserError("--prior-table compares with the same run as trained; leave out the other run and template")
         from balpoe.cli.evaluate_sites import evaluate_sites
 
         path, root = str(run_path(arguments.run)), options["data_root"]
@@ -89,9 +107,27 @@ def _check_views(arguments: argparse.Namespace, others: bool) -> None:
         raise UserError("--views measures labels and probabilities alone; leave it out with tables, costs and the like")
 
 
-def _check_decisions(arguments: argparse.Namespace) -> None:
-    """Refuse what measures something else."""
-    for name in ("baseline", "prior_template"):
-        if getattr(arguments, name) is not None:
-            flag = name.replace("_", "-")
-            raise UserError(f"--{flag} measures something else than decisions; evaluate one after the other")
+def _check_unread(arguments: argparse.Namespace, decides: bool) -> None:
+    """Refuse flags that the way that is asked for would not read."""
+    ways = _ways(arguments, decides)
+    for way, (names, sentence) in UNREAD.items():
+        given = (name for name in names if getattr(arguments, name) not in (None, ""))
+        if way in ways and (name := next(given, None)):
+            raise UserError(sentence.format(f"--{name.replace('_', '-')}"))
+
+
+def _ways(arguments: argparse.Namespace, decides: bool) -> set[str]:
+    """The entries of `UNREAD` that hold."""
+    asked = {name for name in ("prior_table", "prior_template") if getattr(arguments, name) is not None}
+    if decides:
+        asked.add("decisions")
+    elif "prior_table" in asked:
+        asked.add("gains")
+    compared = {"baseline"} if arguments.baseline is not None else set()
+    return asked | compared | ({"saved"} if asked or _is_saved(arguments) else set())
+
+
+def _is_saved(arguments: argparse.Namespace) -> bool:
+    """Whether the predictions that are measured are there already."""
+    path = run_path(arguments.run)
+    return not arguments.views and (path.is_dir() or path.suffix == ".npz")

@@ -7,14 +7,13 @@ from typing import Any, NamedTuple
 from rich.table import Table
 
 from balpoe.cli.decision_flags import DecisionFlags
-from balpoe.cli.evaluate_sites import keys_of, predictions_of
+from balpoe.cli.evaluate_sites import check_out, keys_of, predictions_of
 from balpoe.deployment.deciders import Decider, HeldOut, Wanted
 from balpoe.deployment.decision_scores import decision_scores
 from balpoe.deployment.metric_rules import wanted_recall
 from balpoe.deployment.place_deciders import DecidersAt, PlaceDeciders
 from balpoe.deployment.prior_tables import unknown_keys_sentence
 from balpoe.deployment.table_source import TableSource
-from balpoe.errors import UserError
 from balpoe.evaluation.deployment_prior import parse_prior
 from balpoe.evaluation.predictions import Predictions, load_predictions
 from balpoe.evaluation.prior_estimate import estimate_target
@@ -51,8 +50,7 @@ def evaluate_decisions(
         out: File .json to write, too.
         data_root: Folder of the test set of a model's file.
     """
-    if out is not None and Path(out).suffix != ".json":
-        raise UserError(f"--out {out} is not a .json file; give one")
+    check_out(out, [path, prior, validation, table and table.path, key_table, *flags.files])
     predictions, recipe = predictions_of(path, data_root)
     few, many = thresholds or (recipe.shot_groups if recipe is not None else (20, 100))
     wanted = flags.read(predictions.class_names, (few, many))

@@ -1,6 +1,7 @@
 """What a table of priors is worth at each of its places, printed."""
 
 import tempfile
+from collections.abc import Iterable
 from pathlib import Path
 
 import torch
@@ -16,11 +17,11 @@ from balpoe.evaluation.predictions import Predictions, load_predictions
 from balpoe.experiments.build import recipe_data
 from balpoe.experiments.recipe import Recipe, updated
 from balpoe.experiments.run_folder import evaluate_model, runs_of
-from balpoe.files import TABLE_SUFFIXES, write_json
+from balpoe.files import TABLE_SUFFIXES, is_among, write_json
 from balpoe.report.console import console
 from balpoe.report.site_gains import site_gains_table
 
-__all__ = ["evaluate_sites", "keys_of", "predictions_of"]
+__all__ = ["check_out", "evaluate_sites", "keys_of", "predictions_of"]
 
 
 def evaluate_sites(
@@ -35,8 +36,7 @@ def evaluate_sites(
         out: File .json to write, too.
         data_root: Folder of the test set of a model's file.
     """
-    if out is not None and Path(out).suffix != ".json":
-        raise UserError(f"--out {out} is not a .json file; give one")
+    check_out(out, [path, flags.path, key_table])
     predictions, recipe = predictions_of(path, data_root)
     table = flags.read(predictions.class_names, predictions.source_prior)
     keys = keys_of(predictions, recipe, flags, key_table)
@@ -49,6 +49,21 @@ def evaluate_sites(
     if out is not None:
         write_json(Path(out), {"table": flags.path, "keys": flags.keys, "kind": table.kind, **gains.to_dict()})
     return gains
+
+
+def check_out(out: str | None, read: Iterable[str | None]) -> None:
+    """Refuse to write what is not .json, or where something is read.
+
+    Args:
+        out: File to write; None: none.
+        read: What the command is given to read; None for what it is not given.
+    """
+    if out is None:
+        return
+    if Path(out).suffix != ".json":
+        raise UserError(f"--out {out} is not a .json file; give one")
+    if is_among(out, filter(None, read)):
+        raise UserError(f"--out {out} is read, and would be lost; give another name")
 
 
 def predictions_of(path: str, data_root: str = "") -> tuple[Predictions, Recipe | None]:

@@ -22,7 +22,7 @@ from balpoe.cli.track_prior import TrackFlags
 from balpoe.data.dataset import Preprocessing
 from balpoe.data.loading.decode import IMAGE_SUFFIXES
 from balpoe.data.loading.image_files import decoded, default_workers
-from balpoe.data.user.image_paths import image_paths, keyed_image_paths
+from balpoe.data.user.image_paths import given_paths, image_paths, keyed_image_paths
 from balpoe.deployment.answer_rows import answer_rows
 from balpoe.deployment.loaded_model import load
 from balpoe.deployment.table_source import TableSource
@@ -30,8 +30,8 @@ from balpoe.errors import UserError
 from balpoe.evaluation.deployment_prior import parse_prior
 from balpoe.evaluation.image_views import with_views
 from balpoe.evaluation.predictions import forward_in_blocks
-from balpoe.experiments.model_file import Model
-from balpoe.files import write_file
+from balpoe.experiments.model_file import Model, model_path
+from balpoe.files import is_among, write_file
 from balpoe.method.ensemble import product_of_experts
 from balpoe.progress import CountProgress
 from balpoe.training.distributed import chosen_device
@@ -89,12 +89,17 @@ def predict_files(
     model = load(run, weights=weights)
     if len(model.preprocessing.size) != 3 or model.preprocessing.size[0] != 3:
         seen = "features" if len(model.preprocessing.size) != 3 else "arrays of other channels"
-        raise UserError(f"{run} was trained on {seen}, not on images; use balpoe.load({run!r}).predict in Python")
+        raise UserError(f"{run} was trained on {seen}, not on images; use {_in_python(run, inputs)} in Python")
     if not 1 <= top <= len(model.class_names):
         raise UserError(f"--top must be 1 to {len(model.class_names)}, the number of classes, but is {top}")
     look = _look(model, views)
     adjust = _adjustment(run, model, prior, table, track)
-    _check_out(out, [*inputs, *([table.path] if table else []), *(decisions.files if decisions else [])])
+    files = prior, weights, table and table.path, track and track.path, *(decisions.files if decisions else ())
+    _check_out(out, itertools.chain([model_path(run)], filter(None, files), given_paths(inputs)))
+    if track is not None and is_among(track.plot, image_paths(inputs)):
+        raise UserError(
+            f"{track.plot}, where --track-prior draws, is read, and would be lost; give STATE.npz another name"
+        )
     images = ((path, ()) for path in image_paths(inputs)) if table is None else keyed_image_paths(inputs, table.keys)
     if (first := next(images, None)) is None:
         raise UserError(f"there are no images in {', '.join(inputs)}; give files, or folders that hold some")
@@ -117,6 +122,13 @@ def predict_files(
     if decide is not None and table is not None:
         decide.print_notes()
     return written
+
+
+def _in_python(run: str, inputs: Sequence[str]) -> str:
+    """What predicts arrays, which no image file holds: all of it, as `predict` there takes no paths of arrays."""
+    file = next((path for path in inputs if Path(path).suffix.lower() in (".npy", ".npz")), "FILE.npy")
+    member = "['features']" if Path(file).suffix.lower() == ".npz" else ""
+    return f"balpoe.load({run!r}).predict(numpy.load({file!r}){member})"
 
 
 def _write_all(out: str | None, form: _Form, counted: "_Counted") -> tuple[int, int]:
@@ -154,11 +166,9 @@ def _adjustment(
     return Adjustment() if model.default_prior is None else OnePrior(model.default_prior, model)
 
 
-def _check_out(out: str | None, read: Sequence[str]) -> None:
+def _check_out(out: str | None, read: Iterable[str | Path]) -> None:
     """Refuse to write where something is read."""
-    if out is None:
-        return
-    if Path(out).suffix.lower() in IMAGE_SUFFIXES or Path(out).resolve() in {Path(path).resolve() for path in read}:
+    if out is not None and (Path(out).suffix.lower() in IMAGE_SUFFIXES or is_among(out, read)):
         raise UserError(f"--out {out} is an image or is read, and would be lost; give a .csv or .jsonl file")
 
 

@@ -205,8 +205,7 @@ def _train_seeds(
     jobs, announced, before = [], base, named_recipe(root, base, recipe, start)
     for seed in seeds:
         ours = updated(recipe, {"seed": seed})
-        replaced = root / base / f"seed-{seed}" if fixed and fresh else None
-        folder = replaced or run_folder(root, base, ours, fixed=fixed, start=start)
+        folder = run_folder(root, base, ours, fixed=fixed, start=start, anew=seeds if fresh else ())
         if folder.parent.name != announced:
             announced = folder.parent.name
             what = f" ({differences_text(ours, before)})" if before else ""

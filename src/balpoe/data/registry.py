@@ -6,7 +6,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from balpoe.errors import unknown_name
+from balpoe.errors import UserError, unknown_name
 
 if TYPE_CHECKING:
     from balpoe.data.dataset import Dataset, Preprocessing
@@ -113,8 +113,8 @@ def load_data_and_rest(
     profile: str = "exponential",
     download: bool = False,
     validation: int = 0,
-) -> "tuple[Dataset, Dataset, Dataset]":
-    """Return what `load_data` returns, and labelled samples that are in neither; files are read once.
+) -> "tuple[Dataset, Dataset, Dataset | None]":
+    """Return what `load_data` returns, and labelled samples that are in neither, if any are; files are read once.
 
     Args:
         name: As for `load_data`.
@@ -129,12 +129,9 @@ def load_data_and_rest(
     >>> len(train), rest.class_counts.tolist()
     (342, [4, 10, 10, 10, 10, 10, 10, 10, 10, 10])
     """
-    from balpoe.data.long_tail import unused_indices
-
     pool, test, counts = _pool(name, root, imbalance_ratio, profile, download)
     used = [count + validation for count in counts]
-    further = pool.subset(unused_indices(pool.targets, used, rest // len(counts)))
-    return *_long_tailed(pool, test, counts, validation), further
+    return *_long_tailed(pool, test, counts, validation), _further(pool, used, rest // len(counts))
 
 
 def validation_data(
@@ -150,10 +147,13 @@ def validation_data(
     They come from the pool that the long-tailed subset is drawn from, not from the test set (though one of
     CIFAR-100's is also there, under another label); a class of which the subset uses almost all has fewer, or none.
     """
-    from balpoe.data.long_tail import unused_indices
-
     pool, _, counts = _pool(name, root, imbalance_ratio, profile, download=False)
-    return pool.subset(unused_indices(pool.targets, counts, per_class))
+    further = _further(pool, counts, per_class)
+    if further is None:
+        raise UserError(
+            f"training on {name} leaves no sample at imbalance_ratio {imbalance_ratio:g}; take a larger one"
+        )
+    return further
 
 
 def load_files(
@@ -193,6 +193,14 @@ def _long_tailed(pool: "Dataset", test: "Dataset", counts: list[int], validation
         kept, held_out = held_out_indices(pool.targets, counts, validation)
         return pool.subset(kept), pool.subset(held_out)
     return pool.subset(long_tailed_indices(pool.targets, counts)), test
+
+
+def _further(pool: "Dataset", counts: list[int], per_class: int) -> "Dataset | None":
+    """Samples of a pool beyond so many of each class; None where there are none, as without a long tail."""
+    from balpoe.data.long_tail import unused_indices
+
+    unused = unused_indices(pool.targets, counts, per_class)
+    return pool.subset(unused) if len(unused) else None
 
 
 def _pool(

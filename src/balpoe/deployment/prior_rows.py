@@ -6,9 +6,10 @@ row without its last keys stands for all of them: an empty month for the whole y
 
 import contextlib
 import math
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from numbers import Real
+from numbers import Integral, Real
 from pathlib import Path
 from typing import Any
 
@@ -85,11 +86,18 @@ def key_text(cell: Any) -> str:
     >>> key_text(5.0), key_text(" north "), key_text(None), key_text(float("nan"))
     ('5', 'north', '', '')
     """
-    if cell is None or cell != cell:  # NaN: what pandas calls missing
+    if _is_missing(cell):
         return ""
-    if not isinstance(cell, bool) and isinstance(cell, Real) and float(cell).is_integer():
-        cell = int(float(cell))
-    return class_name(str(cell))
+    is_whole = isinstance(cell, Integral) or (isinstance(cell, Real) and float(cell).is_integer())
+    return class_name(str(int(cell) if is_whole and not isinstance(cell, bool) else cell))
+
+
+def _is_missing(cell: Any) -> bool:
+    """Whether it is nothing, NaN, or pandas' NA, of which no comparison is true or false."""
+    try:
+        return cell is None or bool(cell != cell)
+    except TypeError:
+        return True
 
 
 def frame_columns(frame: Any) -> dict[str, list[Any]] | None:
@@ -97,7 +105,10 @@ def frame_columns(frame: Any) -> dict[str, list[Any]] | None:
     names = getattr(frame, "column_names", None) or getattr(frame, "columns", None)
     if names is None or isinstance(frame, Mapping):
         return None
-    return {str(name): _listed(frame[name]) for name in names}
+    texts = [str(name) for name in names]
+    if twice := [name for name, count in Counter(texts).items() if count > 1]:
+        raise UserError(f"two columns are called {twice[0]!r}; rename one, or leave it out")
+    return {text: _listed(frame[name]) for text, name in zip(texts, names, strict=True)}
 
 
 def _listed(column: Any) -> list[Any]:
@@ -133,12 +144,12 @@ def _opened(source: Any, keys: Sequence[str]) -> TableCells:
 
 def _mapping_columns(source: Mapping[Any, Any], keys: Sequence[str]) -> dict[str, list[Any]]:
     """Weights by key as columns; a class that a key does not name has weight 0."""
-    if wrong := next((key for key, weights in source.items() if not isinstance(weights, Mapping)), None):
-        raise UserError(f"the table has no mapping from classes to weights for the key {wrong!r}; give one")
+    if wrong := [key for key, weights in source.items() if not isinstance(weights, Mapping)]:
+        raise UserError(f"the table has no mapping from classes to weights for the key {wrong[0]!r}; give one")
     names = list(dict.fromkeys(str(name) for weights in source.values() for name in weights))
     paths = [(key,) if isinstance(key, str) or not isinstance(key, Sequence) else tuple(key) for key in source]
-    if short := next((path for path in paths if len(path) != len(keys)), None):
-        raise UserError(f"the table has the key {short}, but the keys are {', '.join(keys)}; give as many values")
+    if wrong := [path for path in paths if len(path) != len(keys)]:
+        raise UserError(f"the table has the key {wrong[0]}, but the keys are {', '.join(keys)}; give as many values")
     columns = {name: [path[place] for path in paths] for place, name in enumerate(keys)}
     return {**columns, **{name: [weights.get(name, 0) for weights in source.values()] for name in names}}
 
@@ -193,7 +204,8 @@ def _weight(place: str, name: str, cell: Any, decimal_commas: bool) -> float:
         with contextlib.suppress(ValueError):
             value = float(cell.replace(",", ".") if decimal_commas else cell)
     elif not isinstance(cell, bool) and isinstance(cell, Real):
-        value = float(cell)
+        with contextlib.suppress(OverflowError):
+            value = float(cell)
     if not 0 <= value <= LARGEST:
         raise UserError(
             f"{place}: the weight of class {name!r} must be a number from 0 to {LARGEST:g} or the word never, but is "

@@ -240,8 +240,8 @@ def _key_rows(samples: Any, names: Sequence[str]) -> Iterator[tuple[str, ...]]:
     """The keys of each sample as texts."""
     columns = frame_columns(samples)
     if columns is not None:
-        if lacking := next((name for name in names if name not in columns), None):
-            raise UserError(f"the samples have no column {lacking!r}, only {some_of(list(columns), 10)}; add it")
+        if lacking := [name for name in names if name not in columns]:
+            raise UserError(f"the samples have no column {lacking[0]!r}, only {some_of(list(columns), 10)}; add it")
         samples = zip(*(columns[name] for name in names), strict=True)
     for number, each in enumerate(samples):
         keys = (each,) if isinstance(each, str) or not isinstance(each, Iterable) else tuple(each)

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from balpoe.deployment.set_promise import LEAST_ALPHA
 from balpoe.deployment.set_scores import SetScore
 from balpoe.errors import UserError, unknown_name
 from balpoe.evaluation.deployment_prior import target_prior as deployment_prior
@@ -80,8 +81,10 @@ class Validation(NamedTuple):
 
 def check_settings(alpha: float, method: str, score: str, power: float) -> None:
     """Refuse settings of a fit that mean nothing."""
-    if not 0 < checked("alpha", float, {}, alpha) < 1:
-        raise UserError(f"alpha must lie between 0 and 1, such as 0.1 for sets that hold 90 %, but is {alpha}")
+    if not LEAST_ALPHA <= checked("alpha", float, {}, alpha) < 1:
+        raise UserError(
+            f"alpha must lie between 0 and 1, from {LEAST_ALPHA:g}, such as 0.1 for sets that hold 90 %, but is {alpha}"
+        )
     if method not in METHODS:
         raise unknown_name("method of sets", method, METHODS)
     if method == "prevalence" and score == "aps":

@@ -3,8 +3,10 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
-__all__ = ["Promise", "cv_plus_level"]
+__all__ = ["LEAST_ALPHA", "Promise", "cv_plus_level"]
 
+LEAST_ALPHA = 1e-6
+"""Least share of sets that may miss: for less there would have to be more than a million validation samples."""
 MOST_NAMED = 5
 
 

@@ -122,8 +122,9 @@ class BalPoEClassifier(ClassifierMixin, BaseEstimator):
             found from the samples to predict themselves, many at once, and used if the evidence carries it.
         decision: What `predict` answers with: None for the most probable class; "accuracy", "balanced_accuracy",
             "macro_f1" or "recall of CLASS at least R"; costs as `balpoe.decide` takes them, in the order of `classes_`,
-            or a mapping from class to the cost of missing it; or a `balpoe.DecisionRule`, which has its own prior. It
-            can be set after fitting. What a metric needs is fitted on samples that the networks had not seen.
+            or in a frame of pandas with the classes as its labels; a mapping from class to the cost of missing it; or a
+            `balpoe.DecisionRule`, which has its own prior. It can be set after fitting. What a metric needs is fitted
+            on samples that the networks had not seen.
         warm_start: Whether another `fit` goes on from the weights of the last one, for `epochs` more. Experts, network,
             mixup_alpha and random_state stay those of the first; on other samples the temperature stays, too.
         device: Device to train on: "auto", "cpu", "cuda" or "mps". Predictions are made on the CPU.
@@ -343,7 +344,10 @@ class BalPoEClassifier(ClassifierMixin, BaseEstimator):
         folds = split_folds(data.targets, plan.networks, 5 if plan.networks == 5 else 10, generator, data.groups)
         if not bool((folds.fold >= 0).any()):
             unit = "samples" if data.groups is None else "groups of samples"
-            raise UserError(f"there are too few {unit} of a class to hold one out of training; give two or more of each")
+            raise UserError(
+                f"there are too few {unit} to hold any out of training, as no class may go without; give two or more "
+                "of each class"
+            )
         if plan.tune and not plan.kind and not going_on:  # not of what is held out
             start_from_class_means(network, data.subset(folds.rows[:, 0]), device=chosen_device(self.device))
         settings = self._settings(plan, len(data), len(folds.rows), alpha)

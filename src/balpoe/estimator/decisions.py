@@ -155,15 +155,15 @@ def _places(labels: Iterable[Any], classes: np.ndarray, what: str) -> list[int]:
     """Where the labels have each class, which must be there once; `what` a label stands for, in a message."""
     names = _names(classes)
     known = dict(zip(classes.tolist(), names, strict=True))  # by value: 1, 1.0 and True are one label
-    places: dict[str, int] = {}
+    places = dict.fromkeys(names, -1)
     for place, label in enumerate(labels):
         name = known.get(label, str(label))
-        if name not in names:
+        if name not in places:
             raise UserError(f"decision: {unknown_name('class', name, names)}")
-        if name in places:
-            raise UserError(f"decision has more than one {what} class {name!r}; keep one")
+        if places[name] >= 0:
+            raise UserError(f"decision has more than one {what} class {name!r}; keep one of them")
         places[name] = place
-    if missing := [name for name in names if name not in places]:
+    if missing := [name for name in names if places[name] < 0]:
         raise UserError(f"decision has no {what} class {missing[0]!r}; give one for each class")
     return [places[name] for name in names]
 

@@ -244,6 +244,12 @@ def data_parts(recipe: Recipe, progress: bool = False) -> DataParts:
     entry = DATASETS.get(recipe.dataset)
     if entry and entry.in_memory:
         train, test, outside = _benchmark_parts(recipe)
+        if recipe.calibrate and outside is None:
+            also = f" and validation {recipe.validation}" if recipe.validation else ""
+            raise UserError(
+                f"--calibrate asks labelled samples outside of training, but none of {recipe.dataset} are left at "
+                f"imbalance_ratio {recipe.imbalance_ratio:g}{also}; add --no-calibrate, or take a larger ratio"
+            )
         return DataParts(train, test, outside if recipe.calibrate else None)
     if recipe.validation:
         names = ", ".join(name for name, entry in DATASETS.items() if entry.in_memory)
@@ -281,8 +287,8 @@ def benchmark_data(recipe: Recipe) -> tuple[Dataset, Dataset]:
     return _benchmark_parts(recipe)[:2]
 
 
-def _benchmark_parts(recipe: Recipe) -> tuple[Dataset, Dataset, Dataset]:
-    """The same, and images of the pool that its long-tailed subset leaves out: further labelled data."""
+def _benchmark_parts(recipe: Recipe) -> tuple[Dataset, Dataset, Dataset | None]:
+    """The same, and images of the pool that its long-tailed subset leaves out, if any: further labelled data."""
     settings = ("imbalance_ratio", "profile", "download", "validation")
     place = os.getcwd(), os.environ.get("BALPOE_DATA")  # what it depends on where the same root is
     resized = recipe.image_size > 0 and recipe.network not in FOR_FEATURES
@@ -297,12 +303,11 @@ def _benchmark_parts(recipe: Recipe) -> tuple[Dataset, Dataset, Dataset]:
 @functools.lru_cache(maxsize=1)
 def _last_read(
     place: object, name: str, root: str | None, wanted: Preprocessing | None, **settings: Any
-) -> tuple[Dataset, Dataset, Dataset]:
-    parts = load_data_and_rest(name, root, **settings, rest=OUTSIDE)
+) -> tuple[Dataset, Dataset, Dataset | None]:
+    train, test, rest = load_data_and_rest(name, root, **settings, rest=OUTSIDE)
     if wanted is None:
-        return parts
-    train, test, rest = (part.resized(wanted) for part in parts)
-    return train, test, rest
+        return train, test, rest
+    return train.resized(wanted), test.resized(wanted), rest and rest.resized(wanted)
 
 
 def own_data(recipe: Recipe, progress: bool = False, look_for_series: bool = False) -> UserData:

@@ -260,9 +260,13 @@ def model_path(path: str | Path) -> Path:
     if len(seeds) > 1:
         raise UserError(f"{path} holds {len(seeds)} runs; give one of them, such as {seeds[0].parent}")
     file = seeds[0] if seeds else file
-    if not file.is_file():
-        raise UserError(f"there is no model {file}; give a run, or a .safetensors or .onnx file")
-    return file
+    if file.is_file():
+        return file
+    started = [path, *(each for each in sorted(path.glob("seed-*")) if each.suffix == "")]
+    for run in started:
+        if (run / "recipe.toml").is_file() and not (run / "evaluation.json").exists():
+            raise UserError(f"{run} is a run that is not finished; continue it with the command that began it")
+    raise UserError(f"there is no model {file}; give a run, or a .safetensors or .onnx file")
 
 
 def load(path: str | Path, weights: str | Path = "") -> Model:

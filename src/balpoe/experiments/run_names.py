@@ -3,6 +3,7 @@
 import itertools
 import re
 import zlib
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,15 @@ WORDS = {"data_version": "other files or labels", "weights_version": "other weig
 """What is said of fields whose value tells nobody anything."""
 
 
-def run_folder(root: Path, name: str, recipe: Recipe, *, fixed: bool = False, start: Recipe | None = None) -> Path:
+def run_folder(
+    root: Path,
+    name: str,
+    recipe: Recipe,
+    *,
+    fixed: bool = False,
+    start: Recipe | None = None,
+    anew: Collection[int] = (),
+) -> Path:
     """Return the folder for a recipe: the one where it is training already, or a new one under a short name.
 
     Where the name is another recipe's, one that says what differs is taken while it is short (digits-lt-epochs-40); own
@@ -31,9 +40,10 @@ def run_folder(root: Path, name: str, recipe: Recipe, *, fixed: bool = False, st
         recipe: Recipe to be trained there.
         fixed: Whether the name was asked for; then a different recipe under it is refused.
         start: Recipe that goes by this name, also where it was never trained; None for the first that comes.
+        anew: Seeds that are trained anew, whatever was trained with them under a name that was asked for.
     """
     if fixed:
-        _check_held(root, name, recipe)
+        _check_held(root, name, recipe, anew)
         return root / name / f"seed-{recipe.seed}"
     before = named_recipe(root, name, recipe, start)
     spelt = name if before is None else changed_name(name, recipe, before)  # what earlier versions have always taken
@@ -112,12 +122,30 @@ def differences_text(recipe: Recipe, reference: Recipe) -> str:
     )
 
 
-def _check_held(root: Path, name: str, recipe: Recipe) -> None:
+def _check_held(root: Path, name: str, recipe: Recipe, anew: Collection[int]) -> None:
+    if anew:
+        _check_others(root / name, recipe, anew)
+        return
     held = _held(root, name, recipe.seed)
     if held is not None and not _same(recipe, held):
         raise UserError(
             f"{root / name} holds a run of another recipe (yours has {differences_text(recipe, held)}); "
             "choose another --name, or --fresh"
+        )
+
+
+def _check_others(folder: Path, recipe: Recipe, anew: Collection[int]) -> None:
+    """Refuse seeds that stay beside those that are trained anew, and are of another recipe."""
+    found = (path.parent for path in folder.glob("seed-*/recipe.toml"))
+    seeds = {int(number): path for path in found if (number := path.name.removeprefix("seed-")).isdecimal()}
+    left = {seed: Run(path).recipe() for seed, path in sorted(seeds.items()) if seed not in anew}
+    others = [seed for seed, held in left.items() if not _same(recipe, held)]
+    if others:
+        every = ",".join(map(str, sorted({*anew, *left})))
+        raise UserError(
+            f"{folder} also holds seed {', '.join(map(str, others))} of another recipe "
+            f"(yours has {differences_text(recipe, left[others[0]])}); choose another --name, or train all of them "
+            f"anew (--seeds {every} --fresh)"
         )
 
 

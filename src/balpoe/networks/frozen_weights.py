@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from balpoe.errors import UserError
 
-__all__ = ["check_frozen", "frozen_digest", "load_trained", "trained_state", "weights_digest"]
+__all__ = ["check_frozen", "frozen_digest", "load_trained", "tensor_bytes", "trained_state", "weights_digest"]
 
 
 def trained_state(network: nn.Module) -> dict[str, Tensor]:
@@ -54,8 +54,19 @@ def _digest(tensors: Iterable[Tensor]) -> str:
     digest = hashlib.sha256()
     for tensor in tensors:
         digest.update(f"{tuple(tensor.shape)} {tensor.dtype}\n".encode())
-        digest.update(tensor.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy().data)
+        digest.update(tensor_bytes(tensor))
     return digest.hexdigest()
+
+
+def tensor_bytes(tensor: Tensor) -> memoryview:
+    """Return the numbers of a tensor as bytes, row by row; of any type, also of those that numpy does not have.
+
+    >>> tensor_bytes(torch.ones(1, dtype=torch.bfloat16)).tolist()
+    [128, 63]
+    """
+    if not tensor.numel():  # its stride may be 0, of which torch makes no bytes
+        return memoryview(b"")
+    return tensor.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy().data
 
 
 def check_frozen(found: str, digest: str, what: str, advice: str = "give it its weights (--weights)") -> None:

@@ -18,7 +18,7 @@ from balpoe.data.loading.in_memory import Batch
 from balpoe.data.loading.streaming import batch_source
 from balpoe.errors import UserError
 from balpoe.files import write_text
-from balpoe.networks.frozen_weights import check_frozen, frozen_digest, load_trained, trained_state
+from balpoe.networks.frozen_weights import check_frozen, frozen_digest, load_trained, tensor_bytes, trained_state
 from balpoe.networks.synchronised import synchronised
 from balpoe.progress import TrainingProgress
 from balpoe.training.checkpoints import load_checkpoint, save_checkpoint
@@ -44,6 +44,7 @@ class Trainer:
     def __init__(
         self, engine: Engine, network: nn.Module, loss: Callable[..., Tensor], train: Samples, settings: FitSettings
     ) -> None:
+        _check_labels(loss, train.targets)
         if settings.sync_batchnorm and engine.world_size > 1:  # of several processes each has a copy of the network
             synchronised(network)
         self.frozen = frozen_digest(network) if settings.run else ""
@@ -337,10 +338,21 @@ class _Epoch(NamedTuple):
     """Those after it."""
 
 
+def _check_labels(loss: Any, targets: Tensor) -> None:
+    """Refuse labels that a loss of this package has no class for: on a GPU they would end the whole process."""
+    offsets = getattr(loss, "offsets", None)
+    largest = int(targets.max())
+    if isinstance(offsets, Tensor) and offsets.ndim and largest >= (classes := offsets.shape[-1]):
+        raise UserError(
+            f"the training samples have a label {largest}, but the loss is made for {classes} classes, 0 to "
+            f"{classes - 1}; make loss and network for all classes, as by class_counts and class_names of the data"
+        )
+
+
 def _fingerprint(thing: Any) -> str:
     """Tell one loss from another: a name and a checksum of its tensors."""
     tensors = list(thing.state_dict().values()) if isinstance(thing, nn.Module) else []
     checksum = 0
     for tensor in tensors:
-        checksum = zlib.crc32(tensor.detach().cpu().contiguous().numpy().tobytes(), checksum)
+        checksum = zlib.crc32(tensor_bytes(tensor), checksum)
     return f"{getattr(thing, '__name__', type(thing).__name__)}-{checksum:08x}"

@@ -17,7 +17,7 @@ from balpoe.training.plain_optimizers import SGD, AdamW
 from balpoe.training.settings import FitSettings
 from balpoe.training.sharding import in_parts
 
-__all__ = ["BUILDERS", "make_optimizer", "parameter_groups"]
+__all__ = ["BUILDERS", "has_kernels", "make_optimizer", "parameter_groups"]
 
 SEQUENCES = (nn.Sequential, nn.ModuleList)
 Groups = list[dict[str, Any]]
@@ -30,8 +30,10 @@ def make_optimizer(network: nn.Module, settings: FitSettings, device: torch.devi
     >>> make_optimizer(network, FitSettings(optimizer="adamw"), torch.device("cpu")).param_groups[0]["rate"]
     1.0
     """
-    build = BUILDERS[settings.optimizer]
-    return build(parameter_groups(network, settings), settings, device.type == "cuda")
+    groups = parameter_groups(network, settings)
+    if not groups:
+        raise UserError("no parameter of the network learns: it has none, or all are frozen; set requires_grad of some")
+    return BUILDERS[settings.optimizer](groups, settings, device.type == "cuda")
 
 
 def _sgd(groups: Groups, settings: FitSettings, on_cuda: bool) -> torch.optim.Optimizer:
@@ -95,6 +97,21 @@ def parameter_groups(network: nn.Module, settings: FitSettings) -> Groups:
         {"params": several, "rate": rate, "weight_decay": decay, **({} if matrices is None else {"matrices": number})}
         for (rate, decay, number), several in groups.items()
     ]
+
+
+def has_kernels(network: nn.Module, trains: tuple[str, ...]) -> bool:
+    """Return whether some parameters of a network, by their names, are kernels of convolutions, which Muon is for.
+
+    Args:
+        network: The network.
+        trains: Beginnings of the parameters' names.
+
+    >>> network = nn.ModuleDict({"trunk": nn.Conv2d(1, 2, 3), "classifier": nn.Linear(2, 2)})
+    >>> has_kernels(network, ("trunk.",)), has_kernels(network, ("classifier.",))
+    (True, False)
+    """
+    kernels = _matrices(network)
+    return any(id(each) in kernels and name.startswith(trains) for name, each in network.named_parameters())
 
 
 def _matrices(network: nn.Module) -> dict[int, int]:

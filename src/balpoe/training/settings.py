@@ -1,6 +1,7 @@
 """The settings of a training, checked in one place, without torch: of a recipe and of `balpoe.fit` alike."""
 
 import dataclasses
+import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -183,7 +184,15 @@ class FitSettings(TrainingOptions):
         items = (item for item in dataclasses.fields(self) if item.metadata.get("group") != "machine")
         values = {item.name: getattr(self, item.name) for item in items}
         values["optimizer_settings"] = self.all_optimizer_settings()
-        return {name: repr(value) for name, value in values.items()}
+        return {**{name: repr(value) for name, value in values.items()}, "schedule": self._schedule_text()}
+
+    def _schedule_text(self) -> str:
+        """What tells one schedule from another; of a function, whose text differs in each process, its factors."""
+        text = repr(self.schedule)
+        if " at 0x" not in text:
+            return text
+        factors = " ".join(f"{float(self.schedule(epoch, self.epochs)):.9g}" for epoch in range(self.epochs))
+        return f"factors-{zlib.crc32(factors.encode()):08x}"
 
 
 def changed_identity(before: Any, now: Mapping[str, str]) -> list[str]:

@@ -7,8 +7,11 @@ from typing import Any
 from torch import Tensor
 
 from balpoe.baselines.method import Stage
+from balpoe.data.augment.operations import SmallAtFirst
 from balpoe.data.loading.image_files import Samples
+from balpoe.errors import UserError
 from balpoe.networks.experts import ExpertNetwork
+from balpoe.training.optimizers import has_kernels
 from balpoe.training.schedules import Cosine
 from balpoe.training.settings import FitSettings
 
@@ -39,6 +42,7 @@ def fit_stages(
         test: Test samples, or None.
         settings: Settings of the first training.
     """
+    _check_optimizer(stages, network, settings)
     logits = yield from fit(network, loss, train, None if stages else test, settings)
     trainable = {name: parameter.requires_grad for name, parameter in network.named_parameters()}
     for number, stage in enumerate(stages, start=1):
@@ -56,6 +60,8 @@ def fit_stages(
 def stage_settings(settings: FitSettings, stage: Stage) -> FitSettings:
     """Return the settings of a stage: those of the first training, without mixing and means of weights.
 
+    Its images are of full size from the start, for it goes on where the first training ended with them.
+
     Args:
         settings: Settings of the first training.
         stage: What to train after it.
@@ -64,6 +70,7 @@ def stage_settings(settings: FitSettings, stage: Stage) -> FitSettings:
         settings,
         epochs=max(1, round(stage.epochs * settings.epochs)),
         schedule=Cosine(0),
+        augmentation=tuple(each for each in settings.augmentation if not isinstance(each, SmallAtFirst)),
         mixup_alpha=0.0,
         cutmix_probability=0.0,
         mixing=None,
@@ -76,3 +83,14 @@ def stage_settings(settings: FitSettings, stage: Stage) -> FitSettings:
         run=settings.run and settings.run / stage.name,
         label=f"{settings.label}, {stage.name}",
     )
+
+
+def _check_optimizer(stages: Sequence[Stage], network: ExpertNetwork, settings: FitSettings) -> None:
+    """Refuse Muon, before the first training, for stages that would leave it nothing to change."""
+    for stage in stages:
+        if settings.optimizer == "muon" and not has_kernels(network, stage.trains):
+            trained = " and ".join(beginning.rstrip(".") for beginning in stage.trains)
+            raise UserError(
+                f"muon is for kernels of convolutions, but {stage.name} of this method trains the {trained} alone; "
+                "choose sgd or adamw"
+            )

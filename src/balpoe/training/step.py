@@ -13,10 +13,11 @@ compiled, torch's are captured, with a warning. timing.jsonl says which step was
 
 import functools
 import inspect
+import re
 import threading
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, NamedTuple, Protocol, TypeGuard
 
 import torch
@@ -35,7 +36,7 @@ from balpoe.private_apis import compiling, has_hooks
 from balpoe.training.cuda_graphs import captured, outside_no_capture
 from balpoe.training.engine import Engine
 from balpoe.training.settings import STEPS
-from balpoe.training.weight_averaging import move_mean
+from balpoe.training.weight_averaging import move_mean, norms_in_training
 
 __all__ = ["CapturedStep", "EagerStep", "Learner", "Step", "training_step"]
 
@@ -82,6 +83,15 @@ class Learner(NamedTuple):
     accumulate: int = 1
     """Number of parts of a batch that go through the network one after the other."""
 
+    def parts_of(self, rows: int) -> int:
+        """Return in how many parts so many rows go through the network, none of them too small for it."""
+        return 1 if self.accumulate == 1 else min(self.accumulate, max(1, rows // self.smallest_part))
+
+    @property
+    def smallest_part(self) -> int:
+        """Least number of rows of a part: of one alone, batch normalisation would have no deviation."""
+        return 2 if norms_in_training(self.network) else 1
+
     @property
     def weights(self) -> list[nn.Parameter]:
         """The weights that training changes."""
@@ -92,19 +102,20 @@ class Learner(NamedTuple):
 
         Several processes would have to try together, and one of them may be the only one that fails.
         """
-        rows, parts = len(batch.targets), self.accumulate
+        rows, least = len(batch.targets), self.smallest_part
+        parts, most = self.parts_of(rows), max(1, rows // least)
         what = f"a step of {rows} samples in {parts} part{'s' * (parts > 1)} does not fit into the memory of the GPU"
         if len(batch.images) > rows:  # two views of each, which cannot be parted
             return UserError(f"{what}; take a smaller --batch-size, such as {max(1, rows // 2)}")
         if engine.world_size == 1:
-            found = fitting_parts(rows, parts, functools.partial(self._try_part, batch, engine), error)
+            found = fitting_parts(most, parts, functools.partial(self._try_part, batch, engine), error)
             fit = ", which fit"
         else:
-            found, fit = (2 * parts if 2 * parts <= rows else None), ""
+            found, fit = (2 * parts if 2 * parts <= most else None), ""
         if found is None:
             return UserError(
-                f"{what}, nor does one of a single sample; take smaller images (--image-size), a smaller --network, "
-                "--gradient-checkpointing, or --tune head"
+                f"{what}, nor does one of {'a single sample' if least == 1 else 'two samples'}; take smaller images "
+                "(--image-size), a smaller --network, --gradient-checkpointing, or --tune head"
             )
         smaller = f"add --accumulate {found} for the same training in parts of {-(-rows // found)}{fit}"
         return UserError(f"{what}; {smaller}, or take a smaller --batch-size")
@@ -170,7 +181,8 @@ class EagerStep:
     def __call__(self, batch: Batch, lr: float, progress: float) -> Tensor:
         """Change the weights by one batch."""
         try:
-            return self._changed(batch, lr, progress)
+            with _torch_errors_explained():
+                return self._changed(batch, lr, progress)
         except torch.OutOfMemoryError as error:
             raise self.learner.too_large(batch, self.engine, error) from error
 
@@ -180,7 +192,7 @@ class EagerStep:
         self.optimizer.zero_grad()
         # As many in all processes, which pass through a network in parts together; rows differ by one between them.
         fewest_rows = round(len(batch.targets) / batch.part) // self.engine.world_size
-        values, parts = [], _parts(batch, min(self.learner.accumulate, fewest_rows))
+        values, parts = [], _parts(batch, self.learner.parts_of(fewest_rows))
         for number, part in enumerate(parts, start=1):
             with self.engine.no_backward_sync(self.network, enabled=number < len(parts)):
                 value = _batch_loss(self.network, self.learner.loss, part, progress) * part.part
@@ -264,7 +276,8 @@ class CapturedStep:
                     warnings.warn(f"the fused step is replaced by the captured one: {fault}", stacklevel=2)
                     self.forward = self.learner.network
                     self.captures.clear()  # those of other shapes: all steps are to be of one kind
-                self.captures[_shape(batch)] = self._captured(batch, before)
+                with _torch_errors_explained():
+                    self.captures[_shape(batch)] = self._captured(batch, before)
             except torch.OutOfMemoryError as error:
                 raise self.learner.too_large(batch, self.engine, error) from error
             except RuntimeError as error:
@@ -313,7 +326,7 @@ class CapturedStep:
     def _work(self, batch: Batch, batch_loss: BatchLoss) -> Tensor:
         self.learner.optimizer.zero_grad()
         values = []
-        for part in _parts(batch, self.learner.accumulate):
+        for part in _parts(batch, self.learner.parts_of(len(batch.targets))):
             with self.engine.autocast():
                 value = batch_loss(self.forward, self.learner.loss, part, self.progress)
             if self.learner.accumulate > 1:
@@ -437,6 +450,27 @@ def _parts(batch: Batch, number: int) -> list[Batch]:
         weight = batch.weight if batch.weight is None or not batch.weight.ndim else batch.weight[chosen]
         parts.append(Batch(images, batch.targets[chosen], partner, weight, batch.part * len(images) / rows))
     return parts
+
+
+@contextmanager
+def _torch_errors_explained() -> Iterator[None]:
+    """Say in a sentence what torch refuses, where it can be known only from what a network does with its input."""
+    try:
+        yield
+    except ValueError as error:
+        if "more than 1 value per channel" not in str(error):
+            raise
+        raise UserError(
+            "batch normalisation gets one value of each channel, which has no deviation; leave each process at least "
+            "two samples in every step and part (batch_size, accumulate)"
+        ) from error
+    except IndexError as error:
+        if not (found := re.fullmatch(r"Target (\d+) is out of bounds\.", str(error))):
+            raise
+        raise UserError(
+            f"the training samples have a label {found[1]}, but the network has fewer classes; make loss and network "
+            "for all classes, as by class_counts and class_names of the data"
+        ) from error
 
 
 def _shape(batch: Batch) -> tuple[torch.Size, ...]:

@@ -5,7 +5,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from balpoe import UserError
-from balpoe.data.user.class_names import check_classes, class_indices, class_name, natural_order, some_of
+from balpoe.data.user.class_names import (
+    capitals_notes,
+    check_classes,
+    class_indices,
+    class_name,
+    natural_order,
+    some_of,
+)
 
 
 @given(st.lists(st.integers(0, 10**30)))
@@ -57,3 +64,11 @@ def test_a_few_names():
     assert some_of(["a"]) == "'a'"
     assert some_of(["a\n", "b"], most=1) == "'a\\n' and 1 more"
     assert some_of(list(map(str, range(2000)))).endswith("and 1,997 more")
+
+
+def test_names_that_differ_only_in_capitals():
+    assert capitals_notes(["oak", "Oak 1", "öl"]) == []
+    (note,) = capitals_notes(["Öl", "öl", "ÖL", *"aAbBcCdD", "oak"])
+    assert "capitals: 'A' (1) and 'a' (1), 'B' (1) and 'b' (1), 'C' (1) and 'c' (1) and 2 more; if they" in note
+    (note,) = capitals_notes(["Öl", "öl", "ÖL", "öl"])
+    assert "'ÖL' (1) and 'Öl' (1) and 'öl' (2);" in note

@@ -68,6 +68,17 @@ def test_a_pattern_without_a_match_is_refused(folder):
             image_paths([pattern])
 
 
+@pytest.mark.parametrize("target", ["nowhere", "c[1].png"])  # the other is a link onto itself
+def test_a_link_that_leads_nowhere_is_an_image_as_any_other(folder, target):
+    os.symlink(target, "c[1].png")
+    images = [name for name in NAMES if name.endswith(".png") and "/" not in name] + ["c[1].png"]
+    assert list(image_paths(["c[1].png"])) == ["c[1].png"]
+    assert list(image_paths(["*.png"])) == sorted(images, key=os.fsencode)
+    for given in (folder, f"{folder}/**/*.png"):
+        assert os.path.join(folder, "c[1].png") in list(image_paths([given]))
+    assert not any(path.startswith(os.path.join(folder, "link")) for path in image_paths([folder]))
+
+
 def test_names_that_are_no_text_are_kept_as_they_are():
     names = [os.fsdecode(name) for name in (b"\xff.png", b"a.png", "ü.png".encode())]
     assert list(in_order(names, held=1)) == sorted(names, key=os.fsencode) == list(in_order(names))

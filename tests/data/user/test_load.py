@@ -190,6 +190,39 @@ def test_what_is_said_of_groups_and_where_their_numbers_go(tmp_path):
 def test_a_pattern_that_joins_the_tracks_of_all_classes_is_told(tmp_path):
     found = load_user_data(track_folder(tmp_path / "set", TRACKS), group=r"(\d+)_")
     assert "groups that join several classes: 8 of 12" in notes(found)
+    assert "--group '(.*)_' keeps the folder in the group" in notes(found)
+
+
+def test_advice_on_groups_can_be_followed_where_they_come_from(tmp_path):
+    """A table's column or an array is no pattern, and would refuse one."""
+    root = picture_folder(tmp_path / "set", {"ash": 6, "elm": 6})
+    files = sorted(file.relative_to(root) for file in root.rglob("*.png"))
+    rows = "".join(f"{file},{file.parent.name},{number % 6 // 2}\n" for number, file in enumerate(files))
+    (root / "t.csv").write_text(f"path,label,group\n{rows}")
+    tracks = np.arange(12) % 6 // 2
+    np.savez(tmp_path / "x.npz", features=np.eye(12), labels=np.repeat(["a", "b"], 6), groups=tracks)
+    for source, group, words in (
+        (root / "t.csv", "", "make them unique in the table's column of groups"),
+        (root / "t.csv", "column:group", "make them unique in the table's column of groups"),
+        (tmp_path / "x.npz", "", "make them unique in the array groups"),
+    ):
+        text = notes(load_user_data(source, group=group))
+        assert words in text
+        assert "--group" not in text
+
+
+def test_classes_that_differ_in_capitals_alone_are_told(tmp_path):
+    sentence = "differ only in capitals: 'Robin' (3) and 'robin' (9); if they are one, correct the labels"
+    labels = ["Robin"] * 3 + ["robin"] * 9 + ["owl"] * 8
+    np.savez(tmp_path / "x.npz", features=np.random.default_rng(0).normal(size=(20, 3)), labels=labels)
+    assert sentence in notes(load_user_data(tmp_path / "x.npz"))
+    root = picture_folder(tmp_path / "set", {"a": 3, "b": 9, "owl": 8})
+    names = {"a": "Robin", "b": "robin", "owl": "owl"}
+    files = sorted(file.relative_to(root) for file in root.rglob("*.png"))
+    rows = "".join(f"{file},{names[file.parent.name]}\n" for file in files)
+    (root / "t.csv").write_text(f"path,label\n{rows}")
+    assert sentence in notes(load_user_data(root / "t.csv"))
+    assert "capitals" not in notes(load_user_data(root))
 
 
 def test_groups_of_features(tmp_path):

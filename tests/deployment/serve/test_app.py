@@ -5,6 +5,7 @@ import pytest
 import torch
 
 from balpoe import PriorTable, Taxonomy
+from balpoe.deployment.deciders import Decider, Wanted, unlabelled
 from balpoe.deployment.serve.settings import Limits
 from served import (
     CLASSES,
@@ -131,6 +132,16 @@ def test_sets_unknown_levels_and_thresholds(features):
     assert response.json()["notes"]
 
 
+def test_thresholds_by_costs_are_those_of_the_library(features):
+    rows, _ = labelled_rows(50, seed=6)
+    asked = {"features": rows.tolist(), "thresholds": {"costs": [1, 5]}, "prior": "train"}
+    response = features.post("/predict", json=asked)
+    assert response.status_code == 200, response.text
+    like, prior = unlabelled(Gaussian(), Gaussian().expert_logits(rows)), feature_model().train_prior
+    decider = Decider.fit(Wanted(thresholds={"costs": (1, 5)}), like, held_out(), prior)
+    assert [each["yes"] for each in response.json()["answers"]] == [each["yes"] for each in decider(like).rows()]
+
+
 def test_costs_of_each_answer(features):
     costs = {name: {**dict.fromkeys(CLASSES, 1.0), name: 0.0, "ask": 0.3} for name in CLASSES}
     rows = [[0.0] * FEATURES, [9.0, 0, 0, 0]]
@@ -171,7 +182,9 @@ def test_costs_of_each_answer(features):
         ({"prior": []}, "3 classes"),
         ({"prior": ["north", "5", "6"]}, "2 keys"),
         ({"prior": 3}, "prior must be"),
-        ({"costs": {"oak": 1}}, "each class"),
+        ({"costs": {"oak": 1}}, "costs: class 'ash' has no cost; give each class one"),
+        ({"costs": {"oka": 1, "ash": 1, "elm": 1}}, "costs: unknown class 'oka'; did you mean 'oak'?"),
+        ({"costs": {"oak": 1, "ash": 1, "elm": 1, "rare cross": 9}}, "costs: unknown class 'rare cross'; known are"),
         ({"costs": {"oak": {"oak": 0}, "ash": {"ash": 0}, "elm": {"elm": 0}}}, "same answers"),
         ({"costs": {"oak": 0, "ash": 0, "elm": 0}}, "zero"),
         ({"costs": {"oak": 1, "ash": 1, "elm": 1}, "metric": "accuracy"}, "one question"),
@@ -179,11 +192,15 @@ def test_costs_of_each_answer(features):
         ({"metric": "recall of yew at least 0.9"}, "yew"),
         ({"abstain_error": 1.5}, "abstain_error"),
         ({"sets": 0}, "sets"),
+        ({"sets": 5e-324}, "sets: input should be greater than or equal to 0.000001"),
         ({"sets": 0.1, "set_method": "magic"}, "set_method"),
         ({"set_method": "pooled"}, "give sets"),
         ({"unknown": "mahalanobis"}, "unknown must be"),
+        ({"unknown": []}, "unknown must be one or several of"),
         ({"level": 2}, "level"),
         ({"thresholds": {"precision": 0.5, "recall": 0.5}}, "one aim"),
+        ({"thresholds": {"costs": [1]}}, "thresholds: list should have at least 2 items"),
+        ({"thresholds": {"costs": [1, "5"]}}, "thresholds: input should be a valid number"),
         ({"colour": "red"}, "no field 'colour'"),
     ],
 )  # fmt: skip

@@ -2,6 +2,7 @@
 
 import re
 import unicodedata
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 
 import torch
@@ -9,7 +10,7 @@ from torch import Tensor
 
 from balpoe.errors import UserError
 
-__all__ = ["check_classes", "class_indices", "class_name", "natural_order", "some_of"]
+__all__ = ["capitals_notes", "check_classes", "class_indices", "class_name", "natural_order", "some_of"]
 
 
 def class_name(text: str) -> str:
@@ -69,6 +70,26 @@ def check_classes(labels: Iterable[str], test_labels: Iterable[str], source: obj
         )
     if len(known) == 1:
         raise UserError(f"{source} has one class only, {known.pop()!r}; a classifier needs two or more")
+
+
+def capitals_notes(labels: Iterable[str]) -> list[str]:
+    """Return a sentence on classes whose names differ only in capitals, if there are some: often one typed in two ways.
+
+    Args:
+        labels: Class of each sample.
+
+    >>> capitals_notes(["Robin", "robin", "owl", "robin"])
+    ["classes whose names differ only in capitals: 'Robin' (1) and 'robin' (2); if they are one, correct the labels"]
+    """
+    counts, alike = Counter(labels), defaultdict(list)
+    for name in natural_order(counts):
+        alike[name.casefold()].append(f"{name!r} ({counts[name]:,})")
+    found = [" and ".join(names) for names in alike.values() if len(names) > 1]
+    if not found:
+        return []
+    more = f" and {len(found) - 3:,} more" if len(found) > 3 else ""
+    named = ", ".join(found[:3]) + more
+    return [f"classes whose names differ only in capitals: {named}; if they are one, correct the labels"]
 
 
 def some_of(names: Sequence[str], most: int = 3) -> str:

@@ -12,12 +12,24 @@ from balpoe.data.user.split import some_classes
 from balpoe.errors import UserError
 from balpoe.method.intervals import evidence_counts
 
-__all__ = ["COLUMN", "NO_GROUPS", "group_notes", "group_numbers", "matched_groups", "torn_groups"]
+__all__ = [
+    "ARRAY",
+    "COLUMN",
+    "NO_GROUPS",
+    "PATTERN",
+    "TABLE",
+    "group_notes",
+    "group_numbers",
+    "matched_groups",
+    "torn_groups",
+]
 
 NO_GROUPS = "none"
 """What a recipe says instead of a pattern where there are no groups; --no-group on the command line."""
 COLUMN = "column:"
 """Beginning of what a recipe says instead of a pattern where a table's column has the groups."""
+PATTERN, TABLE, ARRAY = "--group", "the table's column of groups", "the array groups"
+"""What says the groups, in a sentence on what is to be checked."""
 
 
 def matched_groups(pattern: str, names: Sequence[str]) -> tuple[str, ...]:
@@ -45,13 +57,16 @@ def group_numbers(groups: Sequence[str]) -> Tensor:
     return torch.tensor([known[group] if group else next(own) for group in groups], dtype=torch.int64)
 
 
-def group_notes(groups: Sequence[str], targets: Tensor, class_names: Sequence[str]) -> list[str]:
+def group_notes(
+    groups: Sequence[str], targets: Tensor, class_names: Sequence[str], said_by: str = PATTERN
+) -> list[str]:
     """Return sentences: how many groups each class has, and what is odd about them.
 
     Args:
         groups: Group of each sample, "" for none.
         targets: Labels from 0, (samples,).
         class_names: Names of the classes.
+        said_by: What says the groups: `PATTERN` on file names, `TABLE` or `ARRAY`.
     """
     numbers, named = group_numbers(groups), {group for group in groups if group}
     counts = evidence_counts(targets, len(class_names), numbers)
@@ -60,16 +75,17 @@ def group_notes(groups: Sequence[str], targets: Tensor, class_names: Sequence[st
     if alone := sum(not group for group in groups):
         notes.append(f"samples in no group, each of which stands for itself: {alone:,}")
     if len(named) == 1:
-        notes.append(f"one group only, {some_of(list(named))}: it tells nothing apart; check --group")
+        notes.append(f"one group only, {some_of(list(named))}: it tells nothing apart; check {said_by}")
     elif len(named) == len(groups) - alone:
-        notes.append("no group has a second sample, so that nothing is kept together; check --group")
+        notes.append(f"no group has a second sample, so that nothing is kept together; check {said_by}")
     pairs = sorted({(group, target) for group, target in zip(groups, targets.tolist(), strict=True) if group})
     joining = sorted({first for (first, _), (second, _) in itertools.pairwise(pairs) if first == second})
     if joining and len(named) > 1:
+        by_name = "--group '(.*)_' keeps the folder in the group"
+        advice = by_name if said_by == PATTERN else f"make them unique in {said_by}"
         notes.append(
             f"groups that join several classes: {len(joining):,} of {len(named):,} ({some_of(joining)}); right for one "
-            "patient or place with several labels, wrong for numbers that begin anew in each class: --group '(.*)_' "
-            "keeps the folder in the group"
+            f"patient or place with several labels, wrong for numbers that begin anew in each class: {advice}"
         )
     return notes
 

@@ -16,7 +16,7 @@ from balpoe.data.user.tables import COLUMN_NAMES
 from balpoe.errors import UserError
 from balpoe.files import csv_delimiter
 
-__all__ = ["image_paths", "keyed_image_paths"]
+__all__ = ["given_paths", "image_paths", "keyed_image_paths"]
 
 
 def image_paths(inputs: Sequence[str]) -> Iterator[str]:
@@ -27,9 +27,22 @@ def image_paths(inputs: Sequence[str]) -> Iterator[str]:
             with a column of paths, which are relative to the table.
     """
     for each in inputs:
-        if not os.path.exists(each) and next(_matches(each), None) is None:
+        if not os.path.lexists(each) and next(_matches(each), None) is None:
             raise UserError(f"there is nothing at {each}; give images, a folder, a pattern, or a table of paths")
-    return itertools.chain.from_iterable(map(_named, inputs))
+    return itertools.chain.from_iterable(map(_named, given_paths(inputs)))
+
+
+def given_paths(inputs: Iterable[str]) -> Iterator[str]:
+    """Yield the paths that are there by the names of some inputs; a link counts, also one that leads nowhere.
+
+    Args:
+        inputs: What `image_paths` takes; in the place of a pattern comes what it stands for.
+    """
+    for each in inputs:
+        if os.path.lexists(each):
+            yield each
+        else:  # What ** finds in a folder it finds by itself, too.
+            yield from (path for path in in_order(_matches(each)) if "**" not in each or not os.path.isdir(path))
 
 
 def keyed_image_paths(inputs: Sequence[str], keys: Sequence[str]) -> Iterator[tuple[str, tuple[str, ...]]]:
@@ -54,10 +67,6 @@ def _is_table(path: str) -> bool:
 def _named(each: str) -> Iterator[str]:
     if os.path.isdir(each):
         return _in_folder(each)
-    if not os.path.exists(each):
-        # What ** finds in a folder it finds by itself, too.
-        found = (path for path in in_order(_matches(each)) if "**" not in each or os.path.isfile(path))
-        return itertools.chain.from_iterable(map(_named, found))
     return (path for path, _ in _table_rows(Path(each))) if _is_table(each) else iter([each])
 
 
@@ -92,8 +101,10 @@ def _image_names(folder: str, folders: list[str]) -> Iterator[str]:
     """The names of a folder's images, in any order; those of the folders in it are added to `folders`."""
     with os.scandir(folder) as entries:
         for entry in filter(lambda each: _is_seen(each.name), entries):
-            if entry.is_dir():
-                folders += [] if entry.is_symlink() else [entry.name]
+            if entry.is_dir(follow_symlinks=False):
+                folders.append(entry.name)
+            elif entry.is_symlink() and os.path.isdir(entry):  # entry.is_dir() would fail at a link onto itself
+                continue
             elif os.path.splitext(entry.name)[1].lower() in IMAGE_SUFFIXES:
                 yield entry.name
 

@@ -21,10 +21,10 @@ from torch import Tensor
 
 from balpoe.data.dataset import Dataset, Preprocessing
 from balpoe.data.loading.image_files import PictureFiles, Samples
-from balpoe.data.user.class_names import some_of
+from balpoe.data.user.class_names import capitals_notes, some_of
 from balpoe.data.user.duplicates import near_pairs, same_digest
 from balpoe.data.user.features import FeaturesFile, FeaturesPart, read_features
-from balpoe.data.user.groups import NO_GROUPS, group_notes, group_numbers, torn_groups
+from balpoe.data.user.groups import ARRAY, COLUMN, NO_GROUPS, PATTERN, TABLE, group_notes, group_numbers, torn_groups
 from balpoe.data.user.inspection import Inspection, inspect
 from balpoe.data.user.labelled_images import Listing, read_listing
 from balpoe.data.user.series import Series, find_series, thumbnails
@@ -116,8 +116,9 @@ def load_user_data(
     notes += _copy_notes(listing, copies, test) + _near_notes(listing, inspections, train, test, hint=unknown)
     groups = None if listing.groups is None else group_numbers(listing.groups)
     files = PictureFiles(listing.paths, listing.targets, listing.class_names, preprocessing, digests, groups)
-    notes += group_notes(listing.groups, listing.targets, listing.class_names) if listing.groups else []
-    notes += _evidence_notes(files.subset(test))
+    said_by = PATTERN if group and not group.startswith(COLUMN) else TABLE
+    notes += group_notes(listing.groups, listing.targets, listing.class_names, said_by) if listing.groups else []
+    notes += capitals_notes(listing.labels) + _evidence_notes(files.subset(test))
     version = f"{zlib.crc32(''.join((listing.version(), *digests)).encode()):08x}"
     measured, held_out = files.subset(test), files.subset(validation) if len(validation) else None
     return UserData(files.subset(train), measured, version, tuple(notes), unreadable, series, held_out)
@@ -135,12 +136,12 @@ def _user_features(found: FeaturesFile, test_fraction: float) -> UserData:
     groups, notes = found.train.groups, []
     if found.validation:
         notes.append(validation_note(len(found.validation), "samples", tested=found.test is not None))
-    notes += group_notes(groups, found.targets(found.train), found.class_names) if groups else []
+    notes += group_notes(groups, found.targets(found.train), found.class_names, ARRAY) if groups else []
     parts = _feature_parts(found, test_fraction)
     notes += torn_groups(parts[0].groups or (), parts[1].groups or ())
     _check_classes(found.targets(parts[0]), found.class_names)
     train, test, *validation = _numbered(found, parts)
-    notes += _evidence_notes(test)
+    notes += capitals_notes([label for part in parts for label in part.labels]) + _evidence_notes(test)
     return UserData(train, test, found.version(), tuple(notes), validation=validation[0] if validation else None)
 
 

@@ -5,12 +5,14 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from balpoe.deployment.serve.refusals import RequestError
+from balpoe.deployment.set_promise import LEAST_ALPHA
 
 __all__ = ["DECISIONS", "Ask", "checked_ask"]
 
 Number = Annotated[float, Field(allow_inf_nan=False)]
 Weight = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Share = Annotated[float, Field(gt=0, lt=1)]
+Alpha = Annotated[float, Field(ge=LEAST_ALPHA, lt=1)]
 Name = Annotated[str, Field(max_length=1000)]
 Score = Literal["probability", "energy", "max-logit", "disagreement"]
 LONGEST = 200  # characters of a sentence's part that the client sent
@@ -22,7 +24,9 @@ class Thresholds(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True)
     precision: Share | None = None
     recall: Share | None = None
-    costs: tuple[Weight, Weight] | None = Field(None, description="Cost of a false alarm, and of a miss.")
+    costs: Annotated[list[Weight], Field(min_length=2, max_length=2)] | None = Field(
+        None, description="Cost of a false alarm, and of a miss."
+    )
 
 
 class Ask(BaseModel):
@@ -45,9 +49,11 @@ class Ask(BaseModel):
     metric: Name | None = Field(None, description="Metric that the decisions serve, instead of costs.")
     abstain_cost: Number | None = Field(None, description="Cost of no answer.")
     abstain_error: Share | None = Field(None, description="Largest share of wrong answers among those given.")
-    sets: Share | None = Field(None, description="Share of sets of classes that may miss the right one.")
+    sets: Alpha | None = Field(None, description="Share of sets of classes that may miss the right one.")
     set_method: Literal["marginal", "per-class", "pooled", "prevalence"] | None = None
-    unknown: Score | list[Score] | None = Field(None, description="Score of samples that are of no known class.")
+    unknown: Score | Annotated[list[Score], Field(min_length=1)] | None = Field(
+        None, description="Score of samples that are of no known class."
+    )
     unknown_keep: Share | None = Field(None, description="Share of known samples that is not called unknown.")
     level: Annotated[float, Field(gt=0, le=1)] | None = Field(
         None, description="Probability that the deepest label of the server's tree must reach."

@@ -14,7 +14,7 @@ from balpoe.deployment.serve.asked import DECISIONS, Ask
 from balpoe.deployment.serve.priors import ChosenPrior
 from balpoe.deployment.serve.refusals import RequestError, busy
 from balpoe.deployment.taxonomy import Taxonomy
-from balpoe.errors import UserError
+from balpoe.errors import UserError, unknown_name
 
 __all__ = ["Deciders", "wanted_of"]
 
@@ -52,9 +52,10 @@ def wanted_of(asked: Ask, class_names: tuple[str, ...], taxonomy: Taxonomy | Non
 
 def _costs(costs: Mapping[str, Any], class_names: tuple[str, ...]) -> tuple[Tensor, tuple[str, ...] | None]:
     """Costs in the order of the classes, and names of answers where each has a cost of its own."""
-    lacking = next((name for name in class_names if name not in costs), None)
-    if lacking is not None or len(costs) != len(class_names):
-        raise RequestError(422, "costs must have an entry for each class and no others; see /model for the classes")
+    if strange := costs.keys() - set(class_names):
+        raise RequestError(422, f"costs: {unknown_name('class', min(strange), class_names)}")
+    if lacking := [name for name in class_names if name not in costs]:
+        raise RequestError(422, f"costs: class {lacking[0]!r} has no cost; give each class one")
     if not any(isinstance(each, Mapping) for each in costs.values()):
         return torch.tensor([costs[name] for name in class_names], dtype=torch.float64), None
     first = costs[class_names[0]]
