@@ -39,16 +39,21 @@ class Direct(NamedTuple):
     shares: int = 1
     """Parts of a gradient of weights that a program writes."""
 
-    def fits(self, stride: int, channels: int, in_channels: int, height: int, width: int) -> bool:
-        """Whether a layer can be launched so.
+    def fits(self, channels: int, height: int, width: int, among: int) -> bool:
+        """Whether a layer of stride 1 with so many channels in front and behind can be launched so.
+
+        Args:
+            channels: Channels of one expert.
+            height: Rows of an image.
+            width: Columns.
+            among: Warps or shares among which the products of a tile, of 16 pixels each, are split.
 
         >>> way = Direct(rows=8, programs=528, warps=4)
-        >>> way.fits(1, 16, 16, 32, 32), way.fits(2, 32, 16, 32, 32), way.fits(1, 16, 16, 9, 6)
+        >>> way.fits(16, 32, 32, among=4), way.fits(16, 9, 6, among=4), way.fits(128, 32, 32, among=4)
         (True, False, False)
         """
-        pixels = self.images * self.rows * width
         whole = self.rows == height if self.images > 1 else height % self.rows == 0
-        return stride == 1 and channels == in_channels and channels in CHANNELS and whole and pixels % 16 == 0
+        return channels in CHANNELS and whole and self.images * self.rows * width % (16 * among) == 0
 
     def grid(
         self, images: int, height: int, width: int, channels: int, experts: int

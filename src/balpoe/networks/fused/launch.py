@@ -289,12 +289,14 @@ class Grid(NamedTuple):
     @classmethod
     def directly(cls, layer: Layer, images: int, height: int, width: int) -> "dict[str, Grid]":
         """Return the grids of those kernels of a layer that are launched directly, by the fields of `Launches`."""
-        own = launches_of(layer.channels, images)
+        channels, own = layer.channels, launches_of(layer.channels, images)
+        if layer.stride > 1 or layer.shared or channels != layer.in_channels:
+            return {}
         ways = {field: getattr(own, field) for field in ("direct_forward", "direct_backward", "direct_weights")}
         return {
-            field: cls(*way.grid(images, height, width, layer.channels, layer.experts))
+            field: cls(*way.grid(images, height, width, channels, layer.experts))
             for field, way in ways.items()
-            if way and not layer.shared and way.fits(layer.stride, layer.channels, layer.in_channels, height, width)
+            if way and way.fits(channels, height, width, way.shares if field == "direct_weights" else way.warps)
         }
 
     @classmethod
