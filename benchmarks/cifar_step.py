@@ -30,9 +30,10 @@ from balpoe.training.concurrent import Work, side_by_side
 from balpoe.training.distributed import chosen_precision, launch
 from balpoe.training.fit import fit_and_predict_by_step
 from balpoe.training.interrupts import Interrupt
+from balpoe.training.learner import Learner
 from balpoe.training.optimizers import make_optimizer
 from balpoe.training.settings import FitSettings
-from balpoe.training.step import Learner, training_step
+from balpoe.training.step import training_step
 
 StepTime = dict[str, object]
 Steps = Callable[[int], None]

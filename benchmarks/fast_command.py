@@ -140,10 +140,10 @@ def inside(typed: float, report: Path, command: list[str]) -> int:
 def _set_clocks(clock: Clock) -> None:
     from balpoe.cli import train_seeds
     from balpoe.experiments import build, run_folder
-    from balpoe.training import fit, loop, step
+    from balpoe.training import captured_step, fit, loop
 
     clock.around(build, "assemble", "data read, network made")
-    clock.around(step.CapturedStep, "_prepare", "kernels compiled, steps captured")
+    clock.around(captured_step.CapturedStep, "_prepare", "kernels compiled, steps captured")
     clock.around_generator(loop.Trainer, "run", "training, all of it")
     clock.around_generator(loop.Trainer, "_take_mean", "mean of the weights, statistics")
     clock.around(loop.Trainer, "save", "checkpoints")

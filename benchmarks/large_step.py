@@ -32,9 +32,10 @@ from balpoe.data.loading.in_memory import Batch
 from balpoe.data.long_tail import long_tailed_counts
 from balpoe.training.distributed import launch
 from balpoe.training.engine import Engine
+from balpoe.training.learner import Learner
 from balpoe.training.optimizers import make_optimizer
 from balpoe.training.settings import FitSettings
-from balpoe.training.step import Learner, training_step
+from balpoe.training.step import training_step
 
 CLASSES, LAMBDAS, SHARED_STAGES = 1000, (1, 0, -1), 2
 COUNTS = long_tailed_counts(CLASSES, 1280, 256)  # the largest and the smallest class of ImageNet-LT

@@ -27,7 +27,7 @@ from balpoe.files import write_json
 from balpoe.networks.fused import launch as table
 from balpoe.networks.fused.direct import Direct
 from balpoe.networks.fused.launch import MANY_IMAGES, Launch, launches_of
-from balpoe.training.step import CHECKED
+from balpoe.training.fused_loss import CHECKED
 
 STEPS, REPEATS = 40, 7
 CLEARLY = 0.004  # of the step: what two runs of the same launches differ by

@@ -31,9 +31,10 @@ from balpoe.data.loading.streaming import batch_source
 from balpoe.files import write_json
 from balpoe.training.distributed import chosen_precision, launch
 from balpoe.training.engine import Engine
+from balpoe.training.learner import Learner
 from balpoe.training.optimizers import make_optimizer
 from balpoe.training.settings import FitSettings
-from balpoe.training.step import Learner, Step, training_step
+from balpoe.training.step import Step, training_step
 
 CLASSES, DISTINCT = 1000, 512
 

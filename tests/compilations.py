@@ -6,7 +6,7 @@ from balpoe import BalPoELoss
 from balpoe.data.loading.in_memory import Batch
 from balpoe.networks import CosineClassifier
 from balpoe.private_apis import compiling
-from balpoe.training.step import _batch_loss
+from balpoe.training.learner import batch_loss
 
 
 def number_of_compilations():
@@ -30,7 +30,7 @@ def distances_of_compiled_gradients():
     torch.manual_seed(0)
     classifier, loss = CosineClassifier(16, 5, 1), BalPoELoss([5, 4, 3, 2, 1], (0.0,))
     features, gradients = torch.randn(8, 1, 16, requires_grad=True), []
-    for function in (_batch_loss, torch.compile(_batch_loss, dynamic=False, backend="aot_eager", fullgraph=True)):
+    for function in (batch_loss, torch.compile(batch_loss, dynamic=False, backend="aot_eager", fullgraph=True)):
         features.grad = classifier.weight.grad = None
         with compiling(), torch.autocast("cpu", torch.bfloat16):
             value = function(classifier, loss, Batch(features, torch.arange(8) % 5), 0.0)

@@ -5,8 +5,9 @@ import signal
 import torch
 
 from balpoe import BalPoELoss, Dataset, expert_network, fit
+from balpoe.training.captured_step import CapturedStep
+from balpoe.training.eager_step import EagerStep
 from balpoe.training.schedules import Cosine
-from balpoe.training.step import CapturedStep, EagerStep
 
 
 def tiny_data(samples=60, size=(3, 8, 8), classes=4):

@@ -20,7 +20,7 @@ from balpoe.experiments.run_folder import train_run
 from balpoe.experiments.run_names import changed_name
 from balpoe.method.lambdas import equidistant_lambdas
 from balpoe.settings import setting
-from balpoe.training.step import _batch_loss
+from balpoe.training.learner import batch_loss
 
 pytestmark = pytest.mark.filterwarnings("ignore:lambdas average to")  # SADE's do not average to zero
 COUNTS = torch.tensor([500, 100, 20, 5])
@@ -45,7 +45,7 @@ def capturable(loss, num_experts, views=1):
         targets = mode.from_tensor(torch.arange(8) % 4)
         mixed = (targets.flip(0), torch.rand(())) if views == 1 else ()
         batch = Batch(torch.randn(8 * views, 6), targets, *mixed)
-        _batch_loss(network, loss, batch, torch.rand(())).backward()
+        batch_loss(network, loss, batch, torch.rand(())).backward()
 
 
 @pytest.mark.parametrize("name", METHODS)

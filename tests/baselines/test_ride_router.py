@@ -26,9 +26,9 @@ from balpoe.networks.router import experts_asked, join_scores
 from balpoe.training import loop
 from balpoe.training.concurrent import complete
 from balpoe.training.fit import fit_and_predict
+from balpoe.training.learner import batch_loss
 from balpoe.training.settings import FitSettings
 from balpoe.training.stages import fit_stages
-from balpoe.training.step import _batch_loss
 from images import picture_folder
 from trainings import tiny_data
 
@@ -88,7 +88,7 @@ def test_a_step_of_the_second_stage_can_be_captured():
     network.freeze_statistics()
     with FakeTensorMode(allow_non_fake_inputs=True) as mode:
         batch = Batch(torch.randn(8, 6), mode.from_tensor(torch.arange(8) % 4))
-        _batch_loss(network.train(), RouterLoss(), batch, torch.rand(())).backward()
+        batch_loss(network.train(), RouterLoss(), batch, torch.rand(())).backward()
     assert all(each.grad is not None for each in network.router.parameters())
 
 

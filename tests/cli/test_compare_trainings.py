@@ -11,8 +11,8 @@ from balpoe.experiments.presets import preset
 from balpoe.experiments.recipe import updated
 from balpoe.experiments.run_folder import Run
 from balpoe.report.console import console
+from balpoe.training.eager_step import EagerStep
 from balpoe.training.interrupts import Interrupt
-from balpoe.training.step import EagerStep
 
 FOREVER = float("inf")
 
@@ -58,7 +58,7 @@ def stopped_after(steps, monkeypatch, then=lambda: None):
             interrupt.request()
         return step(*given)
 
-    monkeypatch.setattr("balpoe.training.step.EagerStep.__call__", counted)
+    monkeypatch.setattr("balpoe.training.eager_step.EagerStep.__call__", counted)
     monkeypatch.setattr("balpoe.cli.compare_trainings.Interrupt", lambda: interrupt)
 
 

@@ -14,7 +14,7 @@ from balpoe.data.user import inspection
 from balpoe.experiments import cached_features
 from balpoe.experiments.cost_estimate import UnitCosts
 from balpoe.networks import ExpertNetwork
-from balpoe.training.step import EagerStep
+from balpoe.training.eager_step import EagerStep
 from commands import QUICK, sentence
 from images import picture_folder
 from processes import ready_command

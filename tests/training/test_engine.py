@@ -7,11 +7,12 @@ from lightning_fabric import Fabric
 from balpoe import BalPoELoss
 from balpoe.data.loading.in_memory import Batch
 from balpoe.training.distributed import one_device
+from balpoe.training.eager_step import EagerStep
 from balpoe.training.engine import OneProcess
+from balpoe.training.learner import Learner
 from balpoe.training.optimizers import make_optimizer
 from balpoe.training.plain_optimizers import SGD, AdamW
 from balpoe.training.settings import FitSettings
-from balpoe.training.step import EagerStep, Learner
 from trainings import resnet, tiny_data
 
 

@@ -212,7 +212,7 @@ def test_sigkill_at_several_moments(tmp_path):
         ("os.fsync", 9),
         ("os.replace", 12),
         ("os.replace", 17),  # the predictions, after the last epoch
-        ("balpoe.training.step.EagerStep.__call__", 17),
+        ("balpoe.training.eager_step.EagerStep.__call__", 17),
     ):
         folder = tmp_path / f"{place}-{number}"
         process = READY.Process(target=killed_command, args=(place, number, [*command, str(folder)]))

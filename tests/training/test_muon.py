@@ -7,11 +7,11 @@ import torch
 from torch import nn
 
 from balpoe import BalPoELoss, UserError, expert_network
+from balpoe.training.captured_step import _check_first_state
 from balpoe.training.muon import Muon, orthogonalise
 from balpoe.training.optimizers import make_optimizer, parameter_groups
 from balpoe.training.schedules import Constant
 from balpoe.training.settings import FitSettings
-from balpoe.training.step import _check_first_state
 from trainings import Stop, resnet, same_weights, tiny_data, train
 
 CPU = torch.device("cpu")

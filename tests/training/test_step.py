@@ -14,19 +14,14 @@ from balpoe.data.augment.operations import AUGMENTATIONS
 from balpoe.data.loading.in_memory import Batch
 from balpoe.networks.adapters import add_adapters
 from balpoe.networks.fused.forward import FusedForward
+from balpoe.training.captured_step import CapturedStep, _check_first_state, _State
 from balpoe.training.distributed import launch
+from balpoe.training.eager_step import EagerStep
+from balpoe.training.fused_loss import kernel_fault
+from balpoe.training.learner import Learner, batch_parts
 from balpoe.training.optimizers import make_optimizer
 from balpoe.training.settings import FitSettings
-from balpoe.training.step import (
-    CapturedStep,
-    EagerStep,
-    Learner,
-    _check_first_state,
-    _fault,
-    _parts,
-    _State,
-    training_step,
-)
+from balpoe.training.step import training_step
 from balpoe.training.weight_averaging import first_mean
 from compilations import distances_of_compiled_gradients, number_of_compilations
 from processes import READY
@@ -373,13 +368,13 @@ def test_a_batch_in_parts_makes_the_same_step(parts, mixing):
 
 def test_parts_of_a_batch():
     batch = Batch(torch.arange(10.0), torch.arange(10), torch.arange(10) + 1, torch.arange(10) / 10, 0.5)
-    parts = _parts(batch, 3)
+    parts = batch_parts(batch, 3)
     assert [len(part.images) for part in parts] == [4, 3, 3]
     assert sum(part.part for part in parts) == pytest.approx(0.5)
     for name in ("images", "targets", "partner_targets", "weight"):
         assert torch.equal(torch.cat([getattr(part, name) for part in parts]), getattr(batch, name))
-    assert _parts(batch, 1)[0] is batch
-    assert len(_parts(batch, 99)) == 10
+    assert batch_parts(batch, 1)[0] is batch
+    assert len(batch_parts(batch, 99)) == 10
     with pytest.raises(UserError, match="two views of each image cannot be parted; set accumulate to 1"):
         FitSettings(accumulate=2, second_view=(), mixup_alpha=0.0)
 
@@ -503,12 +498,12 @@ def test_too_little_memory_for_two_views_names_a_smaller_batch():
 def test_kernels_are_checked_once_for_what_is_launched(monkeypatch):
     """Whatever the weights; a fault is not remembered, for what was in the way may be gone."""
     errors, images = [0.5, 0.001, float("nan"), 0.002], torch.zeros(4, 3, 8, 8)
-    monkeypatch.setattr("balpoe.training.step.CHECKED", set())
-    monkeypatch.setattr("balpoe.training.step.kernel_error", lambda forward, images: errors.pop(0))
+    monkeypatch.setattr("balpoe.training.fused_loss.CHECKED", set())
+    monkeypatch.setattr("balpoe.training.fused_loss.kernel_error", lambda forward, images: errors.pop(0))
 
     def fault(experts, batch=images):
         forward = FusedForward(expert_network("resnet32", num_classes=4, num_experts=experts))
-        return _fault(forward, torch.nn.Identity(), Batch(batch, torch.zeros(len(batch), dtype=torch.int64)))
+        return kernel_fault(forward, torch.nn.Identity(), Batch(batch, torch.zeros(len(batch), dtype=torch.int64)))
 
     assert fault(3) == "its kernels differ from torch's by 0.5"
     assert fault(3) == fault(3) == ""
@@ -522,15 +517,17 @@ def test_kernels_are_checked_once_for_what_is_launched(monkeypatch):
 def test_the_kernel_of_the_loss_is_checked_for_each_way_to_launch_it(monkeypatch):
     """Number of classes, one share for all samples or one for each: beside a pass that was found to be right."""
     errors, passes, size = [], [], (4, 3, 8, 8)
-    monkeypatch.setattr("balpoe.training.step.CHECKED", set())
-    monkeypatch.setattr("balpoe.training.step.kernel_error", lambda forward, images: passes.append(images) or 0.001)
-    monkeypatch.setattr("balpoe.training.step.loss_error", lambda *inputs: errors.pop(0))
+    monkeypatch.setattr("balpoe.training.fused_loss.CHECKED", set())
+    monkeypatch.setattr(
+        "balpoe.training.fused_loss.kernel_error", lambda forward, images: passes.append(images) or 0.001
+    )
+    monkeypatch.setattr("balpoe.training.fused_loss.loss_error", lambda *inputs: errors.pop(0))
 
     def fault(classes=4, weight=None, loss=BalPoELoss):
         forward = FusedForward(expert_network("resnet32", num_classes=classes, num_experts=3))
         labels = torch.arange(4)
         batch = Batch(torch.zeros(size), labels, None if weight is None else labels.flip(0), weight)
-        return _fault(forward, loss(range(1, classes + 1)), batch)
+        return kernel_fault(forward, loss(range(1, classes + 1)), batch)
 
     for way in ({}, {"weight": torch.rand(4)}, {"classes": 5}):
         errors += [0.3, 0.001]

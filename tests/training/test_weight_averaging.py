@@ -13,11 +13,11 @@ from balpoe.data.loading.epoch_plan import plan_epoch
 from balpoe.data.loading.in_memory import ResidentData
 from balpoe.training.checkpoints import load_checkpoint, save_checkpoint
 from balpoe.training.concurrent import complete, side_by_side
+from balpoe.training.eager_step import EagerStep
 from balpoe.training.fit import fit_and_predict_by_step
 from balpoe.training.interrupts import Interrupt
 from balpoe.training.schedules import Constant, Cosine
 from balpoe.training.settings import FitSettings
-from balpoe.training.step import EagerStep
 from balpoe.training.weight_averaging import averaged, fresh_statistics, norms_in_training
 from trainings import features, mlp, same_weights, tiny_data, train
 

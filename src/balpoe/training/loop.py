@@ -25,12 +25,13 @@ from balpoe.training.checkpoints import load_checkpoint, save_checkpoint
 from balpoe.training.concurrent import Work
 from balpoe.training.engine import Engine
 from balpoe.training.interrupts import Interrupt
+from balpoe.training.learner import Learner
 from balpoe.training.loggers import Tracking
 from balpoe.training.optimizers import make_optimizer
 from balpoe.training.random_state import seed_layers
 from balpoe.training.settings import FitSettings, changed_identity
 from balpoe.training.sharding import own_part, parts_like, shard_network, whole
-from balpoe.training.step import Learner, training_step
+from balpoe.training.step import training_step
 from balpoe.training.weight_averaging import averaged, first_mean, fresh_statistics, norms_in_training
 
 __all__ = ["History", "Trainer"]

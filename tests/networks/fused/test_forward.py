@@ -31,13 +31,16 @@ from balpoe.networks.fused.direct import Direct, DirectKernel
 from balpoe.networks.fused.forward import FusedForward, can_be_fused
 from balpoe.networks.fused.launch import FASTEST_WIDTHS
 from balpoe.networks.fused.self_check import kernel_error
+from balpoe.training.captured_step import _State
 from balpoe.training.concurrent import complete, side_by_side
 from balpoe.training.distributed import launch
 from balpoe.training.fit import fit_and_predict_by_step
+from balpoe.training.fused_loss import kernel_fault
 from balpoe.training.interrupts import Interrupt
+from balpoe.training.learner import Learner
 from balpoe.training.optimizers import make_optimizer
 from balpoe.training.settings import FitSettings
-from balpoe.training.step import Learner, _fault, _State, training_step
+from balpoe.training.step import training_step
 from cuda_on_cpu import OnCpu
 from scripts import script
 from trainings import losses_of_steps, tiny_data, train
@@ -324,14 +327,14 @@ def test_a_wrong_kernel_of_the_head_is_noticed(monkeypatch):
 @pytest.mark.parametrize(("name", "output"), [("cosine_forward", 2), ("loss_forward", 6)])
 def test_a_wrong_kernel_of_the_head_is_a_fault(small, monkeypatch, name, output):
     """For which the step is captured from torch's operations; kernels of it that are right do not hide it."""
-    monkeypatch.setattr("balpoe.training.step.CHECKED", set())
+    monkeypatch.setattr("balpoe.training.fused_loss.CHECKED", set())
     batch = Batch(torch.randn(2, 3, 4, 4), torch.arange(2), torch.arange(2, 4), torch.rand(2))
     forward = FusedForward(first_block(resnet(1, width=(16, 16, 16))), torch.float32)
     loss, right = balpoe.BalPoELoss([4, 3, 2, 1], (0,)), getattr(head.head_kernels(), name)
     monkeypatch.setattr(head.head_kernels(), name, Wrong(right, output))
-    assert _fault(forward, loss, batch).startswith("its kernels differ from torch's by")
+    assert kernel_fault(forward, loss, batch).startswith("its kernels differ from torch's by")
     monkeypatch.setattr(head.head_kernels(), name, right)
-    assert _fault(forward, loss, batch) == ""
+    assert kernel_fault(forward, loss, batch) == ""
 
 
 @in_interpreter
@@ -751,8 +754,8 @@ def test_what_is_not_a_number_stays_none():
 @cuda
 @pytest.mark.parametrize("check", ["kernel_error", "loss_error"])
 def test_a_fault_is_told_and_torch_takes_over(monkeypatch, tmp_path, check):
-    monkeypatch.setattr("balpoe.training.step.CHECKED", set())
-    monkeypatch.setattr(f"balpoe.training.step.{check}", lambda *inputs: 0.3)
+    monkeypatch.setattr("balpoe.training.fused_loss.CHECKED", set())
+    monkeypatch.setattr(f"balpoe.training.fused_loss.{check}", lambda *inputs: 0.3)
     network = resnet(2, width=16)
     settings = {"epochs": 1, "batch_size": 16, "device": "cuda", "precision": "bf16-mixed", "step": "auto"}
     with pytest.warns(UserWarning, match="replaced by the captured one: its kernels differ from torch's by 0.3"):
