@@ -141,10 +141,10 @@ GROUPS = {
 }
 
 
-def with_steps(data: balpoe.Dataset, kind: str, batch_size: int, use: Callable[[Steps], Any]) -> Any:
-    """What is made of so many steps of three experts, captured and warm, one after the other."""
-    network = balpoe.expert_network("resnet32", num_classes=100, num_experts=3)
-    loss = balpoe.BalPoELoss(data.class_counts).cuda()
+def with_steps(data: balpoe.Dataset, kind: str, batch_size: int, use: Callable[[Steps], Any], experts: int = 3) -> Any:
+    """What is made of so many steps, captured and warm, one after the other."""
+    network = balpoe.expert_network("resnet32", num_classes=100, num_experts=experts)
+    loss = balpoe.BalPoELoss(data.class_counts, balpoe.equidistant_lambdas(experts)).cuda()
     network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
 
     def work(engine, network):  # type: ignore[no-untyped-def]

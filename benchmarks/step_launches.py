@@ -1,11 +1,12 @@
 """Which launches of our own kernels are fastest: a fused step on one GPU, with one launch changed at a time.
 
-    python benchmarks/step_launches.py [--batches 128,512] [--seconds 240] [--out results/step_launches.json]
+    python benchmarks/step_launches.py [--batches 128,512] [--experts 3] [--seconds 240]
+                                       [--out results/step_launches.json]
 
-Three experts of resnet32; steps are captured and replayed, without epochs around them. "as they are" is the table of
+Experts of resnet32; steps are captured and replayed, without epochs around them. "as they are" is the table of
 `balpoe.networks.fused.launch`. Each candidate takes the place of one launch, and then those that were faster by more
-than `CLEARLY` take their places together: first kernels that are launched directly, then convolutions and their
-gradients, then normalisations.
+than `CLEARLY` take their places together: first kernels that are launched directly, then those of them that compute a
+normalisation besides, launches of larger batches, convolutions and their gradients, and normalisations.
 The kernels' microseconds, by name, and those in which so many of them ran at the same time, are of the table and of
 what was found. No measurement is begun after --seconds; what is measured is written as it comes.
 """
@@ -57,19 +58,35 @@ class Change(NamedTuple):
 
 def direct(batch: int) -> Iterator[Change]:
     """Launches of `direct_kernels.cu`, those first that arithmetic prefers: all are new."""
-    for channels, ways in DIRECT.items():
-        for kernel, way in itertools.product(("direct_forward", "direct_backward"), ways[0]):
-            yield Change(channels, kernel, Direct(*way))
-        for way in ways[1]:
-            yield Change(channels, "direct_weights", Direct(*way))
+    for channels, (convolutions, gradients) in DIRECT.items():
+        for kernel, way in itertools.product(("direct_forward", "direct_backward"), convolutions):
+            yield Change(channels, kernel, way)
+        for way in gradients:
+            yield Change(channels, "direct_weights", way)
 
 
-DIRECT: dict[int, tuple[tuple[tuple[int, ...], ...], tuple[tuple[int, ...], ...]]] = {
-    32: (((16, 528, 8), (16, 528, 4), (8, 1056, 4), (16, 264, 8)), ((16, 264, 12, 1, 2), (16, 264, 6, 1, 2))),
-    64: (((8, 264, 8, 2), (8, 4096, 4, 2), (8, 4096, 8, 4), (8, 264, 4, 2)), ((8, 132, 12, 2), (8, 264, 12))),
-    16: (((8, 528, 4), (8, 1056, 4), (16, 528, 8), (4, 1056, 4)), ((8, 264, 6, 1, 2), (8, 132, 12, 1, 4))),
+def merged(batch: int) -> Iterator[Change]:
+    """The same of convolutions and gradients of inputs that compute a normalisation besides."""
+    for channels, (convolutions, _) in DIRECT.items():
+        for kernel, way in itertools.product(("direct_backward", "direct_forward"), convolutions):
+            yield Change(channels, kernel, way._replace(merged=True))
+
+
+DIRECT: dict[int, tuple[list[Direct], list[Direct]]] = {
+    32: (
+        [Direct(16, 528, 8), Direct(16, 528, 4), Direct(8, 1056, 4), Direct(16, 264, 8)],
+        [Direct(16, 264, 12, shares=2), Direct(16, 264, 6, shares=2)],
+    ),
+    64: (
+        [Direct(8, 264, 8, 2), Direct(8, 4096, 4, 2), Direct(8, 4096, 8, 4), Direct(8, 264, 4, 2)],
+        [Direct(8, 132, 12, 2), Direct(8, 264, 12)],
+    ),
+    16: (
+        [Direct(8, 528, 4), Direct(8, 1056, 4), Direct(16, 528, 8), Direct(4, 1056, 4)],
+        [Direct(8, 264, 6, shares=2), Direct(8, 132, 12, shares=4)],
+    ),
 }
-"""By channels: rows, programs, warps, images and shares, of convolutions and of gradients of weights."""
+"""By channels: convolutions, and gradients of weights."""
 
 
 def normalisations(batch: int) -> Iterator[Change]:
@@ -115,7 +132,17 @@ GRADIENTS_OF_WEIGHTS = (
 """Channels, block, programs and warps."""
 
 
-ROUNDS = (direct, convolutions, normalisations)
+def of_many_images(batch: int) -> Iterator[Change]:
+    """Launches of larger batches: of many experts fewer images make as much work."""
+    if batch >= MANY_IMAGES:
+        return
+    kernels = {field: kernel for kernel, field in BY_ROWS.items()}
+    for channels, launches in table.LAUNCHES_OF_MANY_IMAGES.items():
+        for field, launch in launches.items():
+            yield Change(channels, kernels.get(field, field), launch)
+
+
+ROUNDS = (direct, merged, of_many_images, convolutions, normalisations)
 
 
 def is_present(change: Change, batch: int) -> bool:
@@ -160,7 +187,7 @@ def running(spans: Iterable[tuple[float, float]]) -> dict[int, float]:
     return found
 
 
-def measure(data: balpoe.Dataset, batch: int, with_kernels: bool = False) -> dict[str, Any]:
+def measure(data: balpoe.Dataset, batch: int, experts: int, with_kernels: bool = False) -> dict[str, Any]:
     """Milliseconds of a step, and on wish microseconds and calls of each kernel."""
     CHECKED.clear()  # what is launched otherwise is checked anew
 
@@ -183,15 +210,17 @@ def measure(data: balpoe.Dataset, batch: int, with_kernels: bool = False) -> dic
             ]
         return found
 
-    return cast("dict[str, Any]", with_steps(data, "fused", batch, use))
+    return cast("dict[str, Any]", with_steps(data, "fused", batch, use, experts))
 
 
-def attempt(data: balpoe.Dataset, batch: int, changes: list[Change], with_kernels: bool = False) -> dict[str, Any]:
+def attempt(
+    data: balpoe.Dataset, batch: int, experts: int, changes: list[Change], with_kernels: bool = False
+) -> dict[str, Any]:
     """The same, with these launches; one that fails leaves the others."""
     row: dict[str, Any] = {"batch": batch, "changes": [str(each) for each in changes]}
     try:
         with changed(batch, changes):
-            return row | measure(data, batch, with_kernels)
+            return row | measure(data, batch, experts, with_kernels)
     except Exception as error:
         return row | {"error": f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0]}"}
 
@@ -214,12 +243,13 @@ def faster(rows: list[tuple[Change, float]], base: float) -> list[Change]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--batches", default="512,128")
+    parser.add_argument("--experts", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=240, help="for each size of batches")
     parser.add_argument("--out", type=Path, default=Path("results/step_launches.json"))
     options = parser.parse_args()
     torch.manual_seed(0)
-    data, rows = random_images(), list[dict[str, Any]]()
-    result = {"device": torch.cuda.get_device_name(), "torch": torch.__version__, "experts": 3, "rows": rows}
+    data, experts, rows = random_images(), options.experts, list[dict[str, Any]]()
+    result = {"device": torch.cuda.get_device_name(), "torch": torch.__version__, "experts": experts, "rows": rows}
 
     def keep(row: dict[str, Any]) -> float:
         rows.append(row)
@@ -230,15 +260,17 @@ def main() -> None:
 
     for batch in map(int, options.batches.split(",")):
         end = time.perf_counter() + options.seconds
-        base, chosen = keep(attempt(data, batch, [], with_kernels=True)), list[Change]()
+        base, chosen = keep(attempt(data, batch, experts, [], with_kernels=True)), list[Change]()
         for candidates in ROUNDS:
             others = [each for each in candidates(batch) if not is_present(each, batch)]
             timed = [
-                (each, keep(attempt(data, batch, [*chosen, each]))) for each in others if time.perf_counter() < end
+                (each, keep(attempt(data, batch, experts, [*chosen, each])))
+                for each in others
+                if time.perf_counter() < end
             ]
             if better := faster(timed, base):
                 chosen += better
-                base = keep(attempt(data, batch, chosen, with_kernels=True))
+                base = keep(attempt(data, batch, experts, chosen, with_kernels=True))
     print(f"written to {options.out}")
 
 

@@ -4,6 +4,7 @@
 // before; shared memory begins as NaN.
 #include <ucontext.h>
 
+#include <cmath>
 #include <cstring>
 #include <functional>
 #include <memory>
@@ -19,6 +20,7 @@
 struct Place { unsigned x, y; };
 struct uint4 { unsigned x, y, z, w; };
 struct float2 { float x, y; };
+struct float4 { float x, y, z, w; };
 static Place threadIdx, blockIdx, gridDim;
 alignas(16) unsigned short shared[1 << 17];
 

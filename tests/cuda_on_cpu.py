@@ -27,7 +27,7 @@ class OnCpu:
         self.launched.append(expression)
         types = _parameters(expression)
         given = [_as_wanted(each, wanted) for each, wanted in zip(arguments, types, strict=True)]
-        values = [ctypes.c_int(each) if isinstance(each, int) else ctypes.c_void_p(each.data_ptr()) for each in given]
+        values = list(map(nvrtc.as_argument, given))
         run = getattr(self.library, f"run{self.numbers[expression]}")
         assert run(*grid, threads, shared_memory, *values) == 0, "it wrote behind its shared memory"
         for before, now, wanted in zip(arguments, given, types, strict=True):
@@ -49,6 +49,6 @@ def _run(expression, number):
     """A function that launches a kernel, with the parameters that it has in the source."""
     parameters = _parameters(expression)
     names = ", ".join(parameter.split()[-1] for parameter in parameters)
-    call = f"cpu::launch(programs, experts, threads, bytes, [=]{{ {expression}({names}); }})"
-    head = f"unsigned programs, unsigned experts, unsigned threads, unsigned bytes, {','.join(parameters)}"
+    call = f"cpu::launch(wide, tall, threads, bytes, [=]{{ {expression}({names}); }})"
+    head = f"unsigned wide, unsigned tall, unsigned threads, unsigned bytes, {','.join(parameters)}"
     return f'extern "C" int run{number}({head}) {{ return {call}; }}'

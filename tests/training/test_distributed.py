@@ -1,3 +1,4 @@
+import contextlib
 import json
 import os
 import signal
@@ -142,11 +143,19 @@ def test_torchrun(tmp_path, alone, capsys):
     assert "is finished already" in capsys.readouterr().out
 
 
+def free_port():
+    """A port below those that the system gives to connections, one of which could take it before the first task does."""
+    first = 20_000 + 10 * (os.getpid() % 1_000)
+    for port in range(first, first + 10):
+        with socket.socket() as free, contextlib.suppress(OSError):
+            free.bind(("127.0.0.1", port))
+            return port
+    raise OSError("no port is free")
+
+
 def srun(arguments, tasks, folder):
     """Start what srun would start on one machine; each task prints to files of its number in the folder."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     same = {
         "SLURM_JOB_ID": "1", "SLURM_JOB_NAME": "test", "SLURM_NODELIST": "localhost", "SLURM_NNODES": "1",
         "SLURM_NODEID": "0", "SLURM_NTASKS": str(tasks), "SLURM_STEP_NUM_TASKS": str(tasks),
@@ -177,7 +186,8 @@ def test_a_task_of_srun_that_is_killed_ends_the_others(tmp_path):
     processes = srun([*QUICK[:3], "100000", *QUICK[4:], str(tmp_path), "--checkpoint-seconds", "0"], 2, tmp_path)
     try:
         while not (tmp_path / "digits-lt-epochs-100000" / "seed-0" / "checkpoint.pt").exists():
-            assert all(process.is_alive() for process in processes)
+            ended = [rank for rank, process in enumerate(processes) if not process.is_alive()]
+            assert not ended, [(tmp_path / f"{rank}.err").read_text() for rank in ended]
             time.sleep(0.05)
         processes[1].kill()
         processes[0].join(120)

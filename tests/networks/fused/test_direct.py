@@ -14,14 +14,14 @@ from scripts import script
 
 needs_nvrtc = pytest.mark.skipif(not nvrtc.is_present(), reason="needs the NVRTC of a torch for GPUs")
 needs_compiler = pytest.mark.skipif(shutil.which("g++") is None, reason="needs a C++ compiler")
-FORWARD, GRADIENT, WEIGHTS = DIRECT_KERNELS.values()
+FORWARD, NORM_FORWARD, GRADIENT, NORM_GRADIENT, WEIGHTS = DIRECT_KERNELS.values()
 
 # Height, width, channels, experts, images; launches of convolutions and of the gradient of weights. Several bands of
 # rows and turns; one image too few for the last tile; a program without a tile.
 LAYERS = [
     (8, 16, 16, 1, 3, Direct(rows=4, programs=2, warps=2), Direct(rows=4, programs=3, warps=6, shares=2)),
     (4, 16, 32, 2, 2, Direct(rows=4, programs=4, warps=2), Direct(rows=2, programs=4, warps=6, shares=1)),
-    (4, 4, 64, 2, 3, Direct(4, 2, warps=1, images=2), Direct(4, 4, warps=12, images=2, shares=1)),
+    (4, 4, 64, 2, 3, Direct(4, 2, warps=2, images=2), Direct(4, 4, warps=12, images=2, shares=1)),
 ]
 
 
@@ -35,11 +35,20 @@ def calls(layer):
     yield WEIGHTS, *weights.grid(images, height, width, channels, experts)
 
 
+def merged_calls(layer):
+    """The same of those that compute a normalisation besides."""
+    height, width, channels, experts, images, convolution, _ = layer
+    grid, size = convolution.grid(images, height, width, channels, experts)
+    for kernel, other in ((NORM_FORWARD, "SHORTCUT"), (NORM_GRADIENT, "RESIDUAL")):
+        for value in (False, True):
+            yield kernel, grid, {**size, other: value}
+
+
 @pytest.fixture(scope="module")
 def gpu(tmp_path_factory):
     return OnCpu(
         tmp_path_factory.mktemp("cuda"),
-        {kernel.expression(size) for layer in LAYERS for kernel, _, size in calls(layer)},
+        {kernel.expression(size) for layer in LAYERS for kernel, _, size in (*calls(layer), *merged_calls(layer))},
     )
 
 
@@ -89,6 +98,60 @@ def test_kernels_give_the_numbers_of_torch(gpu, monkeypatch, layer):
             torch.testing.assert_close(found, numbers.sum((0, 1, 2)), rtol=1e-5, atol=1e-4)
 
 
+def in_parts(*totals):
+    """Sums of (experts, channels) as five programs might have written them: (experts, programs, sums, channels)."""
+    totals = torch.stack(totals, 1)[:, None]
+    others = torch.randn(len(totals), 4, *totals.shape[2:]) * totals.abs().mean()
+    return torch.cat([others, totals - others.sum(1, keepdim=True)], 1)
+
+
+@needs_compiler
+@pytest.mark.parametrize("layer", LAYERS, ids=lambda layer: f"{layer[2]} channels")
+def test_kernels_that_normalise_besides_give_the_numbers_of_torch(gpu, monkeypatch, layer):
+    monkeypatch.setattr(nvrtc, "launch", gpu)
+    height, width, channels, experts, images, *_ = layer
+    shape, pixels_of_each = (images, height, width, experts, channels), images * height * width
+    torch.manual_seed(0)
+    x, beside, under, y, of_block = (torch.randn(shape).bfloat16() for _ in range(5))
+    x = (2 * x + 1).bfloat16()
+    passed = torch.randn(shape).relu().bfloat16()
+    weight = (torch.randn(experts, channels, 9, channels) / (3 * channels**0.5)).bfloat16()
+    kernel = weight.float().view(-1, 3, 3, channels).permute(0, 3, 1, 2)
+    gamma, beta = torch.rand(experts, channels) + 0.5, torch.randn(experts, channels)
+    stats, of_y = torch.rand(experts, 2, channels) + 0.5, torch.rand(experts, 2, channels) + 0.5
+    normal = (y.float() - of_y[:, 0]) * of_y[:, 1]
+    for kernel_of, grid, size in merged_calls(layer):
+        made, out = (torch.full(shape, torch.nan).bfloat16() for _ in range(2))
+        sums = torch.full((experts, grid[0], 2, channels), torch.nan)
+        if kernel_of is NORM_FORWARD:
+            found, mean, variance = torch.full((experts, 2, channels), torch.nan), *torch.rand(2, experts * channels)
+            expected = mean.clone(), variance.clone()
+            parts = in_parts(x.float().sum((0, 1, 2)), x.float().square().sum((0, 1, 2)))
+            norm = (x, parts, gamma, beta, mean, variance, found, beside, made, pixels_of_each, 5, 0.1, 1e-5)
+            kernel_of[grid](*norm, weight, out, sums, pixels_of_each, **size)
+            theirs = F.batch_norm(maps(x), *expected, gamma.flatten(), beta.flatten(), training=True)
+            theirs = (pixels(theirs, x) + size["SHORTCUT"] * beside.float()).relu()
+            torch.testing.assert_close((mean, variance), expected, rtol=1e-4, atol=1e-5)
+            deviation, average = torch.std_mean(x.float(), (0, 1, 2), correction=0)
+            torch.testing.assert_close(found, torch.stack([average, 1 / deviation], 1), rtol=1e-4, atol=1e-4)
+            behind, factor = pixels(F.conv2d(maps(made), kernel, padding=1, groups=experts), x), out.float()
+        else:
+            scales, shifts = torch.full((2, experts, channels), torch.nan)
+            first, second = x.float().sum((0, 1, 2)), (x.float() * normal).sum((0, 1, 2))
+            norm = (x, y, in_parts(first, second), of_y, gamma, made, scales, shifts, pixels_of_each, 5)
+            flow = (weight, of_block, passed, under, stats, out, sums, images)
+            kernel_of[grid](*norm, *flow, **size, BEFORE=0)
+            theirs = gamma * of_y[:, 1] * (x.float() - first / pixels_of_each - normal * second / pixels_of_each)
+            torch.testing.assert_close((scales, shifts), (second, first), rtol=1e-4, atol=1e-3)
+            behind = pixels(F.conv_transpose2d(maps(made), kernel, padding=1, groups=experts), x)
+            behind = torch.where(passed > 0, behind + size["RESIDUAL"] * of_block.float(), 0)
+            factor = (under.float() - stats[:, 0]) * stats[:, 1]
+        torch.testing.assert_close(made.float(), theirs, rtol=2**-7, atol=1e-4)
+        torch.testing.assert_close(out.float(), behind, rtol=2**-8, atol=1e-5)
+        for total, numbers in zip(sums.sum(1).unbind(1), (out.float(), out.float() * factor), strict=True):
+            torch.testing.assert_close(total, numbers.sum((0, 1, 2)), rtol=1e-5, atol=1e-4)
+
+
 HOPPER, SHARED_MEMORY = (9, 0), 227 * 1024
 SIDES = {16: 32, 32: 16, 64: 8}
 
@@ -98,8 +161,9 @@ SIDES = {16: 32, 32: 16, 64: 8}
 def test_what_the_benchmark_launches_finds_room(channels, images):
     side = SIDES[channels]
     convolutions, gradients = script("benchmarks/step_launches.py").DIRECT[channels]
-    for kernels, ways in (((FORWARD, GRADIENT), convolutions), ((WEIGHTS,), gradients)):
-        for kernel, way in itertools.product(kernels, (Direct(*way) for way in ways)):
+    of_convolutions = FORWARD, NORM_FORWARD, GRADIENT, NORM_GRADIENT
+    for kernels, ways in ((of_convolutions, convolutions), ((WEIGHTS,), gradients)):
+        for kernel, way in itertools.product(kernels, ways):
             (programs, _), size = way.grid(images, side, side, channels, 3)
             rows = way.images * way.rows  # of a tile
             assert way.fits(channels, side, side, way.shares if kernel is WEIGHTS else way.warps)

@@ -74,7 +74,7 @@ def test_in_tritons_interpreter():
     environment = {**os.environ, "TRITON_INTERPRET": "1", "PYTEST_ADDOPTS": ""}
     done = subprocess.run(command, env=environment, capture_output=True, text=True, cwd=Path(__file__).parents[3])
     assert done.returncode == 0, done.stdout
-    assert f"{21 if in_threads else 18} passed" in done.stdout
+    assert f"{22 if in_threads else 19} passed" in done.stdout
 
 
 @pytest.fixture(autouse=True)
@@ -164,22 +164,28 @@ def test_gradients_of_weights_that_load_ahead_give_the_same_bits(small, monkeypa
 
 @in_interpreter
 @pytest.mark.skipif(shutil.which("g++") is None, reason="needs a C++ compiler")
-def test_kernels_that_are_launched_directly_give_the_numbers_of_torch(small, monkeypatch, tmp_path):
+@pytest.mark.parametrize("merged", [False, True])
+def test_kernels_that_are_launched_directly_give_the_numbers_of_torch(small, monkeypatch, tmp_path, merged):
     """All layers but the images' and those of stride 2, which go on as before; numbers are rounded on their way."""
-    way = Direct(rows=4, programs=4, warps=2)
+    way = Direct(rows=4, programs=4, warps=2, merged=merged)
     ways = {"direct_forward": way, "direct_backward": way, "direct_weights": way._replace(warps=6, shares=2)}
     monkeypatch.setitem(launches.LAUNCHES, 16, launches.LAUNCHES[16]._replace(**ways))
     monkeypatch.setattr(fused, "can_be_direct", lambda device, dtype: True)
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (9, 0))
     wanted = set()
     monkeypatch.setattr(nvrtc, "compiled", lambda expression, _: wanted.add(expression))
-    forward, images = FusedForward(first_block(resnet(2, width=(16, 16, 16))), torch.float32), torch.randn(2, 3, 8, 16)
+    monkeypatch.setattr(resnet_cifar, "BLOCKS_PER_STAGE", 1 + merged)
+    network = resnet(2, width=(16, 16, 16))
+    network = ExpertNetwork(network.trunk, network.branches[:0], network.classifier)
+    forward, images = FusedForward(network, torch.float32), torch.randn(2, 3, 8, 16)
     fused.compile_kernels(forward, images)
-    names = {"conv_forward": "direct_forward", "input_gradient": "direct_gradient", "weight_gradient": "direct_weights"}
-    for index, size in enumerate(forward.plan(images).sizes):
-        of_layer = size.conv_kernel, size.gradient_kernel, size.weights_kernel
-        assert of_layer == tuple(names.values() if index else names)
-    assert len(wanted) == 4  # the gradient of the input with a shortcut's and without
+    norm = "norm_" * merged
+    stem, *others = [
+        (size.conv_kernel, size.gradient_kernel, size.weights_kernel) for size in forward.plan(images).sizes
+    ]
+    assert stem == ("conv_forward", "input_gradient", "weight_gradient")
+    assert set(others) == {(f"direct_{norm}forward", f"direct_{norm}gradient", "direct_weights")}
+    assert len(wanted) == 4 + merged  # the gradient of the input with a shortcut's and without
     gpu = OnCpu(tmp_path, wanted)
     monkeypatch.setattr(nvrtc, "launch", gpu)
     assert kernel_error(forward, images) < 0.02
@@ -284,8 +290,8 @@ def test_a_wrong_kernel_is_noticed(small, monkeypatch):
     forward = FusedForward(first_block(resnet(1, width=(16, 16, 16))), torch.float32)
     right = launches.Sizes.__init__
 
-    def wrong(self, *arguments):
-        right(self, *arguments)
+    def wrong(self, *arguments, **settings):
+        right(self, *arguments, **settings)
         self.weights.settings["W"] -= 1  # the last column of pixels is not seen
 
     monkeypatch.setattr(launches.Sizes, "__init__", wrong)
@@ -559,19 +565,23 @@ def test_every_kernel_on_a_gpu(num_experts, width, batch):
 
 @pytest.mark.gpu
 @cuda
+@pytest.mark.parametrize("merged", [False, True])
 @pytest.mark.parametrize("number", range(4))
 @pytest.mark.parametrize(("num_experts", "batch"), [(1, 95), (3, 128), (3, 512), (7, 128)])
-def test_every_kernel_that_is_launched_directly_on_a_gpu(monkeypatch, num_experts, batch, number):
+def test_every_kernel_that_is_launched_directly_on_a_gpu(monkeypatch, num_experts, batch, number, merged):
     """As the benchmark launches them: the first way of each, the second, and so on."""
     for channels, (convolutions, weights) in script("benchmarks/step_launches.py").DIRECT.items():
-        way, other = (Direct(*ways[number % len(ways)]) for ways in (convolutions, weights))
+        way, other = (ways[number % len(ways)] for ways in (convolutions, weights))
+        way = way._replace(merged=merged)
         ways = {"direct_forward": way, "direct_backward": way, "direct_weights": other}
         own = launches.launches_of(channels, batch)._replace(**ways)
         monkeypatch.setitem(launches.LAUNCHES, channels, own)
     monkeypatch.setattr(launches, "LAUNCHES_OF_MANY_IMAGES", {})
     network = resnet(num_experts, width=16).cuda().to(memory_format=torch.channels_last)
     forward, images = FusedForward(network), torch.randn(batch, 3, 32, 32, device="cuda")
-    assert [size.conv_kernel for size in forward.plan(images).sizes].count("direct_forward") == 28
+    convolutions = [size.conv_kernel for size in forward.plan(images).sizes]
+    # Two read a normalisation whose shortcut has a stride.
+    assert [convolutions.count(f"direct_{name}forward") for name in ("", "norm_")] == ([2, 26] if merged else [28, 0])
     assert kernel_error(forward, images) < 0.005
     passed = [fused.fused_forward(forward, images) for _ in range(2)]
     flows = [fused.fused_backward(forward, each, each.features) for each in passed]

@@ -3,6 +3,7 @@
 They do what `conv_forward`, `input_gradient` and `weight_gradient` of `kernels.py` do, with the same arguments, in
 layers of stride 1 that leave the number of channels as it is. Those load each pixel once for each of nine taps, and
 pass it through shared memory; here it is loaded once, and tensor cores find it nine times. Triton cannot say that.
+Two of them do the work of `norm_forward` and `norm_backward` besides, whose arguments then come first.
 """
 
 import functools
@@ -38,6 +39,8 @@ class Direct(NamedTuple):
     """Images whose rows it takes at a time; of several it takes all rows."""
     shares: int = 1
     """Parts of a gradient of weights that a program writes."""
+    merged: bool = False
+    """Whether a normalisation is computed besides: in front of a convolution, or behind the one of a gradient."""
 
     def fits(self, channels: int, height: int, width: int, among: int) -> bool:
         """Whether a layer of stride 1 with so many channels in front and behind can be launched so.
@@ -53,7 +56,8 @@ class Direct(NamedTuple):
         (True, False, False)
         """
         whole = self.rows == height if self.images > 1 else height % self.rows == 0
-        return channels in CHANNELS and whole and self.images * self.rows * width % (16 * among) == 0
+        thread_each = 32 * self.warps >= channels * self.merged
+        return channels in CHANNELS and whole and thread_each and self.images * self.rows * width % (16 * among) == 0
 
     def grid(
         self, images: int, height: int, width: int, channels: int, experts: int
@@ -95,23 +99,27 @@ class DirectKernel:
 
         >>> size = Direct(rows=8, programs=264, warps=4).grid(128, 32, 32, 16, experts=1)[1]
         >>> [kernel.shared_memory(size) for kernel in DIRECT_KERNELS.values()]
-        [39552, 39552, 57216]
+        [39552, 58112, 39552, 58112, 57216]
         """
         channels, rows, width = (settings[name] for name in ("C", "ROWS", "W"))
         pixels = settings["IMAGES"] * (rows + 2) * (width + 2)
-        weights = 9 * channels
+        tiles, weights, factors = min(2, settings["TURNS"]), 9 * channels, 0
         if self.name == "weight_gradient":
             pixels, weights = pixels + settings["IMAGES"] * rows * width, 0
-        return 2 * (channels + 8) * (weights + pixels * min(2, settings["TURNS"]))
+        if self.name.startswith("norm_"):  # a tile of the other tensor; factors, and four sums of each thread
+            tiles, factors = tiles + int(settings.get("SHORTCUT", True)), 12 * channels + 512 * settings["WARPS"]
+        return 2 * (channels + 8) * (weights + pixels * tiles) + factors
 
-    def _launch(self, grid: tuple[int, int], *arguments: Tensor | int, **settings: int) -> None:
+    def _launch(self, grid: tuple[int, int], *arguments: Tensor | float, **settings: int) -> None:
         threads, shared_memory = 32 * settings["WARPS"], self.shared_memory(settings)
         nvrtc.launch(self.expression(settings), grid, threads, shared_memory, arguments)
 
 
 DIRECT_KERNELS = {
     "direct_forward": DirectKernel("conv_forward", ("WARPS",)),
+    "direct_norm_forward": DirectKernel("norm_conv_forward", ("WARPS", "SHORTCUT")),
     "direct_gradient": DirectKernel("input_gradient", ("WARPS", "RESIDUAL")),
+    "direct_norm_gradient": DirectKernel("norm_input_gradient", ("WARPS", "RESIDUAL")),
     "direct_weights": DirectKernel("weight_gradient", ("GROUPS", "SHARES")),
 }
 """By the names that a launch plan has for them."""

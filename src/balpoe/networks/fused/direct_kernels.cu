@@ -4,6 +4,10 @@
 // times: the kernels of kernels.py load each pixel nine times instead. Arguments, order in memory and sums are theirs.
 // A tile is ROWS rows of IMAGES images, in full width. A pixel takes 16 bytes more than its channels in shared memory,
 // so that eight of them beside each other lie in different banks. Products are of 16 pixels by 8 channels.
+//
+// Two kernels compute a normalisation besides, of what they read: `norm_conv_forward` the one in front of its
+// convolution, `norm_input_gradient` the way back through the one behind it. Every thread changes what it has copied to
+// shared memory itself, so that no other has to be waited for, and writes what lies in its program's own tile.
 
 typedef unsigned int u32;
 typedef unsigned short bf16;  // its bits
@@ -68,18 +72,85 @@ __device__ inline void load_eight(u32 (&v)[4], const bf16* place, bool inside) {
     v[0] = found.x, v[1] = found.y, v[2] = found.z, v[3] = found.w;
 }
 
-// A tile of one expert, with a border of so many pixels, on its way to shared memory.
+// Eight channels of a pixel of a tile, which has a border of so many pixels.
+struct Piece {
+    int place, from;    // in shared memory, and in that of the GPU
+    bool inside, own;  // of the image; of the tile without its border
+};
+
+template <int C, int H, int W, int EXPERTS, int ROWS, int IMAGES, int BORDER>
+__device__ inline Piece piece_of(int i, int tile, int expert, int images) {
+    constexpr int wide = W + 2 * BORDER, tall = ROWS + 2 * BORDER, bands = H / ROWS;
+    const int part = i % (C / 8), pixel = i / (C / 8), line = pixel / wide % tall - BORDER;
+    const int image = tile / bands * IMAGES + pixel / (tall * wide);
+    const int row = tile % bands * ROWS + line, column = pixel % wide - BORDER;
+    const bool inside = image < images && row >= 0 && row < H && column >= 0 && column < W;
+    const int from = (((image * H + row) * W + column) * EXPERTS + expert) * C + part * 8;
+    return {pixel * (C + 8) + part * 8, from, inside, inside && line >= 0 && line < ROWS};
+}
+
+// A tile of one expert on its way to shared memory.
 template <int C, int H, int W, int EXPERTS, int ROWS, int IMAGES, int THREADS, int BORDER>
 __device__ inline void fetch(bf16* to, const bf16* x, int tile, int expert, int images) {
-    constexpr int wide = W + 2 * BORDER, tall = ROWS + 2 * BORDER, bands = H / ROWS;
-    for (int i = threadIdx.x; i < IMAGES * tall * wide * (C / 8); i += THREADS) {
-        const int part = i % (C / 8), pixel = i / (C / 8);
-        const int image = tile / bands * IMAGES + pixel / (tall * wide);
-        const int row = tile % bands * ROWS + pixel / wide % tall - BORDER, column = pixel % wide - BORDER;
-        const bool inside = image < images && row >= 0 && row < H && column >= 0 && column < W;
-        const bf16* from = x + (((image * H + row) * W + column) * EXPERTS + expert) * C + part * 8;
-        copy_later(to + pixel * (C + 8) + part * 8, inside ? from : x, inside);
+    constexpr int pieces = IMAGES * (ROWS + 2 * BORDER) * (W + 2 * BORDER) * (C / 8);
+    for (int i = threadIdx.x; i < pieces; i += THREADS) {
+        const Piece piece = piece_of<C, H, W, EXPERTS, ROWS, IMAGES, BORDER>(i, tile, expert, images);
+        copy_later(to + piece.place, piece.inside ? x + piece.from : x, piece.inside);
     }
+}
+
+// What is read: a tensor, or what a normalisation makes of one or of two.
+enum { PLAIN, OF_ONE, OF_TWO };
+
+// Change a tile to factors[0] * tile + factors[1] + factors[2] * other, and write what is its own. It has the tile's
+// threads, each of which finds what it has fetched.
+template <int C, int H, int W, int EXPERTS, int ROWS, int IMAGES, int THREADS, int READ, bool RECTIFIED>
+__device__ inline void normalise(
+    bf16* here, const bf16* other, const float* factors, bf16* made, int tile, int expert, int images) {
+    static_assert(THREADS % (C / 8) == 0, "a thread has the same channels of every pixel");
+    float factor[3][8];
+#pragma unroll
+    for (int i = 0; i < 24; i++) factor[i / 8][i % 8] = factors[i / 8 * C + threadIdx.x % (C / 8) * 8 + i % 8];
+    for (int i = threadIdx.x; i < IMAGES * (ROWS + 2) * (W + 2) * (C / 8); i += THREADS) {
+        const Piece piece = piece_of<C, H, W, EXPERTS, ROWS, IMAGES, 1>(i, tile, expert, images);
+        if (!piece.inside) continue;  // is zero, and remains so
+        u32 one[4], two[4];
+        load_eight(one, here + piece.place, true);
+        load_eight(two, other + piece.place, READ == OF_TWO);
+#pragma unroll
+        for (int j = 0; j < 4; j++) {
+            float even = low(one[j]) * factor[0][2 * j] + factor[1][2 * j];
+            float odd = high(one[j]) * factor[0][2 * j + 1] + factor[1][2 * j + 1];
+            if (READ == OF_TWO) even += low(two[j]) * factor[2][2 * j], odd += high(two[j]) * factor[2][2 * j + 1];
+            if (RECTIFIED) even = even <= 0 ? 0 : even, odd = odd <= 0 ? 0 : odd;  // NaN remains
+            one[j] = rounded(even, odd);
+        }
+        const uint4 all = {one[0], one[1], one[2], one[3]};
+        *(uint4*)(here + piece.place) = all;
+        if (piece.own) *(uint4*)(made + piece.from) = all;
+    }
+}
+
+// Both sums of a channel of an expert, over all programs that have written theirs; for the first C threads. All threads
+// take part, four sums each.
+template <int C, int THREADS>
+__device__ inline float2 sums_of(const float* sums, int programs, float4* room) {
+    constexpr int ACROSS = C / 2, DOWN = THREADS / ACROSS;
+    float4 sum = {0, 0, 0, 0};
+#pragma unroll 8
+    for (int p = threadIdx.x / ACROSS; p < programs; p += DOWN) {
+        const float4 one = *(const float4*)(sums + p * 2 * C + threadIdx.x % ACROSS * 4);
+        sum.x += one.x, sum.y += one.y, sum.z += one.z, sum.w += one.w;
+    }
+    room[threadIdx.x] = sum;
+    __syncthreads();
+    float2 both = {0, 0};
+    if (threadIdx.x < C)
+        for (int down = 0; down < DOWN; down++) {
+            both.x += ((float*)room)[down * 2 * C + threadIdx.x];
+            both.y += ((float*)room)[down * 2 * C + C + threadIdx.x];
+        }
+    return both;
 }
 
 // Where a pixel of a tile begins in shared memory, of a tile with a border: the upper left of the nine that it sees.
@@ -91,10 +162,13 @@ __device__ inline int first_seen(int pixel) {
 
 // A convolution, with the sums of its outputs and of their squares; or (BACKWARD) its gradient of the input, plus the
 // shortcut's (RESIDUAL), through the rectifier in front of both, with the sums that the normalisation below wants.
-template <int C, int H, int W, int EXPERTS, int ROWS, int IMAGES, int WARPS, bool BACKWARD, bool RESIDUAL>
+// `factors` writes those of the normalisation of x and `other`, which is written to `made`, if there is one to READ.
+template <
+    int C, int H, int W, int EXPERTS, int ROWS, int IMAGES, int WARPS, bool BACKWARD, bool RESIDUAL, int READ,
+    class Factors>
 __device__ inline void convolution(
     const bf16* x, const bf16* weight, bf16* y, float* sums, const bf16* residual, const bf16* activation,
-    const bf16* below, const float* stats, int images) {
+    const bf16* below, const float* stats, int images, const bf16* other, bf16* made, const Factors& factors) {
     constexpr int THREADS = WARPS * 32, LINE = C + 8, WIDE = W + 2, PIXELS = IMAGES * ROWS * W;
     constexpr int TILE = IMAGES * (ROWS + 2) * WIDE * LINE;
     constexpr int M = PIXELS / (16 * WARPS), N = C / 8;  // products of a warp, down and across
@@ -104,14 +178,24 @@ __device__ inline void convolution(
     bf16 *weights = shared, *tiles = shared + 9 * C * LINE;
     const int expert = blockIdx.y, warp = threadIdx.x / 32, lane = threadIdx.x % 32, programs = gridDim.x;
     const int many = (images * H * W + PIXELS - 1) / PIXELS;
+    bf16* beside = tiles + (many > programs ? 2 : 1) * TILE;  // of `other`, which no second turn needs to keep
+    float* known = (float*)(beside + (READ == OF_TWO ? TILE : 0));
 
     for (int i = threadIdx.x; i < 9 * C * (C / 8); i += THREADS) {
         const int part = i % (C / 8), tap = i / (C / 8) % 9, o = i / (9 * C / 8);
         copy_later(weights + (tap * C + o) * LINE + part * 8, weight + expert * 9 * C * C + i * 8, true);
     }
     int tile = blockIdx.x, turn = 0;
-    if (tile < many) fetch<C, H, W, EXPERTS, ROWS, IMAGES, THREADS, 1>(tiles, x, tile, expert, images);
+    if (tile < many) {
+        fetch<C, H, W, EXPERTS, ROWS, IMAGES, THREADS, 1>(tiles, x, tile, expert, images);
+        if (READ == OF_TWO) fetch<C, H, W, EXPERTS, ROWS, IMAGES, THREADS, 1>(beside, other, tile, expert, images);
+    }
     end_of_copies();
+    if constexpr (READ != PLAIN) {
+        static_assert(THREADS >= C, "a thread for each channel");
+        factors(known, (float4*)(known + 3 * C));
+        __syncthreads();
+    }
 
     int seen[M];
 #pragma unroll
@@ -129,16 +213,22 @@ __device__ inline void convolution(
     }
 
     for (; tile < many; tile += programs, turn ^= 1) {
-        if (tile + programs < many) {
-            bf16* next = tiles + (turn ^ 1) * TILE;
-            fetch<C, H, W, EXPERTS, ROWS, IMAGES, THREADS, 1>(next, x, tile + programs, expert, images);
+        const int later = tile + programs;
+        bf16 *here = tiles + turn * TILE, *next = tiles + (turn ^ 1) * TILE;
+        if (READ != PLAIN) {
+            wait_for_copies<0>();
+            normalise<C, H, W, EXPERTS, ROWS, IMAGES, THREADS, READ, !BACKWARD>(
+                here, beside, known, made, tile, expert, images);
+        }
+        if (later < many) {
+            fetch<C, H, W, EXPERTS, ROWS, IMAGES, THREADS, 1>(next, x, later, expert, images);
+            if (READ == OF_TWO) fetch<C, H, W, EXPERTS, ROWS, IMAGES, THREADS, 1>(beside, other, later, expert, images);
             end_of_copies();
-            wait_for_copies<1>();
+            if (READ == PLAIN) wait_for_copies<1>();
         } else {
             wait_for_copies<0>();
         }
         __syncthreads();
-        const bf16* here = tiles + turn * TILE;
         float total[M][N][4] = {};
 #pragma unroll 1
         for (int ky = 0; ky < 3; ky++)
@@ -237,16 +327,60 @@ __device__ inline void convolution(
 template <int C, int H, int W, int EXPERTS, int ROWS, int IMAGES, int WARPS>
 __global__ void __launch_bounds__(WARPS * 32) conv_forward(
     const bf16* x, const bf16* weight, bf16* y, float* sums, int pixels) {
-    convolution<C, H, W, EXPERTS, ROWS, IMAGES, WARPS, false, false>(
-        x, weight, y, sums, nullptr, nullptr, nullptr, nullptr, pixels / (H * W));
+    convolution<C, H, W, EXPERTS, ROWS, IMAGES, WARPS, false, false, PLAIN>(
+        x, weight, y, sums, nullptr, nullptr, nullptr, nullptr, pixels / (H * W), nullptr, nullptr, 0);
+}
+
+// `norm_forward` of kernels.py, and the convolution of its output.
+template <int C, int H, int W, int EXPERTS, int ROWS, int IMAGES, int WARPS, int SHORTCUT>
+__global__ void __launch_bounds__(WARPS * 32) norm_conv_forward(
+    const bf16* before, const float* sums_before, const float* gamma, const float* beta, float* running_mean,
+    float* running_variance, float* stats, const bf16* shortcut, bf16* out, int pixels, int programs, float momentum,
+    float eps, const bf16* weight, bf16* y, float* sums, int pixels_behind) {
+    const auto factors = [&](float* known, float4* room) {
+        const int expert = blockIdx.y, c = threadIdx.x, channel = expert * C + c;
+        const float2 both = sums_of<C, WARPS * 32>(sums_before + expert * programs * 2 * C, programs, room);
+        if (c >= C) return;
+        const float mean = both.x / pixels, found = both.y / pixels - mean * mean;
+        const float variance = found < 0 ? 0 : found, rstd = 1 / sqrtf(variance + eps);
+        const float scale = gamma[channel] * rstd;
+        known[c] = scale, known[C + c] = beta[channel] - mean * scale, known[2 * C + c] = 1;
+        if (blockIdx.x) return;
+        stats[2 * expert * C + c] = mean, stats[(2 * expert + 1) * C + c] = rstd;
+        running_mean[channel] += momentum * (mean - running_mean[channel]);
+        running_variance[channel] += momentum * (variance * (pixels / (pixels - 1.0f)) - running_variance[channel]);
+    };
+    convolution<C, H, W, EXPERTS, ROWS, IMAGES, WARPS, false, false, SHORTCUT ? OF_TWO : OF_ONE>(
+        before, weight, y, sums, nullptr, nullptr, nullptr, nullptr, pixels_behind / (H * W), shortcut, out, factors);
 }
 
 template <int C, int H, int W, int EXPERTS, int ROWS, int IMAGES, int WARPS, int RESIDUAL>
 __global__ void __launch_bounds__(WARPS * 32) input_gradient(
     const bf16* dy, const bf16* weight, const bf16* residual, const bf16* activation, const bf16* y,
     const float* stats, bf16* dz, float* sums, int images) {
-    convolution<C, H, W, EXPERTS, ROWS, IMAGES, WARPS, true, RESIDUAL != 0>(
-        dy, weight, dz, sums, residual, activation, y, stats, images);
+    convolution<C, H, W, EXPERTS, ROWS, IMAGES, WARPS, true, RESIDUAL != 0, PLAIN>(
+        dy, weight, dz, sums, residual, activation, y, stats, images, nullptr, nullptr, 0);
+}
+
+// `norm_backward` of kernels.py, and the gradient of the input from its output, dy.
+template <int C, int H, int W, int EXPERTS, int ROWS, int IMAGES, int WARPS, int RESIDUAL>
+__global__ void __launch_bounds__(WARPS * 32) norm_input_gradient(
+    const bf16* dz_behind, const bf16* y_behind, const float* sums_behind, const float* stats_behind,
+    const float* gamma, bf16* dy, float* dgamma, float* dbeta, int pixels, int programs, const bf16* weight,
+    const bf16* residual, const bf16* activation, const bf16* y, const float* stats, bf16* dz, float* sums,
+    int images) {
+    const auto factors = [&](float* known, float4* room) {
+        const int expert = blockIdx.y, c = threadIdx.x, channel = expert * C + c;
+        const float2 both = sums_of<C, WARPS * 32>(sums_behind + expert * programs * 2 * C, programs, room);
+        if (c >= C) return;
+        const float mean = stats_behind[2 * expert * C + c], rstd = stats_behind[(2 * expert + 1) * C + c];
+        const float scale = gamma[channel] * rstd, slope = scale * rstd * both.y / pixels;
+        known[c] = scale, known[C + c] = mean * slope - scale * both.x / pixels, known[2 * C + c] = -slope;
+        if (blockIdx.x) return;
+        dgamma[channel] = both.y, dbeta[channel] = both.x;
+    };
+    convolution<C, H, W, EXPERTS, ROWS, IMAGES, WARPS, true, RESIDUAL != 0, OF_TWO>(
+        dz_behind, weight, dz, sums, residual, activation, y, stats, images, y_behind, dy, factors);
 }
 
 // Parts of the gradient of the weights, SHARES of them from each program. A warp has three taps in a row of the kernel,

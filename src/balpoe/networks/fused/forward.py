@@ -145,21 +145,29 @@ def fused_forward(fused: FusedForward, images: Tensor, kernels: Any = None) -> F
     weights = [torch.empty_like(weight, dtype=fused.dtype, memory_format=torch.channels_last) for weight in parameters]
     copy_to_all(weights, parameters)
     inputs, outputs, statistics = [images.permute(0, 2, 3, 1).contiguous()], list[Tensor](), list[Tensor]()
-    for layer, size, weight in zip(fused.layers, plan.sizes, weights, strict=True):
+    normalised: tuple[Any, ...] = ()
+    for index, (layer, size, weight) in enumerate(zip(fused.layers, plan.sizes, weights, strict=True)):
         y = images.new_empty(size.pixels, layer.experts * layer.channels, dtype=fused.dtype)
         sums = images.new_empty(layer.experts, size.forward.programs, 2, layer.channels, dtype=torch.float32)
-        convolve = getattr(kernels, size.conv_kernel)[size.forward.shape]
-        convolve(inputs[-1], weight, y, sums, size.pixels, **size.forward.settings)
+        convolve, convolved = getattr(kernels, size.conv_kernel)[size.forward.shape], (weight, y, sums, size.pixels)
+        if size.norm_is_merged:
+            has_shortcut = fused.layers[index - 1].shortcut is not None
+            convolve(*normalised, *convolved, SHORTCUT=has_shortcut, **size.forward.settings)
+        else:
+            convolve(inputs[-1], *convolved, **size.forward.settings)
         out, stats = torch.empty_like(y), torch.empty_like(sums[:, 0])
         norm, block = layer.norm, layer.shortcut
-        kernels.norm_forward[size.elementwise.shape](
+        normalised = (
             y, sums, norm.weight, norm.bias, norm.running_mean, norm.running_var, stats, inputs[-2 if block else -1],
             out, size.pixels, size.forward.programs, norm.momentum, norm.eps,
-            PROGRAMS=power(size.forward.programs), OUT_H=size.out_height, OUT_W=size.out_width,
-            SHORTCUT=block is not None, BEFORE=block.padding // 2 if block else 0,
-            # A shortcut begins where the block's first convolution does.
-            **(plan.sizes[len(outputs) - 1] if block else size).shortcut, **size.elementwise.settings,
         )  # fmt: skip
+        if index + 1 == len(plan.sizes) or not plan.sizes[index + 1].norm_is_merged:
+            kernels.norm_forward[size.elementwise.shape](
+                *normalised, PROGRAMS=power(size.forward.programs), OUT_H=size.out_height, OUT_W=size.out_width,
+                SHORTCUT=block is not None, BEFORE=block.padding // 2 if block else 0,
+                # A shortcut begins where the block's first convolution does.
+                **(plan.sizes[index - 1] if block else size).shortcut, **size.elementwise.settings,
+            )  # fmt: skip
         inputs.append(out)
         outputs.append(y)
         statistics.append(stats)
@@ -191,18 +199,24 @@ def fused_backward(fused: FusedForward, passed: Forward, gradient: Tensor, kerne
         gradient.contiguous(), inputs[-1], outputs[-1], statistics[-1], dz[-1], sums, size.pixels,
         AREA=size.out_height * size.out_width, **size.elementwise.settings,
     )  # fmt: skip
-    for index in reversed(range(len(layers))):
-        layer, size = layers[index], sizes[index]
-        kernels.norm_backward[size.elementwise.shape](
-            dz[index], outputs[index], sums, statistics[index], layer.norm.weight, dy[index],
-            gradients.scales[index], gradients.shifts[index], size.pixels, programs,
-            PROGRAMS=power(programs), **size.elementwise.settings,
-        )  # fmt: skip
+
+    def gradient_of_weights(index: int) -> None:
+        size = sizes[index]
         with parts.beside():
-            gradient_of_weights = getattr(kernels, size.weights_kernel)[size.weights.shape]
-            gradient_of_weights(dy[index], inputs[index], parts.of[index], size.images, **size.weights.settings)
+            kernel = getattr(kernels, size.weights_kernel)[size.weights.shape]
+            kernel(dy[index], inputs[index], parts.of[index], size.images, **size.weights.settings)
             if (table := plan.tables.get(index)) is not None:
                 kernels.sum_partials[(len(table),)](parts.flat, table, gradients.flat, **plan.sum_settings[index])
+
+    for index in reversed(range(len(layers))):
+        layer, size = layers[index], sizes[index]
+        norm = (
+            dz[index], outputs[index], sums, statistics[index], layer.norm.weight, dy[index],
+            gradients.scales[index], gradients.shifts[index], size.pixels, programs,
+        )  # fmt: skip
+        if not size.gradient_is_merged:
+            kernels.norm_backward[size.elementwise.shape](*norm, PROGRAMS=power(programs), **size.elementwise.settings)
+            gradient_of_weights(index)
         if index == 0:
             break
         # Where a block begins, the gradient of its shortcut comes from behind its second convolution.
@@ -210,10 +224,13 @@ def fused_backward(fused: FusedForward, passed: Forward, gradient: Tensor, kerne
         programs = size.backward.programs
         sums = gradient.new_empty(size.groups, programs, 2, layer.in_channels)
         getattr(kernels, size.gradient_kernel)[size.backward.shape](
-            dy[index], weights[index], dz[index + 1 if block else index], inputs[index],
-            outputs[index - 1], statistics[index - 1], dz[index - 1], sums, size.images,
+            *(norm if size.gradient_is_merged else (dy[index],)), weights[index],
+            dz[index + 1 if block else index], inputs[index], outputs[index - 1], statistics[index - 1],
+            dz[index - 1], sums, size.images,
             RESIDUAL=block is not None, BEFORE=block.padding // 2 if block else 0, **size.backward.settings,
         )  # fmt: skip
+        if size.gradient_is_merged:
+            gradient_of_weights(index)
     parts.join()
     return Backward(gradients, dz, dy)
 

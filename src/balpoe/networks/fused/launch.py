@@ -195,7 +195,7 @@ class LaunchPlan:
         rows: dict[int, list[tuple[int, ...]]] = {}
         source = place = first = 0
         for index, layer in enumerate(layers):
-            size = Sizes(layer, number, height, width, direct)
+            size = Sizes(layer, number, height, width, direct, mergeable=_is_plain_in_front(layers, index))
             height, width = size.out_height, size.out_width
             self.sizes.append(size)
             numbers = layer.conv.weight.numel()
@@ -220,10 +220,25 @@ class LaunchPlan:
         }
 
 
-class Sizes:
-    """One layer, for images of one shape: the grid of each of its kernels, and their constants."""
+def _is_plain_in_front(layers: list[Layer], index: int) -> bool:
+    """Whether a layer reads a normalisation without a shortcut, or with one that leaves all where it is."""
+    if index == 0:
+        return False
+    if layers[index - 1].shortcut is None:
+        return True
+    first = layers[index - 2]  # of the block
+    return first.stride == 1 and not first.shared and first.in_channels == first.channels
 
-    def __init__(self, layer: Layer, images: int, height: int, width: int, direct: bool = False) -> None:
+
+class Sizes:
+    """One layer, for images of one shape: the grid of each of its kernels, and their constants.
+
+    Where it is `mergeable`, a kernel that is launched directly can compute the normalisation in front of it.
+    """
+
+    def __init__(
+        self, layer: Layer, images: int, height: int, width: int, direct: bool = False, mergeable: bool = False
+    ) -> None:
         stride, channels, in_channels, experts = layer.stride, layer.channels, layer.in_channels, layer.experts
         self.images, self.out_height, self.out_width = images, (height - 1) // stride + 1, (width - 1) // stride + 1
         self.pixels, self.groups = images * self.out_height * self.out_width, 1 if layer.shared else experts
@@ -237,7 +252,9 @@ class Sizes:
         directly = Grid.directly(layer, images, height, width) if direct else {}
         self.conv_kernel = "conv_rows" if by_rows and own.forward_rows else "conv_forward"
         if "direct_forward" in directly:
-            self.conv_kernel, self.forward = "direct_forward", directly["direct_forward"]
+            merged = mergeable and own.direct_forward is not None and own.direct_forward.merged
+            self.conv_kernel = "direct_norm_forward" if merged else "direct_forward"
+            self.forward = directly["direct_forward"]
         elif by_rows and own.forward_rows:
             self.forward = Grid.by_rows(images, own.forward_rows, (experts,), whole, in_channels)
         else:
@@ -246,7 +263,9 @@ class Sizes:
             self.forward = Grid.of(self.pixels, own.forward, (experts, channels // n), settings)
         self.gradient_kernel = "input_gradient"
         if "direct_backward" in directly:
-            self.gradient_kernel, self.backward = "direct_gradient", directly["direct_backward"]
+            merged = own.direct_backward is not None and own.direct_backward.merged
+            self.gradient_kernel = "direct_norm_gradient" if merged else "direct_gradient"
+            self.backward = directly["direct_backward"]
         elif below is not None:  # not those of images, which have no gradient
             launch = below.backward if stride == 1 else below.backward_strided
             rows = images * -(-height // stride) * -(-width // stride)
@@ -268,6 +287,16 @@ class Sizes:
         settings = {"C": channels, "EXPERTS": experts, "N": n}
         self.elementwise = Grid.of(self.pixels, own.elementwise, (experts, channels // n), settings)
         self.shortcut = {key: conv[key] for key in ("STRIDE", "H", "W", "CI", "SHARED")}
+
+    @property
+    def norm_is_merged(self) -> bool:
+        """Whether the kernel of the convolution computes the normalisation in front of it."""
+        return self.conv_kernel == "direct_norm_forward"
+
+    @property
+    def gradient_is_merged(self) -> bool:
+        """Whether the kernel of the gradient of inputs finds the way back through the normalisation, too."""
+        return self.gradient_kernel == "direct_norm_gradient"
 
 
 class Grid(NamedTuple):

@@ -17,7 +17,7 @@ from torch import Tensor
 from balpoe.errors import UserError
 from balpoe.files import cache_folder, write_file
 
-__all__ = ["compiled", "is_present", "launch"]
+__all__ = ["as_argument", "compiled", "is_present", "launch"]
 
 SOURCE = Path(__file__).with_name("direct_kernels.cu")
 MAX_DYNAMIC_SHARED_MEMORY = 8  # the driver's number of this attribute of a function
@@ -54,14 +54,21 @@ def compiled(expression: str, capability: tuple[int, int]) -> tuple[bytes, bytes
 
 
 def launch(
-    expression: str, grid: tuple[int, int], threads: int, shared_memory: int, arguments: Sequence[Tensor | int]
+    expression: str, grid: tuple[int, int], threads: int, shared_memory: int, arguments: Sequence[Tensor | float]
 ) -> None:
     """Launch a kernel on the current stream of the current GPU."""
-    values = [ctypes.c_int(each) if isinstance(each, int) else ctypes.c_void_p(each.data_ptr()) for each in arguments]
+    values = list(map(as_argument, arguments))
     places = (ctypes.c_void_p * len(values))(*map(ctypes.addressof, values))
     function = _function(expression, torch.cuda.current_device(), shared_memory)
     stream = ctypes.c_void_p(torch.cuda.current_stream().cuda_stream)
     _check(_driver().cuLaunchKernel(function, *grid, 1, threads, 1, 1, shared_memory, stream, places, None))
+
+
+def as_argument(value: Tensor | float) -> Any:
+    """Return a kernel's argument as C has it: the place of a tensor, an int or a float."""
+    if isinstance(value, Tensor):
+        return ctypes.c_void_p(value.data_ptr())
+    return ctypes.c_int(value) if isinstance(value, int) else ctypes.c_float(value)
 
 
 @functools.cache
