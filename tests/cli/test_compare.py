@@ -8,9 +8,12 @@ import numpy as np
 import pytest
 
 import balpoe.training.loop
+from balpoe.cli.compare_methods import Asked, _jobs
 from balpoe.cli.main import main
 from balpoe.evaluation.predictions import Predictions
 from balpoe.experiments.comparison import Comparison
+from balpoe.experiments.method_fit import DataFacts
+from balpoe.experiments.recipe import Recipe, recipe_toml, updated
 from balpoe.experiments.run_folder import Run
 from commands import sentence
 from images import picture_folder
@@ -233,6 +236,19 @@ def test_a_search_is_resumed_and_its_best_is_compared(run, monkeypatch):
     assert "The earlier search is kept in" in out
     assert "trial 1 of 1" in out
     assert file.read_text().splitlines() == first[:1]
+
+
+def test_what_a_new_search_chooses_finds_a_place_beside_seeds_of_an_earlier_one(tmp_path):
+    """To refuse it would throw the search away."""
+    facts = DataFacts(("a", "b"), (4, 2), (4, 2), True, 0)
+    asked = Asked(tmp_path, "", "", "", Recipe(), [2], False, {}, 1.0, False, ("lr",), 1, True, None)
+    earlier = tmp_path / "balpoe-tuned" / "seed-1"
+    earlier.mkdir(parents=True)
+    (earlier / "recipe.toml").write_text(recipe_toml(updated(Recipe(), {"seed": 1, "lr": 0.3})))
+    (job,) = _jobs({"balpoe": updated(Recipe(), {"lr": 0.2})}, asked, facts).values()
+    assert job.folder == tmp_path / "balpoe-tuned-lr-0.2" / "seed-2"
+    (job,) = _jobs({"balpoe": updated(Recipe(), {"lr": 0.3})}, asked, facts).values()
+    assert job.folder == tmp_path / "balpoe-tuned" / "seed-2"
 
 
 def test_a_budget_of_time_ends_in_a_list_of_what_is_missing(run, monkeypatch):

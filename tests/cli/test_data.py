@@ -16,6 +16,7 @@ def test_data_of_digits(run):
     [
         ("x.npz", ["--imbalance-ratio", "3"], "--imbalance-ratio means nothing for your own data, which are taken as"),
         ("x.npz", ["--profile", "step"], "--profile means nothing for your own data"),
+        ("x.npz", ["--data-root", "elsewhere"], "your own data are where you say, so that --data-root is one too many"),
         ("digits-lt", ["--test-fraction", "0.3"], "--test-fraction means nothing for digits-lt; leave it out"),
         ("imagenet-lt", ["--imbalance-ratio", "3"], "--imbalance-ratio means nothing for imagenet-lt; leave it out"),
     ],

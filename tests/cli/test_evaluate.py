@@ -188,7 +188,7 @@ def test_mistakes_about_places(run, tmp_path):
         (table[:2], "--prior-table needs the names of its key columns"),
         ([*table, "--shot-groups", "5,50"], "not of shot groups; leave out --shot-groups"),
         ([*table, "--prior-template", "t.csv"], "leave out --prior-template"),
-        ([*table, "--weights", "absent.safetensors"], "--weights is read for the metrics of a model's file and for"),
+        ([*table, "--weights", "absent.safetensors"], "--weights is read for a model's file and for"),
     ):
         code, _, err = run("evaluate", "theirs", *flags)
         assert code == 2
@@ -198,8 +198,8 @@ def test_mistakes_about_places(run, tmp_path):
 @pytest.mark.parametrize(
     ("flags", "text"),
     [
-        (["--weights", "absent.safetensors"], "--weights is read for the metrics of a model's file and for --views"),
-        (["--weights", "absent.safetensors", "--metric", "macro_f1"], "--weights is read for the metrics"),
+        (["--weights", "absent.safetensors"], "--weights is read for a model's file and for --views"),
+        (["--weights", "absent.safetensors", "--metric", "macro_f1"], "--weights is read for a model's file"),
         (["--prior-template", "t.csv", "--prior", "uniform"], "and measures nothing; leave out --prior"),
         (["--prior-template", "t.csv", "--baseline", "x"], "and measures nothing; leave out --baseline"),
         (["--prior-template", "t.csv", "--shot-groups", "5,50"], "and measures nothing; leave out --shot-groups"),
@@ -220,9 +220,24 @@ def test_weights_are_for_what_predicts_anew(run):
     run(*QUICK, "--name", "mine")
     code, _, err = run("evaluate", "mine", "--weights", "absent.safetensors")
     assert code == 2
-    assert "--weights is read for the metrics of a model's file" in sentence(err)
+    assert "--weights is read for a model's file" in sentence(err)
     file = "runs/mine/seed-0/model.safetensors"
-    code, _, err = run("evaluate", file, "--weights", "absent.safetensors", "--metric", "macro_f1")
+    for flags in ([], ["--prior-template", "t.csv"]):
+        assert run("evaluate", file, "--weights", "absent.safetensors", *flags)[0] == 0
+    code, _, err = run("evaluate", "mine", "--data-root", "elsewhere")
     assert code == 2
-    assert "--weights is read for the metrics of a model's file" in sentence(err)
-    assert run("evaluate", file, "--weights", "absent.safetensors")[0] == 0
+    assert "--data-root is read for a model's file, a table of priors and --views alone; leave it out" in sentence(err)
+
+
+def test_a_run_is_not_overwritten(run, tmp_path):
+    run(*QUICK, "--name", "mine")
+    folder = tmp_path / "runs/mine/seed-0"
+    before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    for name in ("evaluation.json", "calibration.json", "predictions/predictions.json"):  # the second is not there yet
+        code, _, err = run("evaluate", "mine", "--metric", "accuracy", "--out", str(folder / name))
+        assert (code, sentence(err)) == (
+            2,
+            f"balpoe: --out {folder / name} is read, and would be lost; give another name",
+        )
+    assert {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()} == before
+    assert run("evaluate", "mine", "--metric", "accuracy", "--out", str(folder / "new.json"))[0] == 0

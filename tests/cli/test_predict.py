@@ -292,12 +292,13 @@ def test_no_other_file_that_is_read_is_overwritten_either(place, run, capsys, tm
         ["model.safetensors", file, "--out", "model.safetensors"],
         [run, "l*t.csv", "--out", "list.csv"],
         [run, "list.csv", "--out", "link.csv"],
+        [run, file, "--out", str(place / "runs/trees/seed-0/history.jsonl")],
     ):
         assert main(["predict", *arguments]) == 2
-        assert "is an image or is read, and would be lost; give" in capsys.readouterr().err
+        assert "is an image, or is read, and would be lost; give" in capsys.readouterr().err
     monkeypatch.setattr("balpoe.cli.predict_rows.load", lambda path, weights: balpoe.load(path))
     assert main(["predict", run, file, "--weights", "prior.json", "--out", "prior.json"]) == 2
-    assert "is an image or is read, and would be lost; give" in capsys.readouterr().err
+    assert "is an image, or is read, and would be lost; give" in capsys.readouterr().err
     assert {path: path.read_bytes() for path in tmp_path.iterdir()} == before
     assert main(["predict", run, "l*t.csv", "--out", "new.csv"]) == 0
 

@@ -79,16 +79,20 @@ def test_too_few_images_for_a_look(trees, capsys, tmp_path):
 
 
 @pytest.mark.parametrize("given", ["state.png", ".", "*.png", "list.csv"])
-def test_an_image_is_not_drawn_over(trees, capsys, tmp_path, monkeypatch, given):
+def test_an_image_is_not_drawn_over(trees, capsys, tmp_path, tmp_path_factory, monkeypatch, given):
     run, files = trees
+    other = str(tmp_path_factory.mktemp("states") / "other.npz")
     monkeypatch.chdir(tmp_path)
     (tmp_path / "state.png").symlink_to(files[0])
     (tmp_path / "list.csv").write_text("path\nstate.png\n")
     assert main(["predict", str(run), given, "--track-prior", "state.npz", "--half-life", "20"]) == 2
-    assert "state.png, where --track-prior draws, is read, and would be lost" in capsys.readouterr().err
+    assert "state.png, where --track-prior draws, would be one of the images; keep" in capsys.readouterr().err
     assert (tmp_path / "state.png").is_symlink()
-    predicted(capsys, run, given, "--track-prior", "other.npz", "--half-life", "20")
-    assert main(["predict", str(run), given, "--track-prior", "other.npz", "--out", "other.npz"]) == 2
+    if given == ".":  # where the next look would find what this one draws
+        assert main(["predict", str(run), given, "--track-prior", "other.npz", "--half-life", "20"]) == 2
+        assert "other.png, where --track-prior draws, would be one of the images" in capsys.readouterr().err
+    predicted(capsys, run, given, "--track-prior", other, "--half-life", "20")
+    assert main(["predict", str(run), given, "--track-prior", other, "--out", other]) == 2
     assert "is read, and would be lost" in capsys.readouterr().err
 
 

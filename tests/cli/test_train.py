@@ -7,6 +7,7 @@ import subprocess
 import time
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
@@ -66,6 +67,17 @@ def test_seeds_name_and_mean(run):
     assert "runs/mine also holds seed 2 of another recipe (yours has lr 0.5)" in sentence(err)
     assert not Path("runs/mine/seed-1.before-1").exists()
     assert run(*QUICK, "--seeds", "1,2", "--name", "mine", "--lr", "0.5", "--fresh")[0] == 0
+
+
+def test_a_name_that_is_taken_is_refused_before_cross_entropy_is_trained(run, tmp_path):
+    np.savez(tmp_path / "x.npz", features=np.eye(8).repeat(5, 0), labels=np.arange(40) % 2)
+    train = ["train", "x.npz", "--name", "z", "--no-calibrate", "--epochs", "1", "--width", "4", "--device", "cpu"]
+    assert run(*train, "--seeds", "0,1", "--no-baseline")[0] == 0
+    for flags in (["--fresh"], []):
+        code, _, err = run(*train, "--seed", "0", "--lr", "0.01", *flags)
+        assert code == 2
+        assert "of another recipe (yours has lr 0.01); choose another --name" in sentence(err)
+        assert [path.name for path in (tmp_path / "runs").iterdir()] == ["z"]
 
 
 def test_a_recipe_file(run, tmp_path):

@@ -222,6 +222,7 @@ def test_the_log_probabilities_serve_answers_that_are_no_classes(classifier, dat
         (pd.Series([1, 2, 3], ["ash", "ash", "birch"]), "more than one cost of missing class 'ash'; keep one"),
         (MATRIX.rename(index={"ash": "asch"}), "decision: unknown class 'asch'; did you mean 'ash'?"),
         (MATRIX.rename(columns={"ash": "birch"}), "decision has more than one column of class 'birch'"),
+        (MATRIX.assign(abstain=0.5), "for others, such as abstain, give predict_log_proba to balpoe.decide"),
         (MATRIX.iloc[:2], "decision has no row of class 'cedar'; give one for each class"),
         ("recall of ceder at least 0.9", "decision: unknown class 'ceder'; did you mean 'cedar'?"),
         ("recall of cedar at leest 0.9", "is not understood; write recall of CLASS at least 0.9"),

@@ -26,6 +26,13 @@ def test_groups_are_numbers_texts_or_both():
     assert group_numbers([1, "a", 1, None], 4).tolist() == [0, 1, 0, 2]
 
 
+def test_groups_are_told_by_several_columns():
+    columns = pd.DataFrame({"patient": [2, 1, 2, 1], "eye": ["left", "left", "right", "left"]})
+    structured = np.array(list(columns.itertuples(index=False)), dtype=[("patient", int), ("eye", "U5")])
+    for groups in (columns.apply(tuple, axis=1), pd.MultiIndex.from_frame(columns), structured):
+        assert group_numbers(groups, 4).tolist() == [1, 0, 2, 0]
+
+
 @pytest.mark.parametrize(
     ("weight", "message"), [(-1.0, "Negative values"), (np.inf, "contains infinity"), (np.nan, "contains NaN")]
 )

@@ -130,6 +130,16 @@ def test_files_that_are_broken_foreign_or_malicious(predictions, tmp_path):
         Predictions.load(tmp_path)
 
 
+def test_too_little_memory_is_no_damage(predictions, tmp_path, monkeypatch):
+    def without_room(*_, **__):
+        raise MemoryError
+
+    predictions.save(tmp_path)
+    monkeypatch.setattr(np, "load", without_room)
+    with pytest.raises(MemoryError):
+        Predictions.load(tmp_path)
+
+
 @pytest.mark.parametrize("garbled", [b"'shape': (3, 2", b"'shape': (9" + b"9" * 400 + b",), "])
 def test_a_damaged_header_is_told_in_a_sentence(predictions, tmp_path, garbled):
     predictions.save(tmp_path)

@@ -26,7 +26,7 @@ def test_lambdas_and_number_of_experts_decide_each_other():
 def test_what_is_given_takes_the_place_of_the_other_where_they_do_not_agree():
     """Of lambdas and the number of experts; who gives both has to let them agree."""
     seven, uneven = Recipe(num_experts=7), Recipe(lambdas=(1, -0.25, -1.5))
-    assert updated(seven, {"lambdas": (1,)}).expert_lambdas == (1.0,)
+    assert updated(seven, {"lambdas": (1,)}).expert_lambdas == updated(seven, {"lambdas": 1}).expert_lambdas == (1.0,)
     assert updated(uneven, {"num_experts": 2}).expert_lambdas == (1.0, -1.0)
     assert updated(uneven, {"num_experts": 3}).expert_lambdas == uneven.lambdas
     with pytest.raises(UserError, match="give one of the two"):

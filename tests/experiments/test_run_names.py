@@ -57,6 +57,9 @@ def test_seeds_that_are_trained_anew_leave_none_of_another_recipe_beside_them(tm
     assert run_folder(tmp_path, "mine", other, **asked, anew=(0, 1, 2)) == tmp_path / "mine" / "seed-0"
     assert run_folder(tmp_path, "mine", QUICK, **asked, anew=(0,)) == tmp_path / "mine" / "seed-0"
     assert run_folder(tmp_path, "new", other, **asked, anew=(0,)) == tmp_path / "new" / "seed-0"
+    (tmp_path / "mine" / "seed-2" / "recipe.toml").write_text("lr = ")
+    with pytest.raises(UserError, match="mine also holds seed 2 of another recipe, which cannot be read; choose"):
+        run_folder(tmp_path, "mine", QUICK, **asked, anew=(0,))
 
 
 def test_the_name_of_a_preset_is_kept_for_it(tmp_path):

@@ -144,7 +144,7 @@ def test_torchrun(tmp_path, alone, capsys):
 
 
 def free_port():
-    """A port below those that the system gives to connections, one of which could take it before the first task does."""
+    """A port below those that the system gives to connections: one of these could take it before a task does."""
     first = 20_000 + 10 * (os.getpid() % 1_000)
     for port in range(first, first + 10):
         with socket.socket() as free, contextlib.suppress(OSError):

@@ -327,6 +327,19 @@ def test_labels_without_a_class_are_refused():
         train(more, mlp(data), own, mixup_alpha=0.0)
 
 
+def test_a_loss_of_one_s_own_may_call_anything_offsets():
+    class Shifted(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.register_buffer("offsets", torch.zeros(3))  # one for each expert
+
+        def forward(self, expert_logits, targets, progress=None):
+            return torch.nn.functional.cross_entropy((expert_logits + self.offsets[:, None]).mean(dim=1), targets)
+
+    data = features(classes=4)
+    assert len(train(data, mlp(data), Shifted(), mixup_alpha=0.0, epochs=1)) == 1
+
+
 def test_a_loss_in_bfloat16(tmp_path):
     data, losses = features(), [BalPoELoss(features().class_counts).bfloat16() for _ in range(2)]
     train(data, mlp(data), losses[0], run=tmp_path)

@@ -211,8 +211,9 @@ def _jobs(recipes: Mapping[str, Recipe], asked: Asked, facts: DataFacts) -> dict
             first = shared[name]
             recipe = updated(recipes.get(first, recipes[name]), {"seed": seed})
             called = f"{first}-tuned" if asked.tune else first
-            fixed, anew = asked.fresh or not asked.tune, asked.seeds if asked.fresh else ()
-            jobs[name, seed] = Job(recipe, run_folder(asked.folder, called, recipe, fixed=fixed, anew=anew))
+            # What a search has chosen finds a place beside other seeds: to refuse it would throw the search away.
+            anew = asked.seeds if asked.fresh else ()
+            jobs[name, seed] = Job(recipe, run_folder(asked.folder, called, recipe, fixed=not asked.tune, anew=anew))
     return jobs
 
 

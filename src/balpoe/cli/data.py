@@ -1,7 +1,7 @@
 """balpoe data: what a data set holds, and what is wrong with it."""
 
 import argparse
-from collections.abc import Iterable
+from collections.abc import Collection
 
 from balpoe.cli.flags import Commands, add_fields, changed_fields
 from balpoe.cli.train import starting_recipe
@@ -47,9 +47,11 @@ def _recipe_of(name: str) -> Recipe:
     raise UserError(f"there is no file or folder {name}; {unknown_name('data set', name, known)}")
 
 
-def _check_read(dataset: str, given: Iterable[str]) -> None:
+def _check_read(dataset: str, given: Collection[str]) -> None:
     """Refuse settings that this data set does not have."""
     own = dataset == "own"
+    if own and "data_root" in given:
+        raise UserError("your own data are where you say, so that --data-root is one too many; leave it out")
     cut = () if own or DATASETS[dataset].has_ratio else ("imbalance_ratio", "profile")
     if name := next((name for name in given if name in (FOR_OTHERS if own else (*FOR_OWN, *cut))), None):
         what = "your own data, which are taken as they are" if own else dataset

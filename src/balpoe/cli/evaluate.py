@@ -25,12 +25,13 @@ UNREAD = {
         "--prior-template writes the classes with their training shares and measures nothing; leave out {}",
     ),
     "baseline": (("prior",), "--baseline compares logits as trained; leave out {}, or evaluate each run with it"),
-    "saved": (("weights",), "{} is read for the metrics of a model's file and for --views alone; leave it out"),
+    "saved": (("weights",), "{} is read for a model's file and for --views alone; leave it out"),
+    "saved_alone": (("data_root",), "{} is read for a model's file, a table of priors and --views alone; leave it out"),
 }
 """Flags that a way to evaluate does not read, and what is said then: the first entry that holds is heard.
 
-Gains are what --prior-table measures without decisions; saved is where predictions are taken as they were saved, or no
-flag reaches what loads the model.
+Gains are what --prior-table measures without decisions; saved is where predictions are taken as they were saved, and
+alone where no table wants the keys of their samples.
 """
 
 
@@ -80,19 +81,21 @@ def _evaluate(arguments: argparse.Namespace) -> None:
     if decisions is not None:
         from balpoe.cli.evaluate_decisions import evaluate_decisions
 
-        where = {"table": table, "key_table": arguments.key_table, "out": arguments.out}
+        where = {"table": table, "key_table": arguments.key_table, "out": arguments.out, "weights": arguments.weights}
         evaluate_decisions(str(run_path(arguments.run)), decisions, **options, **where)
         return
     if table is not None:
         from balpoe.cli.evaluate_sites import evaluate_sites
 
         path, root = str(run_path(arguments.run)), options["data_root"]
-        evaluate_sites(path, table, key_table=arguments.key_table, out=arguments.out, data_root=root)
+        evaluate_sites(
+            path, table, key_table=arguments.key_table, out=arguments.out, data_root=root, weights=arguments.weights
+        )
         return
     from balpoe.cli.evaluate_scores import Look, evaluate, write_prior_template
 
     if arguments.prior_template is not None:
-        write_prior_template(str(run_path(arguments.run)), arguments.prior_template)
+        write_prior_template(str(run_path(arguments.run)), arguments.prior_template, arguments.weights)
         return
     baseline = None if arguments.baseline is None else str(run_path(arguments.baseline))
     look = Look(arguments.views or "", options.pop("data_root"), arguments.weights)
@@ -124,7 +127,8 @@ def _ways(arguments: argparse.Namespace, decides: bool) -> set[str]:
     elif "prior_table" in asked:
         asked.add("gains")
     compared = {"baseline"} if arguments.baseline is not None else set()
-    return asked | compared | ({"saved"} if asked or _is_saved(arguments) else set())
+    saved = {"saved", *(() if "prior_table" in asked else ("saved_alone",))} if _is_saved(arguments) else set()
+    return asked | compared | saved
 
 
 def _is_saved(arguments: argparse.Namespace) -> bool:

@@ -36,6 +36,7 @@ def evaluate_decisions(
     thresholds: tuple[int, ...] | None = None,
     out: str | None = None,
     data_root: str = "",
+    weights: str = "",
 ) -> dict[str, Any]:
     """Print and return what decisions on the test samples of a run, a model or predictions are worth.
 
@@ -49,9 +50,10 @@ def evaluate_decisions(
         thresholds: Thresholds of the shot groups; by default the run's.
         out: File .json to write, too.
         data_root: Folder of the test set of a model's file.
+        weights: File of the backbone's weights, for a model's file that holds adapters alone.
     """
     check_out(out, [path, prior, validation, table and table.path, key_table, *flags.files])
-    predictions, recipe = predictions_of(path, data_root)
+    predictions, recipe = predictions_of(path, data_root, weights)
     few, many = thresholds or (recipe.shot_groups if recipe is not None else (20, 100))
     wanted = flags.read(predictions.class_names, (few, many))
     held_out = HeldOut.of_run(path) if wanted.needs_held_out else None

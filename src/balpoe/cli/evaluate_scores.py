@@ -109,12 +109,13 @@ def _viewed(out: Console, run: Run, folder: Path, look: Look) -> Run:
     return viewed
 
 
-def write_prior_template(path: str, out: str) -> None:
+def write_prior_template(path: str, out: str, weights: str = "") -> None:
     """Write the classes of a run, a model or predictions with their training shares, for --prior; print what is next.
 
     Args:
         path: The run, model or predictions.
         out: File to write, .csv or .json.
+        weights: File of the backbone's weights, for a model's file that holds adapters alone.
     """
     file = Path(out)
     if file.suffix not in (".csv", ".json") or file.exists():
@@ -123,7 +124,7 @@ def write_prior_template(path: str, out: str) -> None:
     if _are_predictions(path):
         labelled: Labelled = load_predictions(path)
     else:
-        labelled = load(path) if Path(path).is_file() else runs_of(path)[0].predictions()
+        labelled = load(path, weights=weights) if Path(path).is_file() else runs_of(path)[0].predictions()
     write_text(file, prior_template(labelled, file.suffix[1:]))
     console().print(f"{out}: {labelled.num_classes:,} classes with their training shares; edit them, then")
     console().print("  " + command_line("evaluate", path, "--prior", out), soft_wrap=True)

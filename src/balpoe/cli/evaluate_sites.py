@@ -17,6 +17,7 @@ from balpoe.evaluation.predictions import Predictions, load_predictions
 from balpoe.experiments.build import recipe_data
 from balpoe.experiments.recipe import Recipe, updated
 from balpoe.experiments.run_folder import evaluate_model, runs_of
+from balpoe.experiments.run_paths import is_file_of_run
 from balpoe.files import TABLE_SUFFIXES, is_among, write_json
 from balpoe.report.console import console
 from balpoe.report.site_gains import site_gains_table
@@ -25,7 +26,13 @@ __all__ = ["check_out", "evaluate_sites", "keys_of", "predictions_of"]
 
 
 def evaluate_sites(
-    path: str, flags: TableSource, *, key_table: str | None = None, out: str | None = None, data_root: str = ""
+    path: str,
+    flags: TableSource,
+    *,
+    key_table: str | None = None,
+    out: str | None = None,
+    data_root: str = "",
+    weights: str = "",
 ) -> SiteGains:
     """Print and return what each place's own prior is worth on the test samples of a run, a model or predictions.
 
@@ -35,9 +42,10 @@ def evaluate_sites(
         key_table: Table with the keys of the test samples; by default the one that the run was trained on.
         out: File .json to write, too.
         data_root: Folder of the test set of a model's file.
+        weights: File of the backbone's weights, for a model's file that holds adapters alone.
     """
     check_out(out, [path, flags.path, key_table])
-    predictions, recipe = predictions_of(path, data_root)
+    predictions, recipe = predictions_of(path, data_root, weights)
     table = flags.read(predictions.class_names, predictions.source_prior)
     keys = keys_of(predictions, recipe, flags, key_table)
     gains = site_gains(predictions, table, keys)
@@ -62,22 +70,24 @@ def check_out(out: str | None, read: Iterable[str | None]) -> None:
         return
     if Path(out).suffix != ".json":
         raise UserError(f"--out {out} is not a .json file; give one")
-    if is_among(out, filter(None, read)):
+    given = [Path(each) for each in read if each]
+    if is_file_of_run(out) or is_among(out, [*given, *(each / "predictions.json" for each in given)]):
         raise UserError(f"--out {out} is read, and would be lost; give another name")
 
 
-def predictions_of(path: str, data_root: str = "") -> tuple[Predictions, Recipe | None]:
+def predictions_of(path: str, data_root: str = "", weights: str = "") -> tuple[Predictions, Recipe | None]:
     """Return the predictions of one run, of a model or of a folder, and the recipe of their run where they are of one.
 
     Args:
         path: The run, model or predictions.
         data_root: Folder of the test set of a model's file.
+        weights: File of the backbone's weights, for a model's file that holds adapters alone.
     """
     if Path(path).suffix == ".npz" or (Path(path) / "predictions.json").is_file():
         return load_predictions(path), None
     if Path(path).is_file():
         with tempfile.TemporaryDirectory() as folder:
-            run = evaluate_model(load(path), Path(folder) / "seed-0", data_root)
+            run = evaluate_model(load(path, weights=weights), Path(folder) / "seed-0", data_root)
             predictions = run.predictions()
             # Out of the file, which goes with the folder.
             return predictions.subset(torch.arange(len(predictions))), run.recipe()

@@ -31,6 +31,7 @@ from balpoe.evaluation.deployment_prior import parse_prior
 from balpoe.evaluation.image_views import with_views
 from balpoe.evaluation.predictions import forward_in_blocks
 from balpoe.experiments.model_file import Model, model_path
+from balpoe.experiments.run_paths import is_file_of_run
 from balpoe.files import is_among, write_file
 from balpoe.method.ensemble import product_of_experts
 from balpoe.progress import CountProgress
@@ -96,9 +97,9 @@ def predict_files(
     adjust = _adjustment(run, model, prior, table, track)
     files = prior, weights, table and table.path, track and track.path, *(decisions.files if decisions else ())
     _check_out(out, itertools.chain([model_path(run)], filter(None, files), given_paths(inputs)))
-    if track is not None and is_among(track.plot, image_paths(inputs)):
+    if track is not None and _lies_in(track.plot, inputs):
         raise UserError(
-            f"{track.plot}, where --track-prior draws, is read, and would be lost; give STATE.npz another name"
+            f"{track.plot}, where --track-prior draws, would be one of the images; keep STATE.npz in another folder"
         )
     images = ((path, ()) for path in image_paths(inputs)) if table is None else keyed_image_paths(inputs, table.keys)
     if (first := next(images, None)) is None:
@@ -168,8 +169,17 @@ def _adjustment(
 
 def _check_out(out: str | None, read: Iterable[str | Path]) -> None:
     """Refuse to write where something is read."""
-    if out is not None and (Path(out).suffix.lower() in IMAGE_SUFFIXES or is_among(out, read)):
-        raise UserError(f"--out {out} is an image or is read, and would be lost; give a .csv or .jsonl file")
+    if out is None:
+        return
+    if Path(out).suffix.lower() in IMAGE_SUFFIXES or is_file_of_run(out) or is_among(out, read):
+        raise UserError(f"--out {out} is an image, or is read, and would be lost; give another .csv or .jsonl file")
+
+
+def _lies_in(path: str | Path, inputs: Sequence[str]) -> bool:
+    """Whether a file is one of the inputs, or in a folder that is one."""
+    whole = Path(path).resolve()
+    folders = (Path(each).resolve() for each in inputs if Path(each).is_dir())
+    return any(whole.is_relative_to(folder) for folder in folders) or is_among(path, image_paths(inputs))
 
 
 def _rows(

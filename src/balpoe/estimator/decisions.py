@@ -144,6 +144,8 @@ def _by_class(costs: Sequence[tuple[Any, float]], classes: np.ndarray) -> list[f
 def _by_labels(costs: Any, classes: np.ndarray) -> np.ndarray:
     """A table's costs in the order of the classes, where its rows and columns are labelled."""
     array: np.ndarray = np.array(costs.to_numpy())
+    if array.ndim != 2 or array.shape[1] > len(classes):  # other answers have labels of their own, and are refused
+        return array
     for axis, (name, what) in enumerate((("index", "row of"), ("columns", "column of"))):
         labels = list(getattr(costs, name)) if hasattr(costs, "index") else []  # not all tables label their rows
         if labels != list(range(len(labels))):  # what a frame has by itself says nothing, and goes by position

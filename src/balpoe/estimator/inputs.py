@@ -130,7 +130,10 @@ def group_numbers(groups: Any, samples: int) -> Tensor | None:
     if labels.shape != (samples,):
         raise ValueError(f"groups has shape {labels.shape}, expected {(samples,)}; give one label for each sample")
     alone = np.array([_says_nothing(label) for label in labels], dtype=bool)
-    known, numbers = np.unique(np.array(labels[~alone].tolist()), return_inverse=True)
+    named = labels[~alone]
+    if not any(isinstance(label, tuple) for label in named):  # of which numpy would make a table
+        named = np.array(named.tolist())
+    known, numbers = np.unique(named, return_inverse=True)
     found = np.empty(samples, dtype=np.int64)
     found[~alone], found[alone] = numbers, len(known) + np.arange(alone.sum())
     return torch.from_numpy(found)

@@ -38,6 +38,8 @@ def load_array(path: Path, mapped: bool = False) -> Tensor:
         array = np.load(path, mmap_mode="c" if mapped else None, allow_pickle=False)
     except OSError as error:
         raise UserError(f"cannot read {path}: {(error.strerror or str(error)).lower()}; predict again") from error
+    except MemoryError:
+        raise
     except Exception as error:  # numpy's reader of a damaged header knows many
         raise UserError(f"{path} is not a whole array of numbers; predict again") from error
     if not isinstance(array, np.ndarray) or array.dtype.kind not in "fiu" or not array.dtype.isnative:

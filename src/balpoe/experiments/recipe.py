@@ -402,7 +402,8 @@ def _in_their_place(recipe: Recipe, changes: Mapping[str, Any]) -> dict[str, Any
     """Experts or lambdas of before, where only the other is given and it does not agree: none of their own."""
     lambdas, experts = (changes.get(name, getattr(recipe, name)) for name in ("lambdas", "num_experts"))
     given = {"lambdas", "num_experts"} & changes.keys()
-    if len(given) != 1 or not lambdas or experts in (0, len(lambdas)):
+    number = len(lambdas) if isinstance(lambdas, (tuple, list)) else 1  # which is checked later
+    if len(given) != 1 or not number or experts in (0, number):
         return {}
     return {"num_experts": 0} if "lambdas" in given else {"lambdas": ()}
 

@@ -138,15 +138,22 @@ def _check_others(folder: Path, recipe: Recipe, anew: Collection[int]) -> None:
     """Refuse seeds that stay beside those that are trained anew, and are of another recipe."""
     found = (path.parent for path in folder.glob("seed-*/recipe.toml"))
     seeds = {int(number): path for path in found if (number := path.name.removeprefix("seed-")).isdecimal()}
-    left = {seed: Run(path).recipe() for seed, path in sorted(seeds.items()) if seed not in anew}
-    others = [seed for seed, held in left.items() if not _same(recipe, held)]
+    left = {seed: _readable(path) for seed, path in sorted(seeds.items()) if seed not in anew}
+    others = {seed: held for seed, held in left.items() if held is None or not _same(recipe, held)}
     if others:
-        every = ",".join(map(str, sorted({*anew, *left})))
+        every, known = ",".join(map(str, sorted({*anew, *left}))), next(filter(None, others.values()), None)
+        apart = f" (yours has {differences_text(recipe, known)})" if known else ", which cannot be read"
         raise UserError(
-            f"{folder} also holds seed {', '.join(map(str, others))} of another recipe "
-            f"(yours has {differences_text(recipe, left[others[0]])}); choose another --name, or train all of them "
-            f"anew (--seeds {every} --fresh)"
+            f"{folder} also holds seed {', '.join(map(str, others))} of another recipe{apart}; choose another --name, "
+            f"or train all of them anew (--seeds {every} --fresh)"
         )
+
+
+def _readable(folder: Path) -> Recipe | None:
+    try:
+        return Run(folder).recipe()
+    except UserError:
+        return None
 
 
 def _held(root: Path, name: str, seed: int = 0) -> Recipe | None:

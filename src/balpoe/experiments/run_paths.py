@@ -5,7 +5,7 @@ from pathlib import Path
 
 from balpoe.errors import UserError
 
-__all__ = ["LATEST", "RUNS", "run_path"]
+__all__ = ["LATEST", "RUNS", "is_file_of_run", "run_path"]
 
 RUNS = "runs"
 LATEST = "latest"
@@ -28,6 +28,26 @@ def run_path(name: str | Path) -> Path:
         return _latest(path.parent if len(path.parts) > 1 else Path(RUNS))
     below = Path(RUNS) / path
     return below if not path.is_absolute() and _holds_run(below) else path
+
+
+FILES_OF_RUN = {
+    "recipe.toml", "environment.json", "classes.json", "history.jsonl", "timing.jsonl", "calibration.json",
+    "checkpoint.pt", "model.safetensors", "predictions", "evaluation.json",
+}  # fmt: skip
+
+
+def is_file_of_run(path: str | Path) -> bool:
+    """Return whether a run keeps a file of its own at a path, or would.
+
+    Args:
+        path: Path that something else is to be written to.
+
+    >>> is_file_of_run("nowhere/evaluation.json")
+    False
+    """
+    whole = Path(path).resolve()
+    inside = (folder for folder in whole.parents if (folder / "recipe.toml").is_file())
+    return any(whole.relative_to(folder).parts[0] in FILES_OF_RUN for folder in inside)
 
 
 def _holds_run(folder: Path) -> bool:

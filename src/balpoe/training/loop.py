@@ -18,6 +18,7 @@ from balpoe.data.loading.in_memory import Batch
 from balpoe.data.loading.streaming import batch_source
 from balpoe.errors import UserError
 from balpoe.files import write_text
+from balpoe.method.losses import BalPoELoss, LogitAdjustedLoss
 from balpoe.networks.frozen_weights import check_frozen, frozen_digest, load_trained, tensor_bytes, trained_state
 from balpoe.networks.synchronised import synchronised
 from balpoe.progress import TrainingProgress
@@ -341,9 +342,10 @@ class _Epoch(NamedTuple):
 
 def _check_labels(loss: Any, targets: Tensor) -> None:
     """Refuse labels that a loss of this package has no class for: on a GPU they would end the whole process."""
-    offsets = getattr(loss, "offsets", None)
-    largest = int(targets.max())
-    if isinstance(offsets, Tensor) and offsets.ndim and largest >= (classes := offsets.shape[-1]):
+    if not isinstance(loss, BalPoELoss | LogitAdjustedLoss):
+        return
+    largest, classes = int(targets.max()), loss.offsets.shape[-1]
+    if largest >= classes:
         raise UserError(
             f"the training samples have a label {largest}, but the loss is made for {classes} classes, 0 to "
             f"{classes - 1}; make loss and network for all classes, as by class_counts and class_names of the data"

@@ -166,7 +166,7 @@ def test_what_the_benchmark_launches_finds_room(channels, images):
         for kernel, way in itertools.product(kernels, ways):
             (programs, _), size = way.grid(images, side, side, channels, 3)
             rows = way.images * way.rows  # of a tile
-            assert way.fits(channels, side, side, way.shares if kernel is WEIGHTS else way.warps)
+            assert way._replace(merged=kernel is not WEIGHTS).fits(channels, side, side, of_weights=kernel is WEIGHTS)
             assert kernel.shared_memory(size) <= SHARED_MEMORY
             assert 0 <= programs * size["TURNS"] * rows - images * side < size["TURNS"] * rows  # all, and each has some
 

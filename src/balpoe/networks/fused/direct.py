@@ -42,22 +42,26 @@ class Direct(NamedTuple):
     merged: bool = False
     """Whether a normalisation is computed besides: in front of a convolution, or behind the one of a gradient."""
 
-    def fits(self, channels: int, height: int, width: int, among: int) -> bool:
+    def fits(self, channels: int, height: int, width: int, of_weights: bool = False) -> bool:
         """Whether a layer of stride 1 with so many channels in front and behind can be launched so.
 
         Args:
             channels: Channels of one expert.
             height: Rows of an image.
             width: Columns.
-            among: Warps or shares among which the products of a tile, of 16 pixels each, are split.
+            of_weights: Whether it is the gradient of weights.
 
         >>> way = Direct(rows=8, programs=528, warps=4)
-        >>> way.fits(16, 32, 32, among=4), way.fits(16, 9, 6, among=4), way.fits(128, 32, 32, among=4)
-        (True, False, False)
+        >>> way.fits(16, 32, 32), way.fits(16, 9, 6), way.fits(128, 32, 32), way.fits(16, 32, 32, of_weights=True)
+        (True, False, False, False)
         """
         whole = self.rows == height if self.images > 1 else height % self.rows == 0
-        thread_each = 32 * self.warps >= channels * self.merged
-        return channels in CHANNELS and whole and thread_each and self.images * self.rows * width % (16 * among) == 0
+        if of_weights:  # three taps in a row of the kernel for each warp, and some of its channels
+            groups, among = self.warps // (3 * self.shares), self.shares
+            split = self.warps == 3 * self.shares * groups > 0 and channels // 16 % groups == 0
+        else:
+            among, split = self.warps, 32 * self.warps >= channels * self.merged
+        return channels in CHANNELS and whole and split and self.images * self.rows * width % (16 * among) == 0
 
     def grid(
         self, images: int, height: int, width: int, channels: int, experts: int

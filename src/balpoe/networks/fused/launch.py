@@ -325,7 +325,7 @@ class Grid(NamedTuple):
         return {
             field: cls(*way.grid(images, height, width, channels, layer.experts))
             for field, way in ways.items()
-            if way and way.fits(channels, height, width, way.shares if field == "direct_weights" else way.warps)
+            if way and way.fits(channels, height, width, of_weights=field == "direct_weights")
         }
 
     @classmethod
