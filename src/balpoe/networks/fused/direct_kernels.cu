@@ -79,23 +79,26 @@ struct Piece {
 };
 
 template <int C, int H, int W, int EXPERTS, int ROWS, int IMAGES, int BORDER>
-__device__ inline Piece piece_of(int i, int tile, int expert, int images) {
-    constexpr int wide = W + 2 * BORDER, tall = ROWS + 2 * BORDER, bands = H / ROWS;
-    const int part = i % (C / 8), pixel = i / (C / 8), line = pixel / wide % tall - BORDER;
+__device__ inline Piece piece_of(u32 i, u32 tile, int expert, int images) {  // without a sign, division is short
+    constexpr u32 wide = W + 2 * BORDER, tall = ROWS + 2 * BORDER, bands = H / ROWS;
+    const u32 part = i % (C / 8), pixel = i / (C / 8), line = pixel / wide % tall - BORDER;
+    const u32 row = tile % bands * ROWS + line, column = pixel % wide - BORDER;  // in front of the first is a large one
     const int image = tile / bands * IMAGES + pixel / (tall * wide);
-    const int row = tile % bands * ROWS + line, column = pixel % wide - BORDER;
-    const bool inside = image < images && row >= 0 && row < H && column >= 0 && column < W;
-    const int from = (((image * H + row) * W + column) * EXPERTS + expert) * C + part * 8;
-    return {pixel * (C + 8) + part * 8, from, inside, inside && line >= 0 && line < ROWS};
+    const bool inside = image < images && row < H && column < W;
+    const int from = ((image * H + (int)row) * W + (int)column) * EXPERTS * C + expert * C + part * 8;
+    return {(int)(pixel * (C + 8) + part * 8), from, inside, inside && line < ROWS};
 }
 
-// A tile of one expert on its way to shared memory.
-template <int C, int H, int W, int EXPERTS, int ROWS, int IMAGES, int THREADS, int BORDER>
-__device__ inline void fetch(bf16* to, const bf16* x, int tile, int expert, int images) {
+// A tile of one expert on its way to shared memory; or TWO tiles of two tensors.
+template <int C, int H, int W, int EXPERTS, int ROWS, int IMAGES, int THREADS, int BORDER, bool TWO = false>
+__device__ inline void fetch(
+    bf16* to, const bf16* x, int tile, int expert, int images, bf16* beside = nullptr, const bf16* other = nullptr) {
     constexpr int pieces = IMAGES * (ROWS + 2 * BORDER) * (W + 2 * BORDER) * (C / 8);
     for (int i = threadIdx.x; i < pieces; i += THREADS) {
         const Piece piece = piece_of<C, H, W, EXPERTS, ROWS, IMAGES, BORDER>(i, tile, expert, images);
-        copy_later(to + piece.place, piece.inside ? x + piece.from : x, piece.inside);
+        const int from = piece.inside ? piece.from : 0;
+        copy_later(to + piece.place, x + from, piece.inside);
+        if (TWO) copy_later(beside + piece.place, other + from, piece.inside);
     }
 }
 
@@ -187,8 +190,8 @@ __device__ inline void convolution(
     }
     int tile = blockIdx.x, turn = 0;
     if (tile < many) {
-        fetch<C, H, W, EXPERTS, ROWS, IMAGES, THREADS, 1>(tiles, x, tile, expert, images);
-        if (READ == OF_TWO) fetch<C, H, W, EXPERTS, ROWS, IMAGES, THREADS, 1>(beside, other, tile, expert, images);
+        fetch<C, H, W, EXPERTS, ROWS, IMAGES, THREADS, 1, READ == OF_TWO>(
+            tiles, x, tile, expert, images, beside, other);
     }
     end_of_copies();
     if constexpr (READ != PLAIN) {
@@ -221,8 +224,8 @@ __device__ inline void convolution(
                 here, beside, known, made, tile, expert, images);
         }
         if (later < many) {
-            fetch<C, H, W, EXPERTS, ROWS, IMAGES, THREADS, 1>(next, x, later, expert, images);
-            if (READ == OF_TWO) fetch<C, H, W, EXPERTS, ROWS, IMAGES, THREADS, 1>(beside, other, later, expert, images);
+            fetch<C, H, W, EXPERTS, ROWS, IMAGES, THREADS, 1, READ == OF_TWO>(
+                next, x, later, expert, images, beside, other);
             end_of_copies();
             if (READ == PLAIN) wait_for_copies<1>();
         } else {
