@@ -14,7 +14,7 @@
 #define __device__
 #define __global__
 #define __shared__
-#define __launch_bounds__(threads)
+#define __launch_bounds__(threads, ...)
 #define __align__(bytes) __attribute__((aligned(bytes)))
 
 struct Place { unsigned x, y; };

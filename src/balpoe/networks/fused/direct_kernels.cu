@@ -163,6 +163,38 @@ __device__ inline int first_seen(int pixel) {
     return ((image * (ROWS + 2) + row) * (W + 2) + column) * (C + 8);
 }
 
+// Four lanes share eight channels, N * 2 times: of one pixel of a product, then of that eight below. Each gets its own.
+struct Slot {
+    int place;
+    bool inside;
+};
+
+template <int M, int N, int C, int EXPERTS>
+struct Slots {
+    int first, pixels, expert;  // pixels, of which there are so many
+    __device__ inline Slot at(int t) const {
+        const int slot = t % (N / 2) * 4 + threadIdx.x % 4, pixel = first + t / (N / 2) * 16 + slot / N * 8;
+        return {(pixel * EXPERTS + expert) * C + slot % N * 8, pixel < pixels};
+    }
+};
+
+// What a gradient meets on its way, of several slots at once: else each would wait for memory anew.
+template <int GROUP>
+struct Read {
+    u32 passed[GROUP][4], normal[GROUP][4], beside[GROUP][4];
+    template <bool RESIDUAL, class All>
+    __device__ inline void fetch(
+        const All& slots, int start, const bf16* activation, const bf16* below, const bf16* residual) {
+#pragma unroll
+        for (int t = 0; t < GROUP; t++) {
+            const Slot slot = slots.at(start + t);
+            load_eight(passed[t], activation + slot.place, slot.inside);
+            load_eight(normal[t], below + slot.place, slot.inside);
+            load_eight(beside[t], residual + slot.place, RESIDUAL && slot.inside);
+        }
+    }
+};
+
 // A convolution, with the sums of its outputs and of their squares; or (BACKWARD) its gradient of the input, plus the
 // shortcut's (RESIDUAL), through the rectifier in front of both, with the sums that the normalisation below wants.
 // `factors` writes those of the normalisation of x and `other`, which is written to `made`, if there is one to READ.
@@ -176,6 +208,7 @@ __device__ inline void convolution(
     constexpr int TILE = IMAGES * (ROWS + 2) * WIDE * LINE;
     constexpr int M = PIXELS / (16 * WARPS), N = C / 8;  // products of a warp, down and across
     constexpr int OWN = C == 64 ? 2 : 1;                 // times eight channels that a lane sums, 32 apart
+    constexpr int SLOTS = M * N / 2, GROUP = SLOTS < 4 ? SLOTS : 4;
     static_assert(PIXELS == WARPS * M * 16 && (C == 16 || C == 32 || C == 64), "lanes take whole products");
     extern __shared__ __align__(16) bf16 shared[];
     bf16 *weights = shared, *tiles = shared + 9 * C * LINE;
@@ -205,15 +238,7 @@ __device__ inline void convolution(
     for (int m = 0; m < M; m++)
         seen[m] = first_seen<C, W, ROWS>((warp * M + m) * 16 + lane % 16) + lane / 16 * 8;
     const int channels = lane % (C == 16 ? 2 : 4) * 8;  // the first that this lane sums
-    float mean[OWN][8], rstd[OWN][8], first[OWN][8] = {}, second[OWN][8] = {};
-    if (BACKWARD) {
-        const float* of_expert = stats + 2 * expert * C + channels;
-#pragma unroll
-        for (int i = 0; i < OWN * 8; i++) {
-            mean[i / 8][i % 8] = of_expert[i / 8 * 32 + i % 8];
-            rstd[i / 8][i % 8] = of_expert[C + i / 8 * 32 + i % 8];
-        }
-    }
+    float first[OWN][8] = {}, second[OWN][8] = {};
 
     for (; tile < many; tile += programs, turn ^= 1) {
         const int later = tile + programs;
@@ -232,6 +257,9 @@ __device__ inline void convolution(
             wait_for_copies<0>();
         }
         __syncthreads();
+        const Slots<M, N, C, EXPERTS> slots = {tile * PIXELS + warp * M * 16 + lane / 4, images * H * W, expert};
+        Read<GROUP> read;
+        if (BACKWARD) read.template fetch<RESIDUAL>(slots, 0, activation, below, residual);
         float total[M][N][4] = {};
 #pragma unroll 1
         for (int ky = 0; ky < 3; ky++)
@@ -258,50 +286,40 @@ __device__ inline void convolution(
                     }
                 }
 #pragma unroll
-        for (int m = 0; m < M; m++)
+        for (int t = 0; t < SLOTS; t++) {
+            if (BACKWARD && t && t % GROUP == 0) read.template fetch<RESIDUAL>(slots, t, activation, below, residual);
+            const Slot slot = slots.at(t);
+            const int m = t / (N / 2), q = t % (N / 2), own = q % OWN, r = t % GROUP;
+            u32 value[4], other[4];
 #pragma unroll
-            for (int q = 0; q < N / 2; q++) {
-                // Four lanes share eight channels, 2 * N times: of one pixel, then of that eight below. Each gets its own.
-                const int slot = q * 4 + lane % 4, own = q % OWN;
-                const int pixel = tile * PIXELS + (warp * M + m) * 16 + slot / N * 8 + lane / 4;
-                const int place = (pixel * EXPERTS + expert) * C + slot % N * 8;
-                const bool inside = pixel < images * H * W;
-                u32 value[4], other[4], normal[4];
-                if (BACKWARD) {
+            for (int i = 0; i < 4; i++) {
+                const float* two = total[m][(q * 4 + i) % N] + (q * 4 + i) / N * 2;
+                value[i] = BACKWARD ? __float_as_uint(two[0]) : rounded(two[0], two[1]);
+                other[i] = __float_as_uint(two[1]);
+            }
+            turn_over(value);
+            if (BACKWARD) {
+                turn_over(other);
 #pragma unroll
-                    for (int i = 0; i < 4; i++) {
-                        const float* two = total[m][(q * 4 + i) % N] + (q * 4 + i) / N * 2;
-                        value[i] = __float_as_uint(two[0]), other[i] = __float_as_uint(two[1]);
-                    }
-                    turn_over(value), turn_over(other);
-                    u32 passed[4], beside[4];
-                    load_eight(passed, activation + place, inside);
-                    load_eight(normal, below + place, inside);
-                    load_eight(beside, residual + place, RESIDUAL && inside);
-#pragma unroll
-                    for (int i = 0; i < 4; i++) {
-                        const float even = __uint_as_float(value[i]) + low(beside[i]);
-                        const float odd = __uint_as_float(other[i]) + high(beside[i]);
-                        value[i] = rounded(low(passed[i]) > 0 ? even : 0, high(passed[i]) > 0 ? odd : 0);
-                    }
-                } else {
-#pragma unroll
-                    for (int i = 0; i < 4; i++) {
-                        const float* two = total[m][(q * 4 + i) % N] + (q * 4 + i) / N * 2;
-                        value[i] = rounded(two[0], two[1]);
-                    }
-                    turn_over(value);
-                }
-                if (!inside) continue;  // no lane waits for another behind this
-                *(uint4*)(y + place) = uint4{value[0], value[1], value[2], value[3]};
-#pragma unroll
-                for (int i = 0; i < 8; i++) {
-                    const float one = i % 2 ? high(value[i / 2]) : low(value[i / 2]);
-                    const float under = BACKWARD ? i % 2 ? high(normal[i / 2]) : low(normal[i / 2]) : 0;
-                    first[own][i] += one;
-                    second[own][i] += one * (BACKWARD ? (under - mean[own][i]) * rstd[own][i] : one);
+                for (int i = 0; i < 4; i++) {
+                    const float even = __uint_as_float(value[i]) + low(read.beside[r][i]);
+                    const float odd = __uint_as_float(other[i]) + high(read.beside[r][i]);
+                    const u32 passed = read.passed[r][i];
+                    value[i] = rounded(low(passed) > 0 ? even : 0, high(passed) > 0 ? odd : 0);
                 }
             }
+            // Behind the last image all numbers are zero.
+            if (slot.inside) *(uint4*)(y + slot.place) = uint4{value[0], value[1], value[2], value[3]};
+#pragma unroll
+            for (int i = 0; i < 8; i++) {
+                const float one = i % 2 ? high(value[i / 2]) : low(value[i / 2]);
+                first[own][i] += one;
+                if (BACKWARD)
+                    second[own][i] += one * (i % 2 ? high(read.normal[r][i / 2]) : low(read.normal[r][i / 2]));
+                else
+                    second[own][i] += one * one;
+            }
+        }
         __syncthreads();
     }
 
@@ -311,6 +329,10 @@ __device__ inline void convolution(
 #pragma unroll
     for (int i = 0; i < OWN * 8; i++) {
         float one = first[i / 8][i % 8], two = second[i / 8][i % 8];
+        if (BACKWARD) {  // the sum of products with what is normalised, from that of products with what is not
+            const float* known = stats + 2 * expert * C + channels + i / 8 * 32 + i % 8;
+            two = (two - known[0] * one) * known[C];
+        }
 #pragma unroll
         for (int apart = C == 16 ? 2 : 4; apart < 32; apart *= 2) {
             one += __shfl_xor_sync(~0u, one, apart);
@@ -357,8 +379,12 @@ __global__ void __launch_bounds__(WARPS * 32) norm_conv_forward(
         before, weight, y, sums, nullptr, nullptr, nullptr, nullptr, pixels_behind / (H * W), shortcut, out, factors);
 }
 
+// Programs for which a processor is to have registers; of 64 channels it has shared memory for one alone.
+template <int C>
+constexpr int PROGRAMS_AT_ONCE = C == 64 ? 1 : 2;
+
 template <int C, int H, int W, int EXPERTS, int ROWS, int IMAGES, int WARPS, int RESIDUAL>
-__global__ void __launch_bounds__(WARPS * 32) input_gradient(
+__global__ void __launch_bounds__(WARPS * 32, PROGRAMS_AT_ONCE<C>) input_gradient(
     const bf16* dy, const bf16* weight, const bf16* residual, const bf16* activation, const bf16* y,
     const float* stats, bf16* dz, float* sums, int images) {
     convolution<C, H, W, EXPERTS, ROWS, IMAGES, WARPS, true, RESIDUAL != 0, PLAIN>(
@@ -367,7 +393,7 @@ __global__ void __launch_bounds__(WARPS * 32) input_gradient(
 
 // `norm_backward` of kernels.py, and the gradient of the input from its output, dy.
 template <int C, int H, int W, int EXPERTS, int ROWS, int IMAGES, int WARPS, int RESIDUAL>
-__global__ void __launch_bounds__(WARPS * 32) norm_input_gradient(
+__global__ void __launch_bounds__(WARPS * 32, PROGRAMS_AT_ONCE<C>) norm_input_gradient(
     const bf16* dz_behind, const bf16* y_behind, const float* sums_behind, const float* stats_behind,
     const float* gamma, bf16* dy, float* dgamma, float* dbeta, int pixels, int programs, const bf16* weight,
     const bf16* residual, const bf16* activation, const bf16* y, const float* stats, bf16* dz, float* sums,
