@@ -567,9 +567,9 @@ def test_every_kernel_on_a_gpu(num_experts, width, batch):
 @cuda
 @pytest.mark.parametrize("merged", [False, True])
 @pytest.mark.parametrize("number", range(4))
-@pytest.mark.parametrize(("num_experts", "batch"), [(1, 95), (3, 128), (3, 512), (7, 128)])
-def test_every_kernel_that_is_launched_directly_on_a_gpu(monkeypatch, num_experts, batch, number, merged):
-    """As the benchmark launches them: the first way of each, the second, and so on."""
+def test_every_kernel_that_is_launched_directly_on_a_gpu(monkeypatch, number, merged):
+    """As the benchmark launches them: the first way of each, the second, and so on; each with other batches."""
+    num_experts, batch = ((1, 95), (3, 128), (3, 512), (7, 128))[(number + merged) % 4]
     for channels, (convolutions, weights) in script("benchmarks/step_launches.py").DIRECT.items():
         way, other = (ways[number % len(ways)] for ways in (convolutions, weights))
         way = way._replace(merged=merged)
