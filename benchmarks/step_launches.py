@@ -15,6 +15,7 @@ import argparse
 import itertools
 import statistics
 import time
+import warnings
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -219,7 +220,8 @@ def attempt(
     """The same, with these launches; one that fails leaves the others."""
     row: dict[str, Any] = {"batch": batch, "changes": [str(each) for each in changes]}
     try:
-        with changed(batch, changes):
+        with changed(batch, changes), warnings.catch_warnings():
+            warnings.filterwarnings("error", message="the fused step is replaced")  # it differs from torch's
             return row | measure(data, batch, experts, with_kernels)
     except Exception as error:
         return row | {"error": f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0]}"}
