@@ -12,11 +12,14 @@ what was found. No measurement is begun after --seconds; what is measured is wri
 """
 
 import argparse
+import functools
 import itertools
+import multiprocessing
 import statistics
 import time
 import warnings
 from collections.abc import Iterable, Iterator
+from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple, cast
@@ -214,17 +217,40 @@ def measure(data: balpoe.Dataset, batch: int, experts: int, with_kernels: bool =
     return cast("dict[str, Any]", with_steps(data, "fused", batch, use, experts))
 
 
-def attempt(
-    data: balpoe.Dataset, batch: int, experts: int, changes: list[Change], with_kernels: bool = False
-) -> dict[str, Any]:
-    """The same, with these launches; one that fails leaves the others."""
+def attempt(batch: int, experts: int, changes: list[Change], with_kernels: bool = False) -> dict[str, Any]:
+    """The same of random images, with these launches."""
     row: dict[str, Any] = {"batch": batch, "changes": [str(each) for each in changes]}
     try:
         with changed(batch, changes), warnings.catch_warnings():
-            warnings.filterwarnings("error", message="the fused step is replaced")  # it differs from torch's
-            return row | measure(data, batch, experts, with_kernels)
+            for what in ("the fused step is replaced", "the training step cannot be captured"):
+                warnings.filterwarnings("error", message=what)
+            return row | measure(same_images(), batch, experts, with_kernels)
     except Exception as error:
         return row | {"error": f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0]}"}
+
+
+class Process:
+    """One that makes attempts; another takes its place after an error of CUDA, behind which nothing runs any more."""
+
+    def __init__(self) -> None:
+        self.pool = self._new()
+
+    def attempt(self, *arguments: Any, **settings: Any) -> dict[str, Any]:
+        row: dict[str, Any] = self.pool.submit(attempt, *arguments, **settings).result()
+        if "CUDA" in row.get("error", ""):
+            self.pool.shutdown()
+            self.pool = self._new()
+        return row
+
+    @staticmethod
+    def _new() -> ProcessPoolExecutor:
+        return ProcessPoolExecutor(1, multiprocessing.get_context("spawn"))
+
+
+@functools.cache
+def same_images() -> balpoe.Dataset:
+    torch.manual_seed(0)
+    return random_images()
 
 
 def faster(rows: list[tuple[Change, float]], base: float) -> list[Change]:
@@ -249,8 +275,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=240, help="for each size of batches")
     parser.add_argument("--out", type=Path, default=Path("results/step_launches.json"))
     options = parser.parse_args()
-    torch.manual_seed(0)
-    data, experts, rows = random_images(), options.experts, list[dict[str, Any]]()
+    experts, process, rows = options.experts, Process(), list[dict[str, Any]]()
     result = {"device": torch.cuda.get_device_name(), "torch": torch.__version__, "experts": experts, "rows": rows}
 
     def keep(row: dict[str, Any]) -> float:
@@ -262,17 +287,17 @@ def main() -> None:
 
     for batch in map(int, options.batches.split(",")):
         end = time.perf_counter() + options.seconds
-        base, chosen = keep(attempt(data, batch, experts, [], with_kernels=True)), list[Change]()
+        base, chosen = keep(process.attempt(batch, experts, [], with_kernels=True)), list[Change]()
         for candidates in ROUNDS:
             others = [each for each in candidates(batch) if not is_present(each, batch)]
             timed = [
-                (each, keep(attempt(data, batch, experts, [*chosen, each])))
+                (each, keep(process.attempt(batch, experts, [*chosen, each])))
                 for each in others
                 if time.perf_counter() < end
             ]
             if better := faster(timed, base):
                 chosen += better
-                base = keep(attempt(data, batch, experts, chosen, with_kernels=True))
+                base = keep(process.attempt(batch, experts, chosen, with_kernels=True))
     print(f"written to {options.out}")
 
 

@@ -1,9 +1,11 @@
-// What CUDA kernels need to run on a CPU, for tests: the threads of a block take turns, in an order drawn at random.
+// What CUDA kernels need to run on a CPU, for tests: the threads of a block take turns, those of one warp as long as
+// they need no other one.
 //
-// A thread goes on until it has to wait for others. Copies to shared memory arrive when they are waited for, and not
-// before; shared memory begins as NaN.
+// Copies to shared memory arrive when they are waited for, and not before; or early, as soon as they are begun. What is
+// right in both ways waits for copies, and for readers of what copies replace. Shared memory begins as NaN.
 #include <ucontext.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <functional>
@@ -31,6 +33,8 @@ struct Thread {
     std::vector<char> stack = std::vector<char>(1 << 16);
     std::vector<std::vector<Copy>> copies{1};
     bool done = false;
+    const struct Barrier* waits = nullptr;
+    unsigned turn = 0;
 };
 struct Barrier { unsigned size, arrived = 0, turn = 0; };
 struct Warp {
@@ -44,14 +48,17 @@ static Barrier whole;
 static ucontext_t scheduler;
 static std::function<void()> body;
 static unsigned present;
+static bool early = false;
 static std::mt19937 random(0);
 
 static void wait(Barrier& barrier) {
     const unsigned turn = barrier.turn;
     if (++barrier.arrived == barrier.size) barrier.arrived = 0, barrier.turn++;
+    threads[present]->waits = &barrier, threads[present]->turn = turn;
     while (barrier.turn == turn) {
         swapcontext(&threads[present]->context, &scheduler);
     }
+    threads[present]->waits = nullptr;
 }
 static Warp& warp() { return warps[present / 32]; }
 static void start() { body(), threads[present]->done = true, swapcontext(&threads[present]->context, &scheduler); }
@@ -69,24 +76,27 @@ static int launch(
         for (unsigned x = 0; x < programs; x++) {
             std::memset(shared, 0xff, sizeof shared);
             threads.clear(), warps.assign(size / 32, Warp()), whole = Barrier{size};
-            std::vector<unsigned> order;
             for (unsigned i = 0; i < size; i++) {
-                threads.push_back(std::make_unique<Thread>()), order.push_back(i);
+                threads.push_back(std::make_unique<Thread>());
                 ucontext_t& context = threads[i]->context;
                 getcontext(&context);
                 context.uc_stack.ss_sp = threads[i]->stack.data(), context.uc_stack.ss_size = threads[i]->stack.size();
                 context.uc_link = &scheduler;
                 makecontext(&context, start, 0);
             }
-            for (bool running = true; running;) {
-                running = false;
-                for (unsigned i = size - 1; i > 0; i--) std::swap(order[i], order[random() % (i + 1)]);
-                for (unsigned i : order)
-                    if (!threads[i]->done) {
+            while (std::any_of(threads.begin(), threads.end(), [](auto& thread) { return !thread->done; })) {
+                const unsigned warp = random() % (size / 32), last = random() % 2 ? 31 : 0;
+                for (bool running = true; running;) {
+                    running = false;
+                    for (unsigned lane = 0; lane < 32; lane++) {
+                        const unsigned i = warp * 32 + (lane ^ last);  // forwards or backwards
+                        const Thread& thread = *threads[i];
+                        if (thread.done || (thread.waits == &whole && thread.turn == whole.turn)) continue;
                         running = true, present = i;
                         threadIdx = {i, 0}, blockIdx = {x, y};
                         swapcontext(&scheduler, &threads[i]->context);
                     }
+                }
             }
             for (unsigned i = bytes / 2; i < sizeof shared / 2; i++) behind += 2 * (shared[i] != 0xffff);
         }
@@ -113,13 +123,15 @@ static T __shfl_xor_sync(unsigned, T value, int apart) {
 
 static void copy_later(unsigned short* to, const unsigned short* from, bool inside) {
     cpu::threads[cpu::present]->copies.back().push_back({to, inside ? from : nullptr});
+    if (cpu::early) inside ? std::memcpy(to, from, 16) : std::memset(to, 0, 16);
 }
 static void end_of_copies() { cpu::threads[cpu::present]->copies.emplace_back(); }
 template <int LATER>
 static void wait_for_copies() {
     auto& copies = cpu::threads[cpu::present]->copies;
     while (copies.size() > LATER + 1) {
-        for (cpu::Copy& each : copies.front()) each.from ? std::memcpy(each.to, each.from, 16) : std::memset(each.to, 0, 16);
+        for (cpu::Copy& each : copies.front())
+            if (!cpu::early) each.from ? std::memcpy(each.to, each.from, 16) : std::memset(each.to, 0, 16);
         copies.erase(copies.begin());
     }
 }
@@ -163,3 +175,4 @@ static unsigned rounded(float low, float high) {
     }
     return both;
 }
+extern "C" void let_copies_arrive_early(int yes) { cpu::early = yes; }

@@ -187,6 +187,7 @@ def test_mistakes_about_places(run, tmp_path):
         ([*table, "--prior", "train"], "--prior is one prior for all"),
         (table[:2], "--prior-table needs the names of its key columns"),
         ([*table, "--shot-groups", "5,50"], "not of shot groups; leave out --shot-groups"),
+        ([*table, "--data-root", "x"], "--data-root is read for a model's file, a run's --prior-table and --views"),
         ([*table, "--prior-template", "t.csv"], "leave out --prior-template"),
         ([*table, "--weights", "absent.safetensors"], "--weights is read for a model's file and for"),
     ):
@@ -226,7 +227,9 @@ def test_weights_are_for_what_predicts_anew(run):
         assert run("evaluate", file, "--weights", "absent.safetensors", *flags)[0] == 0
     code, _, err = run("evaluate", "mine", "--data-root", "elsewhere")
     assert code == 2
-    assert "--data-root is read for a model's file, a table of priors and --views alone; leave it out" in sentence(err)
+    assert "--data-root is read for a model's file, a run's --prior-table and --views alone; leave it out" in sentence(
+        err
+    )
 
 
 def test_a_run_is_not_overwritten(run, tmp_path):
@@ -237,7 +240,7 @@ def test_a_run_is_not_overwritten(run, tmp_path):
         code, _, err = run("evaluate", "mine", "--metric", "accuracy", "--out", str(folder / name))
         assert (code, sentence(err)) == (
             2,
-            f"balpoe: --out {folder / name} is read, and would be lost; give another name",
+            f"balpoe: --out {folder / name} is a file that a run keeps; give another name",
         )
     assert {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()} == before
     assert run("evaluate", "mine", "--metric", "accuracy", "--out", str(folder / "new.json"))[0] == 0

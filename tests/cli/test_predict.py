@@ -292,13 +292,19 @@ def test_no_other_file_that_is_read_is_overwritten_either(place, run, capsys, tm
         ["model.safetensors", file, "--out", "model.safetensors"],
         [run, "l*t.csv", "--out", "list.csv"],
         [run, "list.csv", "--out", "link.csv"],
-        [run, file, "--out", str(place / "runs/trees/seed-0/history.jsonl")],
     ):
         assert main(["predict", *arguments]) == 2
-        assert "is an image, or is read, and would be lost; give" in capsys.readouterr().err
+        assert "is an image or is read, and would be lost; give" in capsys.readouterr().err
+    for name in ("history.jsonl", "history.csv", "stage-2/timing.jsonl"):
+        assert main(["predict", run, file, "--out", str(place / "runs/trees/seed-0" / name)]) == 2
+        assert "is a file that a run keeps; give another .csv" in capsys.readouterr().err
+    (tmp_path / "loop.csv").symlink_to("loop.csv")
+    assert main(["predict", run, file, "--out", "loop.csv"]) == 2
+    assert len(capsys.readouterr().err.splitlines()) == 1
+    (tmp_path / "loop.csv").unlink()
     monkeypatch.setattr("balpoe.cli.predict_rows.load", lambda path, weights: balpoe.load(path))
     assert main(["predict", run, file, "--weights", "prior.json", "--out", "prior.json"]) == 2
-    assert "is an image, or is read, and would be lost; give" in capsys.readouterr().err
+    assert "is an image or is read, and would be lost; give" in capsys.readouterr().err
     assert {path: path.read_bytes() for path in tmp_path.iterdir()} == before
     assert main(["predict", run, "l*t.csv", "--out", "new.csv"]) == 0
 

@@ -30,7 +30,20 @@ def test_groups_are_told_by_several_columns():
     columns = pd.DataFrame({"patient": [2, 1, 2, 1], "eye": ["left", "left", "right", "left"]})
     structured = np.array(list(columns.itertuples(index=False)), dtype=[("patient", int), ("eye", "U5")])
     for groups in (columns.apply(tuple, axis=1), pd.MultiIndex.from_frame(columns), structured):
-        assert group_numbers(groups, 4).tolist() == [1, 0, 2, 0]
+        assert group_numbers(groups, 4).tolist() == [0, 1, 2, 1]
+
+
+@pytest.mark.parametrize("nothing", [None, np.nan, pd.NA, pd.NaT, ""])
+def test_what_is_missing_in_one_column_splits_no_group(nothing):
+    labels = [(patient, eye) for patient in (nothing, 1, "a", 1) for eye in ("left", nothing)] * 2
+    groups = pd.Series(labels, dtype=object)
+    numbers = group_numbers(groups, 16).tolist()
+    known = [None if number == 1 else number for number in range(8)]  # the second has nothing
+    known[6:] = known[2:4]
+    for place, number in enumerate(numbers):
+        same = [other for other in range(16) if numbers[other] == number]
+        key = known[place % 8]
+        assert same == ([place] if key is None else [other for other in range(16) if known[other % 8] == key])
 
 
 @pytest.mark.parametrize(

@@ -18,6 +18,7 @@ from balpoe import (
     product_of_experts,
     tempered_prior,
 )
+from balpoe.evaluation.array_files import load_array
 from balpoe.evaluation.prior_estimate import estimate_target
 from balpoe.evaluation.shifted_tests import estimated_test_sets
 from gaussians import long_tail
@@ -128,6 +129,15 @@ def test_files_that_are_broken_foreign_or_malicious(predictions, tmp_path):
     (tmp_path / "predictions.json").write_text("{}")
     with pytest.raises(UserError, match="lacks or garbles"):
         Predictions.load(tmp_path)
+
+
+def test_a_header_that_says_more_than_there_is_takes_no_memory(tmp_path):
+    path = tmp_path / "targets.npy"
+    np.save(path, np.zeros((3, 2)))
+    path.write_bytes(path.read_bytes().replace(b"(3, 2), }" + 12 * b" ", b"(3000000000000, 2), }"))
+    for mapped in (False, True):
+        with pytest.raises(UserError, match=r"targets\.npy is not a whole array of numbers; predict again"):
+            load_array(path, mapped)
 
 
 def test_too_little_memory_is_no_damage(predictions, tmp_path, monkeypatch):

@@ -26,7 +26,10 @@ UNREAD = {
     ),
     "baseline": (("prior",), "--baseline compares logits as trained; leave out {}, or evaluate each run with it"),
     "saved": (("weights",), "{} is read for a model's file and for --views alone; leave it out"),
-    "saved_alone": (("data_root",), "{} is read for a model's file, a table of priors and --views alone; leave it out"),
+    "saved_alone": (
+        ("data_root",),
+        "{} is read for a model's file, a run's --prior-table and --views alone; leave it out",
+    ),
 }
 """Flags that a way to evaluate does not read, and what is said then: the first entry that holds is heard.
 
@@ -127,8 +130,15 @@ def _ways(arguments: argparse.Namespace, decides: bool) -> set[str]:
     elif "prior_table" in asked:
         asked.add("gains")
     compared = {"baseline"} if arguments.baseline is not None else set()
-    saved = {"saved", *(() if "prior_table" in asked else ("saved_alone",))} if _is_saved(arguments) else set()
-    return asked | compared | saved
+    saved = {"saved"} if _is_saved(arguments) else set()
+    alone = {"saved_alone"} if saved and not ("prior_table" in asked and _is_run(arguments)) else set()
+    return asked | compared | saved | alone
+
+
+def _is_run(arguments: argparse.Namespace) -> bool:
+    """Whether it is a run, whose recipe says where its data are, and not predictions alone."""
+    path = run_path(arguments.run)
+    return path.is_dir() and not (path / "predictions.json").is_file()
 
 
 def _is_saved(arguments: argparse.Namespace) -> bool:

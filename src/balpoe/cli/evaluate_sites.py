@@ -71,8 +71,10 @@ def check_out(out: str | None, read: Iterable[str | None]) -> None:
     if Path(out).suffix != ".json":
         raise UserError(f"--out {out} is not a .json file; give one")
     given = [Path(each) for each in read if each]
-    if is_file_of_run(out) or is_among(out, [*given, *(each / "predictions.json" for each in given)]):
+    if is_among(out, [*given, *(each / "predictions.json" for each in given)]):
         raise UserError(f"--out {out} is read, and would be lost; give another name")
+    if is_file_of_run(out):
+        raise UserError(f"--out {out} is a file that a run keeps; give another name")
 
 
 def predictions_of(path: str, data_root: str = "", weights: str = "") -> tuple[Predictions, Recipe | None]:

@@ -5,6 +5,7 @@ import functools
 import io
 import itertools
 import json
+import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -171,14 +172,16 @@ def _check_out(out: str | None, read: Iterable[str | Path]) -> None:
     """Refuse to write where something is read."""
     if out is None:
         return
-    if Path(out).suffix.lower() in IMAGE_SUFFIXES or is_file_of_run(out) or is_among(out, read):
-        raise UserError(f"--out {out} is an image, or is read, and would be lost; give another .csv or .jsonl file")
+    if Path(out).suffix.lower() in IMAGE_SUFFIXES or is_among(out, read):
+        raise UserError(f"--out {out} is an image or is read, and would be lost; give a .csv or .jsonl file")
+    if is_file_of_run(out):
+        raise UserError(f"--out {out} is a file that a run keeps; give another .csv or .jsonl file")
 
 
 def _lies_in(path: str | Path, inputs: Sequence[str]) -> bool:
     """Whether a file is one of the inputs, or in a folder that is one."""
-    whole = Path(path).resolve()
-    folders = (Path(each).resolve() for each in inputs if Path(each).is_dir())
+    whole = Path(os.path.realpath(path))
+    folders = (os.path.realpath(each) for each in inputs if Path(each).is_dir())
     return any(whole.is_relative_to(folder) for folder in folders) or is_among(path, image_paths(inputs))
 
 

@@ -87,9 +87,10 @@ def _train(
     recipe, start = (with_weights_version(each) for each in (recipe, start))
     if recipe.dataset != "own" and slow_here(recipe):
         out.print("No GPU is used: this recipe is made for one, and takes hours to days on a CPU.")
-    first, anew = updated(recipe, {"seed": seeds[0]}), seeds if fresh else ()
-    folder = run_folder(root, base, first, fixed=fixed, start=start, anew=anew)  # a name that is taken is refused here
-    trains = fresh or not folder.exists()
+    anew, each = seeds if fresh else (), [updated(recipe, {"seed": seed}) for seed in seeds]
+    # A name that is taken is refused here, before anything is trained.
+    folders = [run_folder(root, base, ours, fixed=fixed, start=start, anew=anew) for ours in each]
+    trains = fresh or not folders[0].exists()
     if trains and recipe.dataset == "own" and automatic is None and isinstance(found.train, PictureFiles):
         say_what_is_asked(out, recipe, found, trainings)
     same: dict[str, Any] = {"seeds": seeds, "root": root, "fixed": fixed, "fresh": fresh}

@@ -119,7 +119,8 @@ def sample_weights(weights: Any, samples: int) -> np.ndarray:
 def group_numbers(groups: Any, samples: int) -> Tensor | None:
     """Return a number for each sample, the same for those of one group; None without groups.
 
-    A sample whose label is None, NaN or empty is in no group, as in a table, and has a number of its own.
+    A sample whose label is None, NaN or empty is in no group, as in a table, and has a number of its own. Labels may be
+    tuples, of several columns; such a sample is in no group if all of its columns are missing.
 
     >>> group_numbers(["b", "a", None, "b"], 4)
     tensor([1, 0, 2, 1])
@@ -130,21 +131,29 @@ def group_numbers(groups: Any, samples: int) -> Tensor | None:
     if labels.shape != (samples,):
         raise ValueError(f"groups has shape {labels.shape}, expected {(samples,)}; give one label for each sample")
     alone = np.array([_says_nothing(label) for label in labels], dtype=bool)
-    named = labels[~alone]
-    if not any(isinstance(label, tuple) for label in named):  # of which numpy would make a table
-        named = np.array(named.tolist())
-    known, numbers = np.unique(named, return_inverse=True)
+    if any(isinstance(label, tuple) for label in labels):  # which NaN keeps from being sorted
+        places: dict[Any, int] = {}
+        numbers = np.array([places.setdefault(_without_nan(label), len(places)) for label in labels[~alone]], dtype=int)
+    else:
+        numbers = np.unique(np.array(labels[~alone].tolist()), return_inverse=True)[1]
     found = np.empty(samples, dtype=np.int64)
-    found[~alone], found[alone] = numbers, len(known) + np.arange(alone.sum())
-    return torch.from_numpy(found)
+    found[~alone], found[alone] = numbers, len(numbers) + np.arange(alone.sum())
+    return torch.from_numpy(np.unique(found, return_inverse=True)[1])
 
 
 def _says_nothing(label: Any) -> bool:
-    """Whether a label is missing: None, NaN, what pandas has in their place, or an empty text."""
+    """Whether a label is missing: None, NaN, what pandas has in their place, an empty text, or a tuple of them."""
+    if isinstance(label, tuple):
+        return all(map(_says_nothing, label))
     try:
         return label is None or bool(label != label) or (isinstance(label, str) and not label.strip())
     except TypeError:  # pandas' NA is neither equal to itself nor unequal
         return True
+
+
+def _without_nan(label: Any) -> Any:
+    """A label that equals its equals: None for what is missing in a tuple."""
+    return tuple(None if _says_nothing(part) else part for part in label) if isinstance(label, tuple) else label
 
 
 def numbers_alone(X: np.ndarray) -> np.ndarray:

@@ -34,8 +34,10 @@ def load_array(path: Path, mapped: bool = False) -> Tensor:
         with open(path, "rb") as stream:
             if stream.read(6) != b"\x93NUMPY":  # nor an archive or a pickle, which numpy would look into
                 raise ValueError
-        # Mode "c" maps the file; writing to the tensor would change a private copy, never the file.
-        array = np.load(path, mmap_mode="c" if mapped else None, allow_pickle=False)
+        # Mode "c" maps the file; writing to the tensor would change a private copy, never the file. It also compares
+        # the file's size with what its header says, before there is memory for that.
+        array = np.load(path, mmap_mode="c", allow_pickle=False)
+        array = array if mapped or not isinstance(array, np.ndarray) else np.array(array)
     except OSError as error:
         raise UserError(f"cannot read {path}: {(error.strerror or str(error)).lower()}; predict again") from error
     except MemoryError:

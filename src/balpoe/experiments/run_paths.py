@@ -1,5 +1,6 @@
 """Where a run is that somebody names: by its path, by its short name, or as the latest."""
 
+import os
 import re
 from pathlib import Path
 
@@ -31,8 +32,8 @@ def run_path(name: str | Path) -> Path:
 
 
 FILES_OF_RUN = {
-    "recipe.toml", "environment.json", "classes.json", "history.jsonl", "timing.jsonl", "calibration.json",
-    "checkpoint.pt", "model.safetensors", "predictions", "evaluation.json",
+    "recipe.toml", "environment.json", "classes.json", "history.jsonl", "timing.jsonl", "history.csv", "tensorboard",
+    "wandb.txt", "calibration.json", "checkpoint.pt", "model.safetensors", "predictions", "evaluation.json",
 }  # fmt: skip
 
 
@@ -45,9 +46,11 @@ def is_file_of_run(path: str | Path) -> bool:
     >>> is_file_of_run("nowhere/evaluation.json")
     False
     """
-    whole = Path(path).resolve()
-    inside = (folder for folder in whole.parents if (folder / "recipe.toml").is_file())
-    return any(whole.relative_to(folder).parts[0] in FILES_OF_RUN for folder in inside)
+    whole = Path(os.path.realpath(path))  # a link onto itself leads nowhere, and is told elsewhere
+    both = ("recipe.toml", "environment.json")  # people keep recipes in folders of their own
+    inside = (folder for folder in whole.parents if all((folder / name).is_file() for name in both))
+    firsts = (whole.relative_to(folder).parts[0] for folder in inside)
+    return any(first in FILES_OF_RUN or first.startswith("stage-") for first in firsts)
 
 
 def _holds_run(folder: Path) -> bool:

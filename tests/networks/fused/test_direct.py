@@ -8,7 +8,7 @@ import torch
 from torch.nn import functional as F
 
 from balpoe.networks.fused import nvrtc
-from balpoe.networks.fused.direct import DIRECT_KERNELS, Direct
+from balpoe.networks.fused.direct import DIRECT_KERNELS, SHARED_MEMORY, Direct
 from cuda_on_cpu import OnCpu
 from scripts import script
 
@@ -19,7 +19,7 @@ FORWARD, NORM_FORWARD, GRADIENT, NORM_GRADIENT, WEIGHTS = DIRECT_KERNELS.values(
 # Height, width, channels, experts, images; launches of convolutions and of the gradient of weights. Several bands of
 # rows and turns; one image too few for the last tile; a program without a tile.
 LAYERS = [
-    (8, 16, 16, 1, 3, Direct(rows=4, programs=2, warps=2), Direct(rows=4, programs=3, warps=6, shares=2)),
+    (8, 16, 16, 1, 3, Direct(rows=4, programs=2, warps=2), Direct(rows=4, programs=2, warps=6, shares=2)),
     (4, 16, 32, 2, 2, Direct(rows=4, programs=4, warps=2), Direct(rows=2, programs=4, warps=6, shares=1)),
     (4, 4, 64, 2, 3, Direct(4, 2, warps=2, images=2), Direct(4, 4, warps=12, images=2, shares=1)),
 ]
@@ -45,11 +45,17 @@ def merged_calls(layer):
 
 
 @pytest.fixture(scope="module")
-def gpu(tmp_path_factory):
+def any_gpu(tmp_path_factory):
     return OnCpu(
         tmp_path_factory.mktemp("cuda"),
         {kernel.expression(size) for layer in LAYERS for kernel, _, size in (*calls(layer), *merged_calls(layer))},
     )
+
+
+@pytest.fixture(params=[0, 1], ids=["copies are late", "copies are early"])
+def gpu(any_gpu, request):
+    any_gpu.library.let_copies_arrive_early(request.param)
+    return any_gpu
 
 
 def maps(pixels):
@@ -152,7 +158,7 @@ def test_kernels_that_normalise_besides_give_the_numbers_of_torch(gpu, monkeypat
             torch.testing.assert_close(total, numbers.sum((0, 1, 2)), rtol=1e-5, atol=1e-4)
 
 
-HOPPER, SHARED_MEMORY = (9, 0), 227 * 1024
+HOPPER = (9, 0)
 SIDES = {16: 32, 32: 16, 64: 8}
 
 

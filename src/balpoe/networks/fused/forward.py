@@ -159,7 +159,7 @@ def fused_forward(fused: FusedForward, images: Tensor, kernels: Any = None) -> F
         norm, block = layer.norm, layer.shortcut
         normalised = (
             y, sums, norm.weight, norm.bias, norm.running_mean, norm.running_var, stats, inputs[-2 if block else -1],
-            out, size.pixels, size.forward.programs, norm.momentum, norm.eps,
+            out, size.pixels, size.forward.programs, float(norm.momentum), float(norm.eps),
         )  # fmt: skip
         if index + 1 == len(plan.sizes) or not plan.sizes[index + 1].norm_is_merged:
             kernels.norm_forward[size.elementwise.shape](

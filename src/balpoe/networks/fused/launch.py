@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from balpoe.networks.experts import ExpertNetwork
-from balpoe.networks.fused.direct import Direct
+from balpoe.networks.fused.direct import Direct, finds_room
 from balpoe.networks.resnet_cifar import Block
 
 __all__ = ["FASTEST_WIDTHS", "MANY_IMAGES", "WIDTHS", "Launch", "LaunchPlan", "Layer", "Sizes", "launches_of",
@@ -195,7 +195,8 @@ class LaunchPlan:
         rows: dict[int, list[tuple[int, ...]]] = {}
         source = place = first = 0
         for index, layer in enumerate(layers):
-            size = Sizes(layer, number, height, width, direct, mergeable=_is_plain_in_front(layers, index))
+            own = direct and index > 0  # images are of another type
+            size = Sizes(layer, number, height, width, own, mergeable=_is_plain_in_front(layers, index))
             height, width = size.out_height, size.out_width
             self.sizes.append(size)
             numbers = layer.conv.weight.numel()
@@ -322,11 +323,12 @@ class Grid(NamedTuple):
         if layer.stride > 1 or layer.shared or channels != layer.in_channels:
             return {}
         ways = {field: getattr(own, field) for field in ("direct_forward", "direct_backward", "direct_weights")}
-        return {
+        found = {
             field: cls(*way.grid(images, height, width, channels, layer.experts))
             for field, way in ways.items()
             if way and way.fits(channels, height, width, of_weights=field == "direct_weights")
         }
+        return {field: grid for field, grid in found.items() if finds_room(field, grid.settings)}
 
     @classmethod
     def of(cls, rows: int, launch: Launch, others: tuple[int, ...], settings: dict[str, int]) -> "Grid":
