@@ -10,6 +10,7 @@ import torch
 
 from balpoe import Predictions, PriorTable, evaluate, load_predictions
 from balpoe.deployment.site_gains import site_gains
+from balpoe.experiments.run_paths import is_file_of_run
 from commands import QUICK, sentence
 from images import picture_folder
 
@@ -236,6 +237,7 @@ def test_a_run_is_not_overwritten(run, tmp_path):
     run(*QUICK, "--name", "mine")
     folder = tmp_path / "runs/mine/seed-0"
     before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    assert all(map(is_file_of_run, before))
     for name in ("evaluation.json", "calibration.json", "predictions/predictions.json"):  # the second is not there yet
         code, _, err = run("evaluate", "mine", "--metric", "accuracy", "--out", str(folder / name))
         assert (code, sentence(err)) == (

@@ -6,7 +6,7 @@ from balpoe.cli.decision_flags import add_decisions, decision_flags
 from balpoe.cli.flags import Commands, add_backbone, add_scoring, add_views, scoring_options
 from balpoe.cli.prior_table import add_prior_table, table_flags
 from balpoe.errors import UserError
-from balpoe.experiments.run_paths import run_path
+from balpoe.experiments.run_paths import holds_run, run_path
 
 __all__ = ["add_parser"]
 
@@ -130,15 +130,10 @@ def _ways(arguments: argparse.Namespace, decides: bool) -> set[str]:
     elif "prior_table" in asked:
         asked.add("gains")
     compared = {"baseline"} if arguments.baseline is not None else set()
-    saved = {"saved"} if _is_saved(arguments) else set()
-    alone = {"saved_alone"} if saved and not ("prior_table" in asked and _is_run(arguments)) else set()
-    return asked | compared | saved | alone
-
-
-def _is_run(arguments: argparse.Namespace) -> bool:
-    """Whether it is a run, whose recipe says where its data are, and not predictions alone."""
-    path = run_path(arguments.run)
-    return path.is_dir() and not (path / "predictions.json").is_file()
+    if not _is_saved(arguments):
+        return asked | compared
+    asks_data = "prior_table" in asked and holds_run(run_path(arguments.run))  # whose recipe says where they are
+    return asked | compared | {"saved"} | (set() if asks_data else {"saved_alone"})
 
 
 def _is_saved(arguments: argparse.Namespace) -> bool:

@@ -87,9 +87,9 @@ def _train(
     recipe, start = (with_weights_version(each) for each in (recipe, start))
     if recipe.dataset != "own" and slow_here(recipe):
         out.print("No GPU is used: this recipe is made for one, and takes hours to days on a CPU.")
-    anew, each = seeds if fresh else (), [updated(recipe, {"seed": seed}) for seed in seeds]
     # A name that is taken is refused here, before anything is trained.
-    folders = [run_folder(root, base, ours, fixed=fixed, start=start, anew=anew) for ours in each]
+    where: dict[str, Any] = {"fixed": fixed, "start": start, "anew": seeds if fresh else ()}
+    folders = [run_folder(root, base, updated(recipe, {"seed": seed}), **where) for seed in seeds]
     trains = fresh or not folders[0].exists()
     if trains and recipe.dataset == "own" and automatic is None and isinstance(found.train, PictureFiles):
         say_what_is_asked(out, recipe, found, trainings)

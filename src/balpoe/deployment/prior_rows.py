@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from balpoe.data.user.class_names import class_name, some_of
+from balpoe.data.user.class_names import class_name, is_missing, some_of
 from balpoe.data.user.table_cells import TableCells, open_table
 from balpoe.data.user.tables import COLUMN_NAMES
 from balpoe.errors import UserError, unknown_name
@@ -86,18 +86,10 @@ def key_text(cell: Any) -> str:
     >>> key_text(5.0), key_text(" north "), key_text(None), key_text(float("nan"))
     ('5', 'north', '', '')
     """
-    if _is_missing(cell):
+    if is_missing(cell):
         return ""
     is_whole = isinstance(cell, Integral) or (isinstance(cell, Real) and float(cell).is_integer())
     return class_name(str(int(cell) if is_whole and not isinstance(cell, bool) else cell))
-
-
-def _is_missing(cell: Any) -> bool:
-    """Whether it is nothing, NaN, or pandas' NA, of which no comparison is true or false."""
-    try:
-        return cell is None or bool(cell != cell)
-    except TypeError:
-        return True
 
 
 def frame_columns(frame: Any) -> dict[str, list[Any]] | None:

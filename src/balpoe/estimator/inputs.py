@@ -9,6 +9,7 @@ from sklearn.utils.validation import check_array
 from torch import Tensor
 
 from balpoe.data.dataset import Dataset, Preprocessing
+from balpoe.data.user.class_names import is_missing
 from balpoe.errors import UserError
 from balpoe.estimator.normal_scores import heavy_tailed_columns
 
@@ -145,10 +146,7 @@ def _says_nothing(label: Any) -> bool:
     """Whether a label is missing: None, NaN, what pandas has in their place, an empty text, or a tuple of them."""
     if isinstance(label, tuple):
         return all(map(_says_nothing, label))
-    try:
-        return label is None or bool(label != label) or (isinstance(label, str) and not label.strip())
-    except TypeError:  # pandas' NA is neither equal to itself nor unequal
-        return True
+    return is_missing(label) or (isinstance(label, str) and not label.strip())
 
 
 def _without_nan(label: Any) -> Any:

@@ -37,7 +37,7 @@ def load_array(path: Path, mapped: bool = False) -> Tensor:
         # Mode "c" maps the file; writing to the tensor would change a private copy, never the file. It also compares
         # the file's size with what its header says, before there is memory for that.
         array = np.load(path, mmap_mode="c", allow_pickle=False)
-        array = array if mapped or not isinstance(array, np.ndarray) else np.array(array)
+        array = array if mapped else np.array(array)
     except OSError as error:
         raise UserError(f"cannot read {path}: {(error.strerror or str(error)).lower()}; predict again") from error
     except MemoryError:

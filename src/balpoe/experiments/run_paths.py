@@ -6,7 +6,7 @@ from pathlib import Path
 
 from balpoe.errors import UserError
 
-__all__ = ["LATEST", "RUNS", "is_file_of_run", "run_path"]
+__all__ = ["LATEST", "RUNS", "holds_run", "is_file_of_run", "run_path"]
 
 RUNS = "runs"
 LATEST = "latest"
@@ -23,17 +23,17 @@ def run_path(name: str | Path) -> Path:
     'somewhere/model.safetensors'
     """
     path = Path(name)
-    if path.is_file() or _holds_run(path):
+    if path.is_file() or holds_run(path):
         return path
     if path.name == LATEST and not path.exists():
         return _latest(path.parent if len(path.parts) > 1 else Path(RUNS))
     below = Path(RUNS) / path
-    return below if not path.is_absolute() and _holds_run(below) else path
+    return below if not path.is_absolute() and holds_run(below) else path
 
 
 FILES_OF_RUN = {
     "recipe.toml", "environment.json", "classes.json", "history.jsonl", "timing.jsonl", "history.csv", "tensorboard",
-    "wandb.txt", "calibration.json", "checkpoint.pt", "model.safetensors", "predictions", "evaluation.json",
+    "wandb.txt", ".lock", "calibration.json", "checkpoint.pt", "model.safetensors", "predictions", "evaluation.json",
 }  # fmt: skip
 
 
@@ -53,7 +53,12 @@ def is_file_of_run(path: str | Path) -> bool:
     return any(first in FILES_OF_RUN or first.startswith("stage-") for first in firsts)
 
 
-def _holds_run(folder: Path) -> bool:
+def holds_run(folder: Path) -> bool:
+    """Return whether a folder is that of a run, or of all seeds of one.
+
+    Args:
+        folder: Any path.
+    """
     return (folder / "recipe.toml").is_file() or any(folder.glob("seed-*/recipe.toml"))
 
 

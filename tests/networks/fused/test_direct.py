@@ -17,7 +17,7 @@ needs_compiler = pytest.mark.skipif(shutil.which("g++") is None, reason="needs a
 FORWARD, NORM_FORWARD, GRADIENT, NORM_GRADIENT, WEIGHTS = DIRECT_KERNELS.values()
 
 # Height, width, channels, experts, images; launches of convolutions and of the gradient of weights. Several bands of
-# rows and turns; one image too few for the last tile; a program without a tile.
+# rows and turns; one image too few for the last tile.
 LAYERS = [
     (8, 16, 16, 1, 3, Direct(rows=4, programs=2, warps=2), Direct(rows=4, programs=2, warps=6, shares=2)),
     (4, 16, 32, 2, 2, Direct(rows=4, programs=4, warps=2), Direct(rows=2, programs=4, warps=6, shares=1)),

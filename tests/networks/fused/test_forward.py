@@ -554,6 +554,23 @@ def test_a_benchmark_changes_launches_and_gives_them_back(images):
     assert benchmark.running([(3, 5), (0, 4), (7, 8), (4, 5)]) == {1: 4, 2: 2, 0: 2}
 
 
+@pytest.mark.skipif("TRITON_INTERPRET" in os.environ, reason="no kernel runs")
+def test_normalisations_that_are_merged_make_a_shorter_chain(monkeypatch):
+    """As docs/performance.md counts them: kernels of the pass and back that wait for each other, beside the head's."""
+
+    def chain():
+        sizes = launches.LaunchPlan(list(launches.layers_of(resnet())), torch.empty(128, 3, 32, 32), direct=True).sizes
+        forward = 2 * len(sizes) - sum(size.norm_is_merged for size in sizes)
+        return forward + 1 + 2 * len(sizes) - 1 - sum(size.gradient_is_merged for size in sizes)
+
+    plain = chain()
+    for channels, (convolutions, _) in script("benchmarks/step_launches.py").DIRECT.items():
+        way = convolutions[0]._replace(merged=True)
+        own = launches.LAUNCHES[channels]._replace(direct_forward=way, direct_backward=way)
+        monkeypatch.setitem(launches.LAUNCHES, channels, own)
+    assert (plain, chain()) == (124, 70)
+
+
 @pytest.mark.gpu
 @cuda
 @pytest.mark.parametrize("num_experts", [1, 3, 7])

@@ -4,13 +4,22 @@ import re
 import unicodedata
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from balpoe.errors import UserError
 
-__all__ = ["capitals_notes", "check_classes", "class_indices", "class_name", "natural_order", "some_of"]
+__all__ = [
+    "capitals_notes",
+    "check_classes",
+    "class_indices",
+    "class_name",
+    "is_missing",
+    "natural_order",
+    "some_of",
+]
 
 
 def class_name(text: str) -> str:
@@ -22,6 +31,18 @@ def class_name(text: str) -> str:
     True
     """
     return unicodedata.normalize("NFC", text).strip()
+
+
+def is_missing(cell: Any) -> bool:
+    """Return whether a cell of a table is missing: None, NaN, or pandas' NA, which neither equals itself nor differs.
+
+    >>> is_missing(None), is_missing(float("nan")), is_missing("")
+    (True, True, False)
+    """
+    try:
+        return cell is None or bool(cell != cell)
+    except TypeError:
+        return True
 
 
 def natural_order(names: Iterable[str]) -> tuple[str, ...]:

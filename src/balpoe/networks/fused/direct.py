@@ -15,7 +15,7 @@ from torch import Tensor
 
 from balpoe.networks.fused import nvrtc
 
-__all__ = ["DIRECT_KERNELS", "SHARED_MEMORY", "Direct", "DirectKernel", "can_be_direct", "finds_room"]
+__all__ = ["DIRECT_KERNELS", "SHARED_MEMORY", "Direct", "DirectKernel", "can_be_direct"]
 
 CHANNELS = (16, 32, 64)
 SIZES = ("C", "H", "W", "EXPERTS", "ROWS", "IMAGES")
@@ -129,14 +129,3 @@ DIRECT_KERNELS = {
     "direct_weights": DirectKernel("weight_gradient", ("GROUPS", "SHARES")),
 }
 """By the names that a launch plan has for them."""
-
-
-def finds_room(field: str, settings: dict[str, int]) -> bool:
-    """Return whether the kernels of a field of `Launches` find room in shared memory, the largest of them.
-
-    >>> size = Direct(rows=8, programs=264, warps=4, images=2).grid(512, 8, 8, 64, experts=3)[1]
-    >>> finds_room("direct_backward", size), finds_room("direct_backward", {**size, "IMAGES": 8})
-    (True, False)
-    """
-    largest = {"direct_forward": "direct_norm_forward", "direct_backward": "direct_norm_gradient"}.get(field, field)
-    return DIRECT_KERNELS[largest].shared_memory(settings) <= SHARED_MEMORY

@@ -2,7 +2,7 @@
 //
 // A program keeps its tile of the input, with a border of one pixel, in shared memory, where tensor cores read it nine
 // times: the kernels of kernels.py load each pixel nine times instead. Arguments, order in memory and sums are theirs.
-// A tile is ROWS rows of IMAGES images, in full width. A pixel takes 16 bytes more than its channels in shared memory,
+// A tile is ROWS rows of IMAGES images, in full width; each program has at least one. A pixel takes 16 bytes more than its channels in shared memory,
 // so that eight of them beside each other lie in different banks. Products are of 16 pixels by 8 channels.
 //
 // Two kernels compute a normalisation besides, of what they read: `norm_conv_forward` the one in front of its
@@ -222,10 +222,7 @@ __device__ inline void convolution(
         copy_later(weights + (tap * C + o) * LINE + part * 8, weight + expert * 9 * C * C + i * 8, true);
     }
     int tile = blockIdx.x, turn = 0;
-    if (tile < many) {
-        fetch<C, H, W, EXPERTS, ROWS, IMAGES, THREADS, 1, READ == OF_TWO>(
-            tiles, x, tile, expert, images, beside, other);
-    }
+    fetch<C, H, W, EXPERTS, ROWS, IMAGES, THREADS, 1, READ == OF_TWO>(tiles, x, tile, expert, images, beside, other);
     end_of_copies();
     if constexpr (READ != PLAIN) {
         static_assert(THREADS >= C, "a thread for each channel");
@@ -323,15 +320,13 @@ __device__ inline void convolution(
         __syncthreads();
     }
 
-    wait_for_copies<0>();  // of weights, where there was no tile
-    __syncthreads();
-    float* of_warps = (float*)shared;
+    float* of_warps = (float*)shared;  // in the place of weights
 #pragma unroll
     for (int i = 0; i < OWN * 8; i++) {
         float one = first[i / 8][i % 8], two = second[i / 8][i % 8];
         if (BACKWARD) {  // the sum of products with what is normalised, from that of products with what is not
-            const float* known = stats + 2 * expert * C + channels + i / 8 * 32 + i % 8;
-            two = (two - known[0] * one) * known[C];
+            const float* mean = stats + 2 * expert * C + channels + i / 8 * 32 + i % 8;
+            two = (two - *mean * one) * mean[C];  // behind it lies the reciprocal deviation
         }
 #pragma unroll
         for (int apart = C == 16 ? 2 : 4; apart < 32; apart *= 2) {
@@ -426,10 +421,8 @@ __global__ void __launch_bounds__(3 * GROUPS * SHARES * 32) weight_gradient(
     const int ky = warp % 3, start = warp / 3 % GROUPS * M * 16, share = warp / (3 * GROUPS);
     const int many = (images * H * W + PIXELS - 1) / PIXELS;
     int tile = blockIdx.x, turn = 0;
-    if (tile < many) {
-        fetch<C, H, W, EXPERTS, ROWS, IMAGES, THREADS, 1>(shared, x, tile, expert, images);
-        fetch<C, H, W, EXPERTS, ROWS, IMAGES, THREADS, 0>(shared + BORDERED, dy, tile, expert, images);
-    }
+    fetch<C, H, W, EXPERTS, ROWS, IMAGES, THREADS, 1>(shared, x, tile, expert, images);
+    fetch<C, H, W, EXPERTS, ROWS, IMAGES, THREADS, 0>(shared + BORDERED, dy, tile, expert, images);
     end_of_copies();
     float total[3][M][N][4] = {};
     for (; tile < many; tile += programs, turn ^= 1) {

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from balpoe.networks.experts import ExpertNetwork
-from balpoe.networks.fused.direct import Direct, finds_room
+from balpoe.networks.fused.direct import DIRECT_KERNELS, SHARED_MEMORY, Direct
 from balpoe.networks.resnet_cifar import Block
 
 __all__ = ["FASTEST_WIDTHS", "MANY_IMAGES", "WIDTHS", "Launch", "LaunchPlan", "Layer", "Sizes", "launches_of",
@@ -250,12 +250,10 @@ class Sizes:
         own, below = launches_of(channels, images), launches_of(in_channels, images)
         assert own is not None  # the network `can_be_fused`
         by_rows = stride == 1 and below is not None
-        directly = Grid.directly(layer, images, height, width) if direct else {}
+        directly = _launched_directly(layer, images, height, width, mergeable) if direct else {}
         self.conv_kernel = "conv_rows" if by_rows and own.forward_rows else "conv_forward"
         if "direct_forward" in directly:
-            merged = mergeable and own.direct_forward is not None and own.direct_forward.merged
-            self.conv_kernel = "direct_norm_forward" if merged else "direct_forward"
-            self.forward = directly["direct_forward"]
+            self.conv_kernel, self.forward = directly["direct_forward"]
         elif by_rows and own.forward_rows:
             self.forward = Grid.by_rows(images, own.forward_rows, (experts,), whole, in_channels)
         else:
@@ -264,9 +262,7 @@ class Sizes:
             self.forward = Grid.of(self.pixels, own.forward, (experts, channels // n), settings)
         self.gradient_kernel = "input_gradient"
         if "direct_backward" in directly:
-            merged = own.direct_backward is not None and own.direct_backward.merged
-            self.gradient_kernel = "direct_norm_gradient" if merged else "direct_gradient"
-            self.backward = directly["direct_backward"]
+            self.gradient_kernel, self.backward = directly["direct_backward"]
         elif below is not None:  # not those of images, which have no gradient
             launch = below.backward if stride == 1 else below.backward_strided
             rows = images * -(-height // stride) * -(-width // stride)
@@ -275,7 +271,7 @@ class Sizes:
             self.backward = Grid.of(rows, launch, (self.groups, in_channels // n), settings)
         self.weights_kernel = "weight_rows" if by_rows and own.weight_rows else "weight_gradient"
         if "direct_weights" in directly:
-            self.weights_kernel, self.weights = "direct_weights", directly["direct_weights"]
+            self.weights_kernel, self.weights = directly["direct_weights"]
         elif by_rows and own.weight_rows:
             self.weights = Grid.by_rows(images, own.weight_rows, (1, experts), whole, in_channels)
         else:
@@ -317,20 +313,6 @@ class Grid(NamedTuple):
         return self.programs * self.settings["SHARES" if "SHARES" in self.settings else "TILE"]
 
     @classmethod
-    def directly(cls, layer: Layer, images: int, height: int, width: int) -> "dict[str, Grid]":
-        """Return the grids of those kernels of a layer that are launched directly, by the fields of `Launches`."""
-        channels, own = layer.channels, launches_of(layer.channels, images)
-        if layer.stride > 1 or layer.shared or channels != layer.in_channels:
-            return {}
-        ways = {field: getattr(own, field) for field in ("direct_forward", "direct_backward", "direct_weights")}
-        found = {
-            field: cls(*way.grid(images, height, width, channels, layer.experts))
-            for field, way in ways.items()
-            if way and way.fits(channels, height, width, of_weights=field == "direct_weights")
-        }
-        return {field: grid for field, grid in found.items() if finds_room(field, grid.settings)}
-
-    @classmethod
     def of(cls, rows: int, launch: Launch, others: tuple[int, ...], settings: dict[str, int]) -> "Grid":
         """About as many programs in all as wanted, with so many others for each, and equally many blocks for each.
 
@@ -351,6 +333,27 @@ class Grid(NamedTuple):
         tiles = images * -(-settings["H"] // lines) * -(-settings["W"] // tile)
         sizes = {"TILE": tile, "ROWS": lines, "K": power((tile + 2) * seen)}
         return cls.of(tiles, launch, others, {**settings, **sizes})
+
+
+def _launched_directly(
+    layer: Layer, images: int, height: int, width: int, mergeable: bool
+) -> dict[str, tuple[str, Grid]]:
+    """Those kernels of a layer that are launched directly, and their grids, by the fields of `Launches`."""
+    channels, own, found = layer.channels, launches_of(layer.channels, images), dict[str, tuple[str, Grid]]()
+    if layer.stride > 1 or layer.shared or channels != layer.in_channels:
+        return {}
+    for field, plain, merged in (
+        ("direct_forward", "direct_forward", "direct_norm_forward" if mergeable else "direct_forward"),
+        ("direct_backward", "direct_gradient", "direct_norm_gradient"),
+        ("direct_weights", "direct_weights", "direct_weights"),
+    ):
+        way: Direct | None = getattr(own, field)
+        if way is None or not way.fits(channels, height, width, of_weights=field == "direct_weights"):
+            continue
+        kernel, grid = merged if way.merged else plain, Grid(*way.grid(images, height, width, channels, layer.experts))
+        if DIRECT_KERNELS[kernel].shared_memory(grid.settings) <= SHARED_MEMORY:
+            found[field] = kernel, grid
+    return found
 
 
 def power(number: int) -> int:
