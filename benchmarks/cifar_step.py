@@ -130,7 +130,7 @@ def augmentation(data: balpoe.Dataset, name: str, device: str) -> float:
 
 
 GROUPS = {
-    "weight gradients": ("wgrad", "weight_gradient", "weight_rows", "sum_partials"),
+    "weight gradients": ("wgrad", "weight_gradient", "sum_partials"),
     "input gradients": ("dgrad", "input_gradient", "pool_backward"),
     "convolutions forward": ("fprop", "implicit", "convolve", "conv2d", "conv"),
     "layout copies": ("nchwtonhwc", "nhwctonchw", "transpose", "copy"),

@@ -1,12 +1,12 @@
 """Which launches of our own kernels are fastest: a fused step on one GPU, with one launch changed at a time.
 
     python benchmarks/step_launches.py [--batches 128,512] [--experts 3] [--seconds 240]
-                                       [--out results/step_launches.json]
+                                       [--out step_launches.json]
 
-Experts of resnet32; steps are captured and replayed, without epochs around them. "as they are" is the table of
-`balpoe.networks.fused.launch`. Each candidate takes the place of one launch, and then those that were faster by more
-than `CLEARLY` take their places together: first kernels that are launched directly, then those of them that compute a
-normalisation besides, launches of larger batches, convolutions and their gradients, and normalisations.
+Experts of resnet32; steps are captured and replayed, without epochs around them. "as they are" is what
+`balpoe.networks.fused.launch_table` has. Each candidate takes the place of one launch, and then those that were faster
+by more than `CLEARLY` take their places together: first kernels that are launched directly, then those of them that
+compute a normalisation besides, launches of larger batches, gradients of weights, and normalisations.
 The kernels' microseconds, by name, and those in which so many of them ran at the same time, are of the table and of
 what was found. No measurement is begun after --seconds; what is measured is written as it comes.
 """
@@ -29,14 +29,24 @@ from cifar_step import Steps, profiled, random_images, with_steps
 
 import balpoe
 from balpoe.files import write_json
-from balpoe.networks.fused import launch as table
+from balpoe.networks.fused import launch_table as table
 from balpoe.networks.fused.direct import Direct
-from balpoe.networks.fused.launch import MANY_IMAGES, Launch, launches_of
+from balpoe.networks.fused.launch_table import MANY_IMAGES, Launch, launches_of
 from balpoe.training.fused_loss import CHECKED
 
 STEPS, REPEATS = 40, 7
 CLEARLY = 0.004  # of the step: what two runs of the same launches differ by
-BY_ROWS = {"forward": "forward_rows", "weights": "weight_rows"}
+
+
+class Batch(NamedTuple):
+    """What a step trains: so many experts on so many images."""
+
+    images: int
+    experts: int
+
+    def of(self, channels: int) -> int:
+        """Images of layers of so many channels, each counted once for every expert: of 16 there is one for all."""
+        return self.images * (1 if channels == 16 else self.experts)
 
 
 class Change(NamedTuple):
@@ -47,21 +57,13 @@ class Change(NamedTuple):
     launch: Launch | Direct
 
     def __str__(self) -> str:
-        """E.g. "16 channels, forward: block 256, programs 528, warps 4, stages 1, tile 2"."""
+        """E.g. "16 channels, weights: block 64, programs 132, warps 2, stages 3"."""
         said = (f"{name} {value}" for name, value in self.launch._asdict().items() if value)
         return f"{self.channels} channels, {self.kernel}: {', '.join(said)}"
 
-    def fields(self) -> dict[str, Launch | Direct | None]:
-        """What it changes in `Launches`: of two kernels that do the same, the one by rows goes first."""
-        if self.kernel not in BY_ROWS or isinstance(self.launch, Direct):
-            return {self.kernel: self.launch}
-        if self.launch.rows:
-            return {BY_ROWS[self.kernel]: self.launch}
-        return {BY_ROWS[self.kernel]: None, self.kernel: self.launch}
 
-
-def direct(batch: int) -> Iterator[Change]:
-    """Launches of `direct_kernels.cu`, those first that arithmetic prefers: all are new."""
+def direct(batch: Batch) -> Iterator[Change]:
+    """Launches of `direct_kernels.cu`."""
     for channels, (convolutions, gradients) in DIRECT.items():
         for kernel, way in itertools.product(("direct_forward", "direct_backward"), convolutions):
             yield Change(channels, kernel, way)
@@ -69,7 +71,7 @@ def direct(batch: int) -> Iterator[Change]:
             yield Change(channels, "direct_weights", way)
 
 
-def merged(batch: int) -> Iterator[Change]:
+def merged(batch: Batch) -> Iterator[Change]:
     """The same of convolutions and gradients of inputs that compute a normalisation besides."""
     for channels, (convolutions, _) in DIRECT.items():
         for kernel, way in itertools.product(("direct_backward", "direct_forward"), convolutions):
@@ -93,7 +95,32 @@ DIRECT: dict[int, tuple[list[Direct], list[Direct]]] = {
 """By channels: convolutions, and gradients of weights."""
 
 
-def normalisations(batch: int) -> Iterator[Change]:
+def of_many_images(batch: Batch) -> Iterator[Change]:
+    """Launches of larger batches."""
+    for channels, launches in table.LAUNCHES_OF_MANY_IMAGES.items():
+        if batch.of(channels) < MANY_IMAGES:
+            for kernel, launch in launches.items():
+                yield Change(channels, kernel, launch)
+
+
+def gradients_of_weights(batch: Batch) -> Iterator[Change]:
+    """Of layers that are not launched directly."""
+    for channels, block, number, warps in GRADIENTS_OF_WEIGHTS:
+        yield Change(channels, "weights", Launch(block, number, warps=warps))
+    pipelines = ((4, 1), (2, 3))  # warps and stages
+    for (warps, stages), block, number in itertools.product(pipelines, (64, 128), (528, 1056)):
+        # A program for each tap.
+        yield Change(64, "weights", Launch(block, number, warps, stages, columns=64, depth=64))
+
+
+GRADIENTS_OF_WEIGHTS = (
+    (64, 128, 132, 4), (64, 128, 132, 8), (64, 128, 264, 8), (64, 64, 132, 8), (64, 64, 132, 4), (64, 64, 264, 4),
+    (32, 128, 264, 8), (32, 128, 264, 4), (32, 64, 264, 8),
+)  # fmt: skip
+"""Channels, block, programs and warps."""
+
+
+def normalisations(batch: Batch) -> Iterator[Change]:
     """Launches of the kernels that take numbers one by one; each of their programs reads all sums first."""
     for channels, (numbers, programs) in itertools.product(
         (32, 16, 64), ((16384, 264), (8192, 264), (16384, 132), (8192, 528), (16384, 528), (4096, 1056))
@@ -101,72 +128,26 @@ def normalisations(batch: int) -> Iterator[Change]:
         yield Change(channels, "elementwise", Launch(numbers // channels, programs, warps=8))
 
 
-def convolutions(batch: int) -> Iterator[Change]:
-    """Launches of convolutions and of their gradients, those last that have gained nothing (docs/performance.md).
-
-    Gradients of inputs have few: by rows, or with kept weights, all were slower.
-    """
-    for (channels, block, number, warps), ahead in itertools.product(GRADIENTS_OF_WEIGHTS, (False, True)):
-        yield Change(channels, "weights", Launch(block, number, warps=warps, ahead=ahead))
-    pipelines = ((4, 1), (2, 3))  # warps and stages
-    for (warps, stages), block, number in itertools.product(pipelines, (64, 128), (528, 1056)):
-        # A program for each tap.
-        yield Change(64, "weights", Launch(block, number, warps, stages, columns=64, depth=64))
-    programs = (528, 1056) if batch >= MANY_IMAGES else (528,)
-    for channels in (64, 16, 32):
-        yield Change(channels, "forward", table.LAUNCHES[channels].forward)
-        for (block, warps), number in itertools.product(((64, 4), (128, 4), (128, 8)), programs):
-            if channels < 64 or (block, number) == (64, 528):  # others spill registers, or find no room
-                yield Change(channels, "forward", Launch(block, number, warps=warps, kept=True))
-            for rows, tile in itertools.product((4, 16), (1, 2)):
-                if channels * tile <= 32 and block == 16 * warps:
-                    yield Change(channels, "forward", Launch(block, number, warps=warps, rows=rows, tile=tile))
-    for channels, rows, number in itertools.product((32, 16), (4, 8, 16), (132, 264)):
-        yield Change(channels, "weights", Launch(64, number, warps=channels // 4, rows=rows))
-    yield Change(32, "weights", table.LAUNCHES[32].weights)
-    for block, number, warps in ((128, 132, 4), (128, 264, 8), (64, 264, 4)):
-        yield Change(64, "weights", Launch(block, number, warps=warps))
-    for channels, number in itertools.product((16, 32, 64), (1056, 264)):
-        yield Change(channels, "backward", table.LAUNCHES[channels].backward._replace(programs=number))
+ROUNDS = (direct, merged, of_many_images, gradients_of_weights, normalisations)
 
 
-GRADIENTS_OF_WEIGHTS = (
-    (64, 128, 132, 8), (64, 64, 132, 8), (64, 64, 132, 4), (32, 128, 264, 8), (32, 128, 264, 4), (32, 64, 264, 8),
-)  # fmt: skip
-"""Channels, block, programs and warps."""
-
-
-def of_many_images(batch: int) -> Iterator[Change]:
-    """Launches of larger batches: of many experts fewer images make as much work."""
-    if batch >= MANY_IMAGES:
-        return
-    kernels = {field: kernel for kernel, field in BY_ROWS.items()}
-    for channels, launches in table.LAUNCHES_OF_MANY_IMAGES.items():
-        for field, launch in launches.items():
-            yield Change(channels, kernels.get(field, field), launch)
-
-
-ROUNDS = (direct, merged, of_many_images, convolutions, normalisations)
-
-
-def is_present(change: Change, batch: int) -> bool:
-    """Whether batches of this size are launched so already."""
-    present = launches_of(change.channels, batch)
-    return all(getattr(present, field) == launch for field, launch in change.fields().items())
+def is_present(change: Change, batch: Batch) -> bool:
+    """Whether such batches are launched so already."""
+    launched: Launch | Direct | None = getattr(launches_of(change.channels, batch.of(change.channels)), change.kernel)
+    return launched == change.launch
 
 
 @contextmanager
-def changed(batch: int, changes: list[Change]) -> Iterator[None]:
-    """Let batches of this size be launched so; of several changes of the same launch the last one counts."""
+def changed(batch: Batch, changes: list[Change]) -> Iterator[None]:
+    """Let such batches be launched so; of several changes of the same launch the last one counts."""
     before = dict(table.LAUNCHES), dict(table.LAUNCHES_OF_MANY_IMAGES)
-    changes = list({(change.channels, change.kernel): change for change in changes}.values())
-    for change in changes:
-        new: dict[str, Any] = change.fields()
-        if batch >= MANY_IMAGES:
-            others = table.LAUNCHES_OF_MANY_IMAGES.get(change.channels, {})
-            table.LAUNCHES_OF_MANY_IMAGES[change.channels] = {**others, **new}
+    for channels, kernel, launch in changes:
+        if batch.of(channels) >= MANY_IMAGES:
+            others = table.LAUNCHES_OF_MANY_IMAGES.get(channels, {})
+            table.LAUNCHES_OF_MANY_IMAGES[channels] = {**others, kernel: launch}
         else:
-            table.LAUNCHES[change.channels] = table.LAUNCHES[change.channels]._replace(**new)
+            new: dict[str, Any] = {kernel: launch}
+            table.LAUNCHES[channels] = table.LAUNCHES[channels]._replace(**new)
     try:
         yield
     finally:
@@ -191,7 +172,7 @@ def running(spans: Iterable[tuple[float, float]]) -> dict[int, float]:
     return found
 
 
-def measure(data: balpoe.Dataset, batch: int, experts: int, with_kernels: bool = False) -> dict[str, Any]:
+def measure(data: balpoe.Dataset, batch: Batch, with_kernels: bool = False) -> dict[str, Any]:
     """Milliseconds of a step, and on wish microseconds and calls of each kernel."""
     CHECKED.clear()  # what is launched otherwise is checked anew
 
@@ -214,17 +195,17 @@ def measure(data: balpoe.Dataset, batch: int, experts: int, with_kernels: bool =
             ]
         return found
 
-    return cast("dict[str, Any]", with_steps(data, "fused", batch, use, experts))
+    return cast("dict[str, Any]", with_steps(data, "fused", batch.images, use, batch.experts))
 
 
-def attempt(batch: int, experts: int, changes: list[Change], with_kernels: bool = False) -> dict[str, Any]:
+def attempt(batch: Batch, changes: list[Change], with_kernels: bool = False) -> dict[str, Any]:
     """The same of random images, with these launches."""
-    row: dict[str, Any] = {"batch": batch, "changes": [str(each) for each in changes]}
+    row: dict[str, Any] = {"batch": batch.images, "changes": [str(each) for each in changes]}
     try:
         with changed(batch, changes), warnings.catch_warnings():
             for what in ("the fused step is replaced", "the training step cannot be captured"):
                 warnings.filterwarnings("error", message=what)
-            return row | measure(same_images(), batch, experts, with_kernels)
+            return row | measure(same_images(), batch, with_kernels)
     except Exception as error:
         return row | {"error": f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0]}"}
 
@@ -273,31 +254,29 @@ def main() -> None:
     parser.add_argument("--batches", default="512,128")
     parser.add_argument("--experts", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=240, help="for each size of batches")
-    parser.add_argument("--out", type=Path, default=Path("results/step_launches.json"))
+    parser.add_argument("--out", type=Path, default=Path("step_launches.json"))
     options = parser.parse_args()
-    experts, process, rows = options.experts, Process(), list[dict[str, Any]]()
-    result = {"device": torch.cuda.get_device_name(), "torch": torch.__version__, "experts": experts, "rows": rows}
+    process, rows = Process(), list[dict[str, Any]]()
+    about = {"device": torch.cuda.get_device_name(), "torch": torch.__version__, "experts": options.experts}
 
     def keep(row: dict[str, Any]) -> float:
         rows.append(row)
-        write_json(options.out, result)
+        write_json(options.out, {**about, "rows": rows})
         said = row.get("error") or f"{row['ms']:.3f} ms"
         print(f"{row['batch']:4} {said}  {'; '.join(row['changes']) or 'as they are'}", flush=True)
         return float(row.get("ms", "inf"))
 
-    for batch in map(int, options.batches.split(",")):
+    for batch in (Batch(int(images), options.experts) for images in options.batches.split(",")):
         end = time.perf_counter() + options.seconds
-        base, chosen = keep(process.attempt(batch, experts, [], with_kernels=True)), list[Change]()
+        base, chosen = keep(process.attempt(batch, [], with_kernels=True)), list[Change]()
         for candidates in ROUNDS:
             others = [each for each in candidates(batch) if not is_present(each, batch)]
             timed = [
-                (each, keep(process.attempt(batch, experts, [*chosen, each])))
-                for each in others
-                if time.perf_counter() < end
+                (each, keep(process.attempt(batch, [*chosen, each]))) for each in others if time.perf_counter() < end
             ]
             if better := faster(timed, base):
                 chosen += better
-                base = keep(process.attempt(batch, experts, chosen, with_kernels=True))
+                base = keep(process.attempt(batch, chosen, with_kernels=True))
     print(f"written to {options.out}")
 
 

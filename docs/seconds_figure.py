@@ -82,7 +82,7 @@ def axes() -> Iterator[str]:
         y = up(accuracy)
         yield f'<path class="grid" d="M{LEFT},{y:.1f} H{RIGHT}"/>'
         yield f'<text x="{LEFT - 8}" y="{y + 4:.1f}" text-anchor="end">{accuracy}</text>'
-    label = "seconds of the epochs of one training, alone on one H200 (~: from its steps)"
+    label = "seconds of the epochs of one training, alone on one H200 (~: by what steps take now)"
     yield f'<text class="head" x="{RIGHT}" y="{BOTTOM + 44}" text-anchor="end">{label}</text>'
 
 

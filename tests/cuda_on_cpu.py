@@ -9,6 +9,9 @@ import torch
 
 from balpoe.networks.fused import nvrtc
 
+ROOM_OF_H200 = 227 * 1024
+"""Bytes of shared memory that a kernel can have there."""
+
 
 class OnCpu:
     """Takes the place of `nvrtc.launch`; compiles several kernels at once."""

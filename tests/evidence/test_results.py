@@ -4,6 +4,7 @@ These tests keep pages and records together, and the bars among them say what wa
 Neither tests the code: a record stays as it is when the code that made it breaks. The tests of the rooms do that.
 """
 
+import itertools
 import json
 import re
 import shutil
@@ -17,7 +18,6 @@ from balpoe.data.registry import load_data
 from balpoe.experiments.comparison import Comparison, verdict_of_all
 from balpoe.experiments.presets import cifar100_lt, preset
 from balpoe.experiments.recipe import Recipe, updated
-from balpoe.networks.fused import launch as launches
 from balpoe.old_names import current_names
 from balpoe.paper.ablations import SEARCH
 from balpoe.paper.best_columns import BEST_RESULTS, BEST_TABLES
@@ -416,77 +416,99 @@ def test_what_the_page_on_performance_says():
     assert "launches {} kernels instead of {} (compiled) or {} (captured)".format(*calls) in text
 
 
-def test_what_the_page_says_of_steps_with_other_launches():
+STEPS = ((128, 3), (512, 3), (128, 7))
+"""Images and experts of the steps that launches were looked for with."""
+
+
+def launched(name):
+    """The rows of a record of steps, by what was changed; one for each changed list of launches."""
+    rows = json.loads((ROOT / "results" / f"step_launches_{name}.json").read_text())["rows"]
+    return {(row["batch"], row.get("experts", 3), *row["changes"]): row for row in rows}
+
+
+def test_what_the_page_says_of_a_step_and_its_kernels():
     text = (ROOT / "docs" / "performance.md").read_text(encoding="utf-8")
-    names = ("before", "kept_weights", "early", "now")
-    every = [json.loads((ROOT / "results" / f"step_launches_{name}.json").read_text())["rows"] for name in names]
-    now = json.loads((ROOT / "results" / "step_launches.json").read_text())["rows"]
-    found, between, loading, last, later = (
-        {(row["batch"], *row["changes"]): row for row in rows} for rows in (*every, now)
-    )
-    kept, early = every[1], every[2]
-    change = script("benchmarks/step_launches.py").Change
-    many = launches.LAUNCHES_OF_MANY_IMAGES
-    by_rows, keeping = (str(change(channels, "forward", many[channels][field])) for channels, field in
-                        ((16, "forward_rows"), (32, "forward")))  # fmt: skip
-    shown = [found[128, "none by rows"], last[128,], found[512, "none by rows"], last[512,]]
+    before, now = launched("direct"), launched("now")
+    shown = [record[step] for step in STEPS for record in (before, now)]
     assert f"| a step, ms | {' | '.join(format(row['ms'], '.2f') for row in shown)} |" in text
-    assert f"bring 512 from {later[512,]['ms']:.2f} to {later[512, by_rows]['ms']:.2f} ms" in text
-    assert f"brought 512 from {between[512,]['ms']:.2f} to {between[512, keeping]['ms']:.2f} ms" in text
-    assert last[128,]["ms"] <= 1.5
-    assert last[512,]["ms"] <= 4.6
-    assert f"With 128 a step takes {last[128,]['ms']:.2f}, with 512 {last[512,]['ms']:.2f}: the bar is met" in text
-    ahead = str(change(32, "weights", many[32]["weights"])).replace(", ahead True", "").replace(":", " early:", 1)
-    by_taps = str(change(64, "weights", many[64]["weights"]))
-    times = [f"{loading[512, *changes]['ms']:.2f}" for changes in ([ahead], [], [ahead, by_taps])]
-    assert "{} ms instead of {}. With 64 channels a program for each tap: {}.".format(*times) in text
-    few = [
-        change(32, "weights", launches.LAUNCHES[32].weights),
-        change(16, "forward", launches.LAUNCHES[16].forward_rows),
-    ]
-    assert f"{loading[128, *map(str, few)]['ms']:.2f} ms instead of {loading[128,]['ms']:.2f}" in text
-    slower = [
-        100 * row["ms"] / loading[row["batch"],]["ms"] - 100 for row in early
-        if len(row["changes"]) == 1 and "early" in row["changes"][0] and row["changes"] != [ahead]
-    ]  # fmt: skip
-    assert f"A step was {abs(min(slower)):.1f} to {max(slower):.1f} % slower" in text
-    assert min(slower) > -0.05
-    running = loading[512,]["running"]
-    assert f"in {running['0']:.0f} µs of a step none does, in {running['1']:.0f} one" in text
-    of_each = [{name: (time, calls) for name, time, calls in row["kernels"]} for row in shown]
-    for kernel in ("conv_forward", "conv_rows", "norm_forward", "input_gradient", "norm_backward", "weight_gradient",
-                   "weight_rows", "sum_partials"):  # fmt: skip
-        cells = [f"{of[kernel][0]:.0f} ({of[kernel][1]:.0f})" if kernel in of else "-" for of in of_each]
-        assert f"| `{kernel}`, µs (calls) | {' | '.join(cells)} |" in text
-    backward = [row for row in kept if any(", backward: " in change for change in row["changes"])]
-    slower = {
-        kind: [row["ms"] / between[row["batch"],]["ms"] for row in backward if (", rows" in row["changes"][0]) == kind]
-        for kind in (False, True)
+    few, many = now[128, 3]["ms"], now[512, 3]["ms"]
+    assert few <= 1.5
+    assert many <= 4.6
+    assert f"a step of 128 images takes {few:.2f} ms, one of 512 takes {many:.2f}" in text
+    assert f"{few:.2f} misses it by {few - 1.2:.2f} ms, {many:.2f} by {many - 3.8:.2f}" in text
+    kinds = {
+        "convolutions": ("conv_forward", "conv_rows"),
+        "normalisations forward": ("norm_forward",),
+        "gradients of inputs": ("input_gradient",),
+        "normalisations on the way back": ("norm_backward",),
+        "gradients of weights": ("weight_gradient", "weight_rows"),
+        "sums of their parts": ("sum_partials",),
     }
-    ends = round(100 * max(slower[False]) - 100), *(round(100 * end(slower[True]) - 100) for end in (min, max))
-    assert "up to {} % slower, by rows {} to {} %".format(*ends) in text
-    assert min(slower[False]) > 0.999
+    for title, names in kinds.items():
+        cells = []
+        for row in shown:
+            found = [kernel for kernel in row["kernels"] if any(name in kernel[0] for name in names)]
+            cells.append(f"{sum(each[1] for each in found):.0f} ({sum(each[2] for each in found):.0f})")
+        assert f"| {title}, µs (calls) | {' | '.join(cells)} |" in text
 
-    def costs(name, batch):
-        return [100 * row["ms"] / later[row["batch"],]["ms"] - 100 for row in now
-                if row["batch"] in batch and any(f", {name}: " in change for change in row["changes"])]  # fmt: skip
 
-    ends = (round(end(costs("sum_groups", [batch]))) for batch in (512, 128) for end in (min, max))
-    assert "{} to {} % slower with 512 images, {} to {} % with 128".format(*map(abs, ends)) in text
-    masks = costs("plain_masks", (128, 512))
-    assert f"{-min(masks):.1f} % faster to {max(masks):.1f} % slower" in text
-    assert min(costs("elementwise", (128, 512))) > 0
-    first, *others = json.loads((ROOT / "results" / "step_launches_gradients.json").read_text())["rows"]
-    gains = [100 - 100 * row["ms"] / first["ms"] for row in others]
-    assert not first["changes"]
-    assert f"launched in {len(gains)} other ways with 512 images" in text
-    assert f"{max(gains):.1f} % faster to {-min(gains):.1f} % slower" in text
+def test_what_the_page_says_each_launch_gives():
+    text = (ROOT / "docs" / "performance.md").read_text(encoding="utf-8")
+    rows = launched("direct")
+    kernels = {"direct_forward": "convolutions", "direct_backward": "gradients of inputs",
+               "direct_weights": "gradients of weights"}  # fmt: skip
+
+    def gain(step, channels, kernel, merged):
+        """Of the best launch of a kernel, in per cent; merged ones on top of what was chosen before."""
+        chosen = [[*key[2:]] for key, row in rows.items() if key[:2] == step and "kernels" in row][merged]
+        ways = [
+            row["ms"]
+            for key, row in rows.items()
+            if key[:2] == step
+            and len(key) > 2
+            and [*key[2:-1]] == chosen
+            and key[-1].startswith(f"{channels} channels, {kernel}:")
+            and key[-1].endswith("merged True") == merged
+        ]
+        return f"{100 * min(ways) / rows[(*step, *chosen)]['ms'] - 100:+.1f} %" if ways else "-"
+
+    for merged, (kernel, title), channels in itertools.product((False, True), kernels.items(), (16, 32, 64)):
+        if not (merged and kernel == "direct_weights"):
+            cells = " | ".join(gain(step, channels, kernel, merged) for step in STEPS)
+            assert f"| {title}, {channels} channels{', merged' * merged} | {cells} |" in text
+    base, *others = json.loads((ROOT / "results" / "step_launches_last.json").read_text())["rows"]
+    (by_rows,) = (row for row in others if row["changes"] == ["no direct_forward"])
+    assert f"with 512 images was {100 - 100 * by_rows['ms'] / base['ms']:.1f} % faster" in text
+
+
+def test_what_the_page_says_was_tried():
+    text = (ROOT / "docs" / "performance.md").read_text(encoding="utf-8")
+    before, early, sums, last = (launched(name) for name in ("before", "early", "sums", "direct"))
+    few, many = ((last[step]["ms"], before[*step, "none by rows"]["ms"]) for step in STEPS[:2])
+    assert "{:.2f} ms instead of [{:.2f}]".format(*few) in text
+    assert "{:.2f} instead of {:.2f} with 512; superseded".format(*many) in text
     waits, comes = (f"the next kernel{how}" for how in (" is launched before this one ends",
                                                         "'s programs come before this one ends"))  # fmt: skip
-    for batch in (128, 512):
-        assert f"{found[batch, waits]['ms']:.3f}" in text
-        assert f"{found[batch, comes]['ms']:.3f}" in text
-        assert f"instead of {found[(batch,)]['ms']:.3f}" in text
+    few, many = ((before[*step, waits]["ms"], before[step]["ms"]) for step in STEPS[:2])
+    assert "{:.3f} ms a step instead of {:.3f}, {:.3f} instead of {:.3f} with 512".format(*few, *many) in text
+    assert (
+        "{:.3f} ms, and {:.3f} with 512: they take".format(*(before[*step, comes]["ms"] for step in STEPS[:2])) in text
+    )
+    gains = [
+        1 - row["ms"] / sums[key[:2]]["ms"]
+        for key, row in sums.items()
+        if len(key) == 3 and ("sum_groups" in key[2] or "plain_masks" in key[2])
+    ]
+    assert len(gains) > 10
+    assert max(gains) < script("benchmarks/step_launches.py").CLEARLY
+    kept = "32 channels, weights early: block 64, programs 264, warps 8, stages 1, tile 2"  # for a while
+    slower = [
+        100 * row["ms"] / early[key[:2]]["ms"] - 100
+        for key, row in early.items()
+        if len(key) == 3 and " early: " in key[2] and key[2] != kept
+    ]
+    assert f"load early | {abs(min(slower)):.1f} to {max(slower):.1f} % slower" in text
+    assert min(slower) > -0.05
 
 
 def test_what_the_page_says_of_muon_in_long_trainings():
@@ -507,37 +529,6 @@ def test_what_the_page_says_of_muon_in_long_trainings():
     assert f"both have {100 * both['accuracy']:.1f} % ({both['nll']:.2f} and {again['nll']:.2f})" in TEXT
     theirs = scores_of_candidate("800-epochs-averaged")
     assert f"SGD has {100 * theirs['accuracy']:.1f} % ({theirs['nll']:.2f}) after 800 epochs" in TEXT
-
-
-def test_what_the_page_says_of_our_own_kernels():
-    text = (ROOT / "docs" / "performance.md").read_text(encoding="utf-8")
-    measured = json.loads((ROOT / "results" / "kernel_launches.json").read_text())
-    rows = {
-        "convolution, with the sums for its normalisation": ("conv_forward", "forward"),
-        "normalisation, shortcut, rectifier": ("norm_forward", "elementwise"),
-        "gradient in front of a normalisation": ("norm_backward", "elementwise"),
-        "gradient of the input, with shortcut, rectifier and sums": ("input_gradient", "backward"),
-        "gradient of the weights": ("weight_gradient", "weights"),
-    }
-    sums = {16: 512, 32: 128, 64: 128}  # that a convolution leaves to a normalisation
-    for title, (kernel, field) in rows.items():
-        times = []
-        for layer, channels in (("s1", 16), ("s2", 32), ("s3", 64)):
-            launch = getattr(launches.LAUNCHES[channels], field)
-            programs = sums[channels] if kernel.startswith("norm") else launch.programs
-            if (kernel, channels) == ("weight_gradient", 16):
-                programs = 264  # as the page says
-            if (kernel, channels) == ("weight_gradient", 32):
-                launch = launch._replace(block=128, warps=4)  # as it says, too
-            way = [kernel, layer, launch.block, programs, launch.warps, launch.stages]
-            times += [f"{row[6]:.1f} / {row[7]:.1f}" for row in measured["rows"] if row[:6] == way]
-        assert f"| {title} | {' | '.join(times)} |" in text
-    one = dict(measured["at_once"]["rows"])[1]
-    for count, time in measured["at_once"]["rows"]:
-        assert f"| {count} | {time:.2f} | {time / count:.2f} | {time / one:.1f} |" in text
-    assert measured["steps"][-1][1:] == [one, dict(measured["at_once"]["rows"])[5]]
-    seconds = measured["all_told"]["preparation_s"]
-    assert f"in threads: {seconds:.0f} s in all with an empty cache" in text
 
 
 def test_what_the_page_on_performance_says_of_whole_trainings():
@@ -561,8 +552,6 @@ def test_what_the_page_on_performance_says_of_whole_trainings():
     assert minutes < 5
     short = f"takes {one:.0f} s, with five seeds {five:.0f} s, and `cifar100-lt-best` {minutes} minutes and {seconds} s"
     assert short in text
-    steps = 200 * 85 * 5  # epochs, batches of 128 images, seeds
-    assert f"{1000 * rows[2]['epochs_seconds'] / steps:.2f} ms in the five seeds above" in text
 
 
 def test_rows_of_rounding_are_what_they_say():

@@ -34,8 +34,8 @@ STRONG_MUON: dict[str, Any] = {**MUON, "lr": 0.1, "optimizer_settings": {"kernel
 FASTER_OTHERS: dict[str, Any] = {**STRONG_MUON, "optimizer_settings": {"kernel_decay": 0.2, "others_factor": 4.0}}
 """The same, with a rate four times as high of what Muon leaves to SGD: normalisations and classifier."""
 
-# Epochs for about ten seconds, alone on an H200: 1.67 ms a step of 128, 5.35 ms of 512, and those between and beyond
-# by a straight line; Muon adds some 0.4 ms. A second and a half of each budget is left to compiling and capturing.
+# Epochs for about ten seconds, alone on an H200, when a step of 128 took 1.67 ms and one of 512 5.35, and those between
+# and beyond by a straight line; Muon adds some 0.4 ms. A second and a half of each is left to compiling and capturing.
 FAST_SEARCH: dict[str, dict[str, Any]] = {
     "sgd": {"epochs": 72},
     "sgd-rate-0.2": {"epochs": 72, "lr": 0.2},

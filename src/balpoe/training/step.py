@@ -13,7 +13,7 @@ from torch import Tensor
 from balpoe.data.loading.in_memory import Batch
 from balpoe.errors import UserError, unknown_name
 from balpoe.networks.fused.forward import FusedForward, can_be_fused
-from balpoe.networks.fused.launch import FASTEST_WIDTHS, WIDTHS
+from balpoe.networks.fused.launch_table import FASTEST_WIDTHS, WIDTHS
 from balpoe.training.captured_step import CapturedStep
 from balpoe.training.eager_step import EagerStep
 from balpoe.training.engine import Engine

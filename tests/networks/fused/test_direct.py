@@ -8,8 +8,8 @@ import torch
 from torch.nn import functional as F
 
 from balpoe.networks.fused import nvrtc
-from balpoe.networks.fused.direct import DIRECT_KERNELS, SHARED_MEMORY, Direct
-from cuda_on_cpu import OnCpu
+from balpoe.networks.fused.direct import DIRECT_KERNELS, Direct
+from cuda_on_cpu import ROOM_OF_H200, OnCpu
 from scripts import script
 
 needs_nvrtc = pytest.mark.skipif(not nvrtc.is_present(), reason="needs the NVRTC of a torch for GPUs")
@@ -173,7 +173,7 @@ def test_what_the_benchmark_launches_finds_room(channels, images):
             (programs, _), size = way.grid(images, side, side, channels, 3)
             rows = way.images * way.rows  # of a tile
             assert way._replace(merged=kernel is not WEIGHTS).fits(channels, side, side, of_weights=kernel is WEIGHTS)
-            assert kernel.shared_memory(size) <= SHARED_MEMORY
+            assert kernel.shared_memory(size) <= ROOM_OF_H200
             assert 0 <= programs * size["TURNS"] * rows - images * side < size["TURNS"] * rows  # all, and each has some
 
 

@@ -15,18 +15,18 @@ from torch import Tensor
 
 from balpoe.networks.fused import nvrtc
 
-__all__ = ["DIRECT_KERNELS", "SHARED_MEMORY", "Direct", "DirectKernel", "can_be_direct"]
+__all__ = ["DIRECT_KERNELS", "Direct", "DirectKernel", "room_of"]
 
 CHANNELS = (16, 32, 64)
 SIZES = ("C", "H", "W", "EXPERTS", "ROWS", "IMAGES")
-SHARED_MEMORY = 227 * 1024
-"""Bytes that a program can have on an H200."""
 
 
 @functools.cache
-def can_be_direct(device: torch.device, dtype: torch.dtype) -> bool:
-    """Whether these kernels can run there; they compute in bfloat16."""
-    return dtype is torch.bfloat16 and device.type == "cuda" and nvrtc.is_present()
+def room_of(device: torch.device, dtype: torch.dtype) -> int:
+    """Return the bytes of shared memory that a kernel may take there; 0 where these cannot run: they take bfloat16."""
+    if dtype is not torch.bfloat16 or device.type != "cuda" or not nvrtc.is_present():
+        return 0
+    return getattr(torch.cuda.get_device_properties(device), "shared_memory_per_block_optin", 0)  # no AMD GPU has it
 
 
 class Direct(NamedTuple):

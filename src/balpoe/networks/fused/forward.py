@@ -25,9 +25,10 @@ from torch.autograd.function import once_differentiable
 
 from balpoe.networks.experts import ExpertNetwork
 from balpoe.networks.fused import nvrtc
-from balpoe.networks.fused.direct import DIRECT_KERNELS, DirectKernel, can_be_direct
+from balpoe.networks.fused.direct import DIRECT_KERNELS, DirectKernel, room_of
 from balpoe.networks.fused.head import can_be_fused_cosine, cosine_backward, cosine_forward, cosine_logits, head_kernels
-from balpoe.networks.fused.launch import WIDTHS, LaunchPlan, Layer, Sizes, layers_of, power
+from balpoe.networks.fused.launch import LaunchPlan, Layer, Sizes, layers_of
+from balpoe.networks.fused.launch_table import WIDTHS, power
 from balpoe.networks.resnet_cifar import Block, Stem
 from balpoe.private_apis import add_to_all, copy_to_all, has_hooks
 
@@ -92,7 +93,7 @@ class FusedForward:
     def plan(self, images: Tensor) -> LaunchPlan:
         """Return how the kernels are launched for batches of this shape."""
         if images.shape not in self._plans:
-            self._plans[images.shape] = LaunchPlan(self.layers, images, can_be_direct(images.device, self.dtype))
+            self._plans[images.shape] = LaunchPlan(self.layers, images, room_of(images.device, self.dtype))
         return self._plans[images.shape]
 
     def launched(self, images: Tensor) -> tuple[Any, ...]:
@@ -238,10 +239,9 @@ def fused_backward(fused: FusedForward, passed: Forward, gradient: Tensor, kerne
 @functools.cache
 def _kernels() -> Any:
     """All of the pass, by name; Triton may be missing where nobody asks for it."""
-    from balpoe.networks.fused import kernels, row_kernels
+    from balpoe.networks.fused import kernels
 
-    found = {name: getattr(of, name) for of in (kernels, row_kernels) for name in of.__all__}
-    return SimpleNamespace(**found, **DIRECT_KERNELS)
+    return SimpleNamespace(**{name: getattr(kernels, name) for name in kernels.__all__}, **DIRECT_KERNELS)
 
 
 def compile_kernels(fused: FusedForward, images: Tensor) -> None:

@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from balpoe.networks.experts import CosineClassifier
-from balpoe.networks.fused.launch import power
+from balpoe.networks.fused.launch_table import power
 
 __all__ = [
     "MOST_CLASSES",

@@ -86,40 +86,25 @@ def conv_forward(
     x, weight, y, sums, pixels,
     H: tl.constexpr, W: tl.constexpr, OUT_H: tl.constexpr, OUT_W: tl.constexpr, STRIDE: tl.constexpr,
     CI: tl.constexpr, CO: tl.constexpr, EXPERTS: tl.constexpr, SHARED: tl.constexpr,
-    N: tl.constexpr, K: tl.constexpr, BLOCK: tl.constexpr, TURNS: tl.constexpr, KEPT: tl.constexpr,
+    N: tl.constexpr, K: tl.constexpr, BLOCK: tl.constexpr, TURNS: tl.constexpr,
 ):  # fmt: skip
-    """A 3 x 3 convolution, and the sums of its outputs and of their squares; K is 16 if CI is less.
-
-    Weights that are KEPT are loaded once, and lie in shared memory.
-    """
+    """A 3 x 3 convolution, and the sums of its outputs and of their squares; K is 16 if CI is less."""
     expert, start = tl.program_id(1), _first_channel(CO, N)
     channels: tl.constexpr = CI if SHARED else CI * EXPERTS
     group = 0 if SHARED else expert
     i, o = tl.arange(0, K), start + tl.arange(0, N)
     first = tl.zeros([N], tl.float32)
     second = tl.zeros([N], tl.float32)
-    kept = ()
-    for tap in tl.static_range(9 if KEPT else 0):
-        kept = kept + (_weights_of(weight, tap, 0, expert, o, i, CI, CO),)  # type: ignore[assignment]  # noqa: RUF005
     for turn in range(TURNS):
         m = (turn * tl.num_programs(0) + tl.program_id(0)) * BLOCK + tl.arange(0, BLOCK)
         image, row, column = m // (OUT_H * OUT_W), m % (OUT_H * OUT_W) // OUT_W * STRIDE, m % OUT_W * STRIDE
         inside = m < pixels
         total = tl.zeros([BLOCK, N], tl.float32)
-        if KEPT:
-            a = _seen_by(x, 0, 0, image, row, column, inside, group, i, H, W, CI, channels)
-            for tap in tl.static_range(9):  # what the next one sees is on its way while this one is multiplied
-                ahead = a
-                if tap < 8:
-                    ahead = _seen_by(x, tap + 1, 0, image, row, column, inside, group, i, H, W, CI, channels)
-                total = tl.dot(a.to(y.dtype.element_ty), kept[tap], total, input_precision="ieee")
-                a = ahead
-        else:
-            for step in range(9 * ((CI + K - 1) // K)):
-                tap, seen = _split(step, 9, K, CI)
-                a = _seen_by(x, tap, seen, image, row, column, inside, group, i, H, W, CI, channels)
-                b = _weights_of(weight, tap, seen, expert, o, i, CI, CO)
-                total = tl.dot(a.to(y.dtype.element_ty), b, total, input_precision="ieee")
+        for step in range(9 * ((CI + K - 1) // K)):
+            tap, seen = _split(step, 9, K, CI)
+            a = _seen_by(x, tap, seen, image, row, column, inside, group, i, H, W, CI, channels)
+            b = _weights_of(weight, tap, seen, expert, o, i, CI, CO)
+            total = tl.dot(a.to(y.dtype.element_ty), b, total, input_precision="ieee")
         value = total.to(y.dtype.element_ty)
         tl.store(y + ((m * EXPERTS + expert) * CO)[:, None] + o[None, :], value, mask=(m < pixels)[:, None])
         rounded = value.to(tl.float32)
@@ -305,45 +290,22 @@ def input_gradient(
     _write_sums(sums, group, first, second, start, CI, N)
 
 
-@triton.jit
-def _meeting(
-    dy, x, turn, images, line, expert, group, beside, right, i, o,
-    H: tl.constexpr, W: tl.constexpr, OUT_H: tl.constexpr, OUT_W: tl.constexpr, STRIDE: tl.constexpr,
-    CI: tl.constexpr, CO: tl.constexpr, EXPERTS: tl.constexpr, IN_CHANNELS: tl.constexpr,
-    TILE: tl.constexpr, BLOCK: tl.constexpr,
-):  # fmt: skip
-    """Output gradients and inputs of a turn's output pixels, the factors of a product of `weight_gradient`."""
-    window: tl.constexpr = TILE + 2  # a larger tile is for stride 1
-    wide: tl.constexpr = (OUT_W + TILE - 1) // TILE
-    m = (turn * tl.num_programs(0) + tl.program_id(0)) * BLOCK + tl.arange(0, BLOCK)
-    image, row, column = m // (OUT_H * wide), m % (OUT_H * wide) // wide, m % wide * TILE
-    c = column[None, :] + right[:, None]
-    inside = (image < images)[None, :] & (c < OUT_W)
-    source = (((image * OUT_H + row)[None, :] * OUT_W + c) * EXPERTS + expert) * CO + o[:, None]
-    a = tl.load(dy + source, mask=inside, other=0.0)
-    r, c = row * STRIDE + line - 1, column[:, None] * STRIDE + beside[None, :] - 1
-    inside = ((image < images) & (r >= 0) & (r < H))[:, None] & (c >= 0) & (c < W) & (beside < window)[None, :]
-    source = ((image * H + r)[:, None] * W + c) * IN_CHANNELS + group * CI + i[None, :]
-    return a, tl.load(x + source, mask=inside, other=0.0)
-
-
 @triton.jit(do_not_specialize=["images"])
 def weight_gradient(
     dy, x, partial, images,
     H: tl.constexpr, W: tl.constexpr, OUT_H: tl.constexpr, OUT_W: tl.constexpr, STRIDE: tl.constexpr,
     CI: tl.constexpr, CO: tl.constexpr, EXPERTS: tl.constexpr, SHARED: tl.constexpr,
     TILE: tl.constexpr, N: tl.constexpr, K: tl.constexpr, BLOCK: tl.constexpr, TURNS: tl.constexpr,
-    AHEAD: tl.constexpr,
 ):  # fmt: skip
     """Each program's part of the gradient of one expert's three taps in a row of the kernel.
 
     TILE output pixels beside each other meet all the input pixels that they see; K holds these with their channels.
     Of many channels a program takes N of the outputs, and K of those of one input pixel.
-    AHEAD is 1 where factors are loaded before the product of the turn before, else 0.
     """
     line, expert = tl.program_id(1), tl.program_id(2)
     in_channels: tl.constexpr = CI if SHARED else CI * EXPERTS
-    window: tl.constexpr = TILE + 2
+    window: tl.constexpr = TILE + 2  # a larger tile is for stride 1
+    wide: tl.constexpr = (OUT_W + TILE - 1) // TILE
     group = 0 if SHARED else expert
     k, n = tl.arange(0, K), tl.arange(0, TILE * N)
     beside, i = k // CI, k % CI
@@ -353,22 +315,18 @@ def weight_gradient(
         beside, i, o = beside + line // 3 % 3, i + line // 9 % parts * K, o + line // (9 * parts) * N
         line = line % 3
     total = tl.zeros([TILE * N, K], tl.float32)
-    if AHEAD:
-        a, b = _meeting(
-            dy, x, 0, images, line, expert, group, beside, right, i, o,
-            H, W, OUT_H, OUT_W, STRIDE, CI, CO, EXPERTS, in_channels, TILE, BLOCK,
-        )  # fmt: skip
     for turn in range(TURNS):
-        # Behind the last turn are no images.
-        next_a, next_b = _meeting(
-            dy, x, turn + AHEAD, images, line, expert, group, beside, right, i, o,
-            H, W, OUT_H, OUT_W, STRIDE, CI, CO, EXPERTS, in_channels, TILE, BLOCK,
-        )  # fmt: skip
-        if not AHEAD:
-            a, b = next_a, next_b
+        m = (turn * tl.num_programs(0) + tl.program_id(0)) * BLOCK + tl.arange(0, BLOCK)
+        image, row, column = m // (OUT_H * wide), m % (OUT_H * wide) // wide, m % wide * TILE
+        c = column[None, :] + right[:, None]
+        inside = (image < images)[None, :] & (c < OUT_W)
+        source = (((image * OUT_H + row)[None, :] * OUT_W + c) * EXPERTS + expert) * CO + o[:, None]
+        a = tl.load(dy + source, mask=inside, other=0.0)
+        r, c = row * STRIDE + line - 1, column[:, None] * STRIDE + beside[None, :] - 1
+        inside = ((image < images) & (r >= 0) & (r < H))[:, None] & (c >= 0) & (c < W) & (beside < window)[None, :]
+        source = ((image * H + r)[:, None] * W + c) * in_channels + group * CI + i[None, :]
+        b = tl.load(x + source, mask=inside, other=0.0)
         total = tl.dot(a, b.to(dy.dtype.element_ty), total, input_precision="ieee")
-        if AHEAD:
-            a, b = next_a, next_b
     # Output pixel `right` and input pixel `beside` meet in tap beside - right; each output pixel has a part of its own.
     kx = beside[None, :] - right[:, None]
     place = (((tl.program_id(0) * TILE + right) * EXPERTS + expert) * CO + o)[:, None]
