@@ -1,8 +1,8 @@
 """make results: accuracy on CIFAR-100-LT, ratio 100, against the GPU seconds of a training, as one SVG.
 
 Drawn are the presets that have records in results/, the paper's numbers, and the released code. A preset's seconds are
-those of its epochs alone on one H200, as measured (results/whole_trainings.json, fast_command.json) or as its steps
-take; the released code's are from docs/performance.md.
+those of its epochs alone on one H200, as measured with the kernels of then (results/whole_trainings.json,
+fast_command.json) or, with a tilde, as its steps take now; the released code's are from docs/performance.md.
 """
 
 import math
@@ -82,7 +82,7 @@ def axes() -> Iterator[str]:
         y = up(accuracy)
         yield f'<path class="grid" d="M{LEFT},{y:.1f} H{RIGHT}"/>'
         yield f'<text x="{LEFT - 8}" y="{y + 4:.1f}" text-anchor="end">{accuracy}</text>'
-    label = "seconds of the epochs of one training, alone on one H200 (~: by what steps take now)"
+    label = "seconds of the epochs of one training, alone on one H200 (~: steps times what one takes now)"
     yield f'<text class="head" x="{RIGHT}" y="{BOTTOM + 44}" text-anchor="end">{label}</text>'
 
 

@@ -20,12 +20,13 @@ from balpoe.experiments.presets import cifar100_lt, preset
 from balpoe.experiments.recipe import Recipe, updated
 from balpoe.old_names import current_names
 from balpoe.paper.ablations import SEARCH
-from balpoe.paper.best_columns import BEST_RESULTS, BEST_TABLES
+from balpoe.paper.best_columns import BEST_RESULTS, BEST_TABLES, COLUMNS
 from balpoe.paper.expected import OVERVIEW, PAPER_RESULTS, PAPER_TABLES
 from balpoe.paper.not_reproduced import NOT_REPRODUCED
 from balpoe.paper.paper_result import recorded_recipe
 from balpoe.paper.reproduce import SECONDS_A_STEP, missing_runs, write_tables
-from balpoe.paper.tables import measured_records
+from balpoe.paper.tables import measured_records, shifted_accuracies
+from balpoe.paper.training_cost import gpu_seconds
 from balpoe.paper.transfer import FURTHER_TABLES
 from balpoe.report.console import mean_and_deviation
 from balpoe.training.concurrent import TRAININGS_AT_ONCE
@@ -45,8 +46,8 @@ def records(name, folder="cifar100-lt"):
 
 
 def measured(folder):
-    """The records of a result of the paper's tables: there may be those of further seeds."""
-    return measured_records(PAPER_RESULTS[folder], ROOT / "results")
+    """The records of a cell, of its seeds."""
+    return measured_records(PAPER_RESULTS.get(folder) or BEST_RESULTS[folder], ROOT / "results")
 
 
 def text(values, scale=100):
@@ -179,6 +180,63 @@ def test_what_is_still_missing_of_the_best_of_every_column():
     names = re.findall(r"`([\w-]+)`", line)
     assert len(names) >= 3
     assert set(names) <= set(BEST_TABLES)
+
+
+def test_what_the_page_says_of_the_best_of_every_column():
+    """Bars for the records, not for the code."""
+    summary = TEXT[TEXT.index("## The best of every column") : TEXT.index("*Paper* is its long schedule;")]
+    words, leads, eces = {3: "three", 7: "seven"}, [], []
+    for column in COLUMNS[1:]:
+        found = measured(column.folder)
+        line = f"- {column.title}: "
+        assert (line in summary) == bool(found)
+        if not found:
+            continue
+        accuracy, ece = (100 * fmean(record["evaluation"][name] for record in found) for name in ("accuracy", "ece"))
+        published, (bar, goal) = column.published[0], column.bar_and_goal
+        assert len(found) == 5
+        eces.append(ece)
+        assert accuracy < goal
+        assert accuracy >= bar or f"Our own bar of {bar:g} is missed by {bar - accuracy:.1f}." in summary
+        experts = words[updated(Recipe(), found[0]["recipe"]).experts]
+        said = f"{line}{accuracy:.1f} % with {experts} experts. The highest published is {published}"
+        assert said in summary
+        leads.append(accuracy - published)
+    assert f"The ECE of ours is {min(eces):.1f} to {max(eces):.1f} (bar 3)" in summary
+    assert max(eces) < 3
+    assert f"columns](#the-best-of-every-column) are {min(leads):.1f} to {max(leads):.1f} points above the" in TEXT
+    ends = [100 * end(record["evaluation"]["accuracy"] for record in measured("cifar100-lt-50/balpoe-best"))
+            for end in (min, max)]  # fmt: skip
+    assert "({:.1f} to {:.1f})".format(*ends) in TEXT
+    longer = gpu_seconds(updated(preset("cifar100-lt-best"), {"imbalance_ratio": 50.0}))
+    shorter = gpu_seconds(preset("cifar100-lt-50-best"))
+    assert f"about {longer:.0f} GPU seconds instead of {shorter:.0f}, one seed" in TEXT
+    assert f"by the steps of now it is about {gpu_seconds(preset('cifar100-lt-best')):.0f}" in TEXT
+
+
+def test_what_the_page_says_of_the_best_under_shifted_priors():
+    def known(folder):
+        return 100 * fmean(map(fmean, shifted_accuracies(measured(folder))["adjusted"]))
+
+    ours = {column.folder: known(column.folder) for column in COLUMNS if measured(column.folder)}
+    best, fifty, ten, ten_fifty = ours.values()
+    theirs = [fmean(PAPER_RESULTS[column.standard].shifted.adjusted) for column in COLUMNS[:2]]
+    assert f"are {best - theirs[0]:.1f} and {fifty - theirs[1]:.1f} points ahead of the paper's" in TEXT
+    long = [known(name) for name in ("cifar100-lt-long/balpoe", "cifar100-lt-50/balpoe-long",
+                                          "cifar10-lt-100/balpoe-long", "cifar10-lt-50/balpoe-long")]  # fmt: skip
+    leads = [f"{each - other:.1f}" for each, other in zip((best, fifty, ten, ten_fifty), long, strict=True)]
+    assert (
+        "is {} and {} points at ratios 100 and 50 of CIFAR-100-LT, and {} and {} on CIFAR-10-LT".format(*leads) in TEXT
+    )
+    losses, gaps = [], []
+    for column in COLUMNS:
+        if column.folder in ours:
+            found = {name: [fmean(values) for values in zip(*seeds, strict=True)]
+                     for name, seeds in shifted_accuracies(measured(column.folder)).items()}  # fmt: skip
+            losses += [a - b for a, b in zip(found["as trained"], found["adjusted"], strict=True)]
+            gaps += [a - b for a, b in zip(found["adjusted"], found["estimated"], strict=True)]
+    assert f"as much as known, to {100 * max(gaps):.1f} points, or more" in TEXT
+    assert f"known it can cost up to {100 * max(losses):.1f} points" in TEXT
 
 
 def test_the_figure_of_seconds_is_drawn_from_the_records():

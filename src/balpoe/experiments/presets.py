@@ -108,13 +108,13 @@ def cifar100_lt_best(as_released: bool = False) -> Recipe:
 
 
 def cifar100_lt_50_best(as_released: bool = False) -> Recipe:
-    """CIFAR-100-LT, ratio 50, seven experts, 400 epochs: our own, ours 62.4 ± 0.2 %; 90 seconds on one H200."""
+    """CIFAR-100-LT, ratio 50, seven experts, 400 epochs: our own, ours 62.4 ± 0.2 %; about 90 seconds of epochs."""
     settings = {"num_experts": 7, "epochs": 400, "unmixed_statistics": True, "temperature": 0.83}
     return updated(cifar100_lt_best(as_released), {"imbalance_ratio": 50.0, **settings})
 
 
 def cifar100_lt_10_best(as_released: bool = False) -> Recipe:
-    """CIFAR-100-LT, ratio 10, the recipe of cifar100-lt-best: our own, not measured yet; 4 minutes on one H200."""
+    """CIFAR-100-LT, ratio 10, the recipe of cifar100-lt-best: our own, not measured yet; 3 minutes on one H200."""
     return updated(cifar100_lt_best(as_released), {"imbalance_ratio": 10.0, "epochs": 800})
 
 
@@ -184,19 +184,19 @@ def cifar10_lt_long(as_released: bool = False) -> Recipe:
 
 
 def cifar10_lt_best(as_released: bool = False) -> Recipe:
-    """CIFAR-10-LT, ratio 100, seven experts, 400 epochs: our own, ours 88.2 ± 0.1 %; 90 seconds on one H200."""
+    """CIFAR-10-LT, ratio 100, seven experts, 400 epochs: our own, ours 88.2 ± 0.1 %; about 90 seconds of epochs."""
     settings = {"num_experts": 7, "epochs": 400, "unmixed_statistics": True, "temperature": 1.04}
     return updated(cifar100_lt_best(as_released), {"dataset": "cifar10-lt", **settings})
 
 
 def cifar10_lt_50_best(as_released: bool = False) -> Recipe:
-    """CIFAR-10-LT, ratio 50, three experts, 400 epochs: our own, ours 90.0 ± 0.1 %; one minute on one H200."""
+    """CIFAR-10-LT, ratio 50, three experts, 400 epochs: our own, ours 90.0 ± 0.1 %; about a minute of epochs."""
     settings = {"epochs": 400, "unmixed_statistics": True, "temperature": 1.03}
     return updated(cifar100_lt_best(as_released), {"dataset": "cifar10-lt", "imbalance_ratio": 50.0, **settings})
 
 
 def cifar10_lt_10_best(as_released: bool = False) -> Recipe:
-    """CIFAR-10-LT, ratio 10, the recipe of cifar100-lt-best: our own, not measured yet; 4 minutes on one H200."""
+    """CIFAR-10-LT, ratio 10, the recipe of cifar100-lt-best: our own, not measured yet; 3 minutes on one H200."""
     changes = {"dataset": "cifar10-lt", "imbalance_ratio": 10.0, "epochs": 800}
     return updated(cifar100_lt_best(as_released), changes)
 

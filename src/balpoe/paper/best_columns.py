@@ -53,6 +53,8 @@ class BestColumn(NamedTuple):
     """Accuracy with the paper's long schedule."""
     published: tuple[float, str]
     """The highest accuracy published of a ResNet-32 of width 16, whatever the number of networks, and whose it is."""
+    bar_and_goal: tuple[float, float]
+    """Accuracies that this project set out to reach."""
     standard: str = ""
     """Folder of the paper's standard BalPoE, of which it prints accuracies under shifted test sets."""
 
@@ -77,27 +79,29 @@ class BestColumn(NamedTuple):
 COLUMNS = (
     BestColumn(
         "CIFAR-100-LT, ratio 100", "cifar100-lt-best", "cifar100-lt-best/balpoe", {}, 20,
-        (55.9, 0.4), (56.3, "SHIKE"), "cifar100-lt/balpoe",
+        (55.9, 0.4), (56.3, "SHIKE"), (58.4, 60.0), "cifar100-lt/balpoe",
     ),
     BestColumn(
         "CIFAR-100-LT, ratio 50", "cifar100-lt-50-best", "cifar100-lt-50/balpoe-best",
-        {"imbalance_ratio": 50.0}, 20, (60.1, None), (60.1, "BalPoE"), "cifar100-lt-50/balpoe",
+        {"imbalance_ratio": 50.0}, 20, (60.1, None), (60.1, "BalPoE"), (62.5, 64.5), "cifar100-lt-50/balpoe",
     ),
     BestColumn(
         "CIFAR-100-LT, ratio 10", "cifar100-lt-10-best", "cifar100-lt-10/balpoe-best",
-        {"imbalance_ratio": 10.0, "epochs": 800}, 20, (68.1, None), (68.1, "BalPoE"), "cifar100-lt-10/balpoe",
+        {"imbalance_ratio": 10.0, "epochs": 800}, 20,
+        (68.1, None), (68.1, "BalPoE"), (70.0, 72.0), "cifar100-lt-10/balpoe",
     ),
     BestColumn(
         "CIFAR-10-LT, ratio 100", "cifar10-lt-best", "cifar10-lt-100/balpoe-best",
-        {"dataset": "cifar10-lt"}, 200, (86.8, 0.2), (86.8, "BalPoE"),
+        {"dataset": "cifar10-lt"}, 200, (86.8, 0.2), (86.8, "BalPoE"), (88.0, 89.0),
     ),
     BestColumn(
         "CIFAR-10-LT, ratio 50", "cifar10-lt-50-best", "cifar10-lt-50/balpoe-best",
-        {"dataset": "cifar10-lt", "imbalance_ratio": 50.0}, 200, (88.5, 0.2), (88.5, "BalPoE"),
+        {"dataset": "cifar10-lt", "imbalance_ratio": 50.0}, 200, (88.5, 0.2), (88.5, "BalPoE"), (89.7, 91.0),
     ),
     BestColumn(
         "CIFAR-10-LT, ratio 10", "cifar10-lt-10-best", "cifar10-lt-10/balpoe-best",
-        {"dataset": "cifar10-lt", "imbalance_ratio": 10.0, "epochs": 800}, 200, (91.9, 0.1), (91.9, "BalPoE, ProCo"),
+        {"dataset": "cifar10-lt", "imbalance_ratio": 10.0, "epochs": 800}, 200,
+        (91.9, 0.1), (91.9, "BalPoE, ProCo"), (92.6, 93.5),
     ),
 )  # fmt: skip
 

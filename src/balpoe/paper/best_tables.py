@@ -43,12 +43,13 @@ def best_tables(results: Path) -> dict[str, str]:
 
 def columns_table(results: Path) -> str:
     """Return a row for each column: the paper's number, the highest published, ours, its calibration, its cost."""
-    heading = ["", "paper", "highest published", "ours", "experts", "seeds"]
+    heading = ["", "paper", "highest published", "bar", "goal", "ours", "experts", "seeds"]
     rows = [[*heading, "ECE", "ECE at a temperature", "GPU seconds"]]
     for column in COLUMNS:
         result, (published, whose) = as_chosen(column.result, results), column.published
         found = measured_records(result, results)
         row = [f"{column.title}: `{column.preset}`", printed_number(column.paper), f"{published} ({whose})"]
+        row += map(str, column.bar_and_goal)
         rows.append([*row, *(_measured_cells(result, found, results) if found else [ABSENT])])
     return markdown(rows)
 

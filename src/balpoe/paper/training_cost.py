@@ -23,8 +23,8 @@ Of width 64 it has 16 times the products, and 4 times the numbers to move.
 def training_steps(recipe: Recipe) -> int:
     """Return the length of a training, in steps of three experts and 128 images that take as long.
 
-    Experts share a trunk, and launches: one takes three quarters of the time of three, seven 1.6 times it. A step of
-    512 images takes 2.7 times as long as one of 128.
+    Experts share a trunk, and launches: of 128 images one takes three quarters of the time of three, seven 1.6 times
+    it. A step of 512 images takes 2.7 times as long as one of 128, of three experts.
 
     >>> training_steps(Recipe()), training_steps(Recipe(num_experts=7))
     (17000, 26714)
