@@ -45,7 +45,7 @@ class Batch(NamedTuple):
     experts: int
 
     def of(self, channels: int) -> int:
-        """Images of layers of so many channels, each counted once for every expert: of 16 there is one for all."""
+        """Images of layers of so many channels, each counted once for every expert: the first stage is of all."""
         return self.images * (1 if channels == 16 else self.experts)
 
 
@@ -80,16 +80,16 @@ def merged(batch: Batch) -> Iterator[Change]:
 
 DIRECT: dict[int, tuple[list[Direct], list[Direct]]] = {
     32: (
-        [Direct(16, 528, 8), Direct(16, 528, 4), Direct(8, 1056, 4), Direct(16, 264, 8)],
-        [Direct(16, 264, 12, shares=2), Direct(16, 264, 6, shares=2)],
+        [Direct(256, 528, 8), Direct(256, 264, 8), Direct(128, 396, 8), Direct(128, 792, 8)],
+        [Direct(256, 264, 12, shares=2), Direct(256, 132, 24, shares=4)],
     ),
     64: (
-        [Direct(8, 264, 8, 2), Direct(8, 4096, 4, 2), Direct(8, 4096, 8, 4), Direct(8, 264, 4, 2)],
-        [Direct(8, 132, 12, 2), Direct(8, 264, 12)],
+        [Direct(256, 4096, 8), Direct(128, 264, 4), Direct(128, 792, 8), Direct(64, 396, 4)],
+        [Direct(128, 132, 12), Direct(128, 264, 12)],
     ),
     16: (
-        [Direct(8, 528, 4), Direct(8, 1056, 4), Direct(16, 528, 8), Direct(4, 1056, 4)],
-        [Direct(8, 264, 6, shares=2), Direct(8, 132, 12, shares=4)],
+        [Direct(512, 528, 8), Direct(256, 528, 4), Direct(256, 528, 8), Direct(256, 264, 16)],
+        [Direct(256, 132, 12, shares=4), Direct(256, 528, 6, shares=2)],
     ),
 }
 """By channels: convolutions, and gradients of weights."""
@@ -200,7 +200,7 @@ def measure(data: balpoe.Dataset, batch: Batch, with_kernels: bool = False) -> d
 
 def attempt(batch: Batch, changes: list[Change], with_kernels: bool = False) -> dict[str, Any]:
     """The same of random images, with these launches."""
-    row: dict[str, Any] = {"batch": batch.images, "changes": [str(each) for each in changes]}
+    row: dict[str, Any] = {"batch": batch.images, "experts": batch.experts, "changes": [str(each) for each in changes]}
     try:
         with changed(batch, changes), warnings.catch_warnings():
             for what in ("the fused step is replaced", "the training step cannot be captured"):
@@ -257,7 +257,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("step_launches.json"))
     options = parser.parse_args()
     process, rows = Process(), list[dict[str, Any]]()
-    about = {"device": torch.cuda.get_device_name(), "torch": torch.__version__, "experts": options.experts}
+    about = {"device": torch.cuda.get_device_name(), "torch": torch.__version__}
 
     def keep(row: dict[str, Any]) -> float:
         rows.append(row)

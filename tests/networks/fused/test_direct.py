@@ -2,26 +2,26 @@
 
 import itertools
 import shutil
+from types import SimpleNamespace
 
 import pytest
 import torch
 from torch.nn import functional as F
 
 from balpoe.networks.fused import nvrtc
-from balpoe.networks.fused.direct import DIRECT_KERNELS, Direct
+from balpoe.networks.fused.direct import DIRECT_KERNELS, Direct, room_of
 from cuda_on_cpu import ROOM_OF_H200, OnCpu
 from scripts import script
 
-needs_nvrtc = pytest.mark.skipif(not nvrtc.is_present(), reason="needs the NVRTC of a torch for GPUs")
 needs_compiler = pytest.mark.skipif(shutil.which("g++") is None, reason="needs a C++ compiler")
 FORWARD, NORM_FORWARD, GRADIENT, NORM_GRADIENT, WEIGHTS = DIRECT_KERNELS.values()
 
 # Height, width, channels, experts, images; launches of convolutions and of the gradient of weights. Several bands of
 # rows and turns; one image too few for the last tile.
 LAYERS = [
-    (8, 16, 16, 1, 3, Direct(rows=4, programs=2, warps=2), Direct(rows=4, programs=2, warps=6, shares=2)),
-    (4, 16, 32, 2, 2, Direct(rows=4, programs=4, warps=2), Direct(rows=2, programs=4, warps=6, shares=1)),
-    (4, 4, 64, 2, 3, Direct(4, 2, warps=2, images=2), Direct(4, 4, warps=12, images=2, shares=1)),
+    (8, 16, 16, 1, 3, Direct(64, programs=2, warps=2), Direct(64, programs=2, warps=6, shares=2)),
+    (4, 16, 32, 2, 2, Direct(64, programs=4, warps=2), Direct(32, programs=4, warps=6)),
+    (4, 4, 64, 2, 7, Direct(64, programs=2, warps=2), Direct(32, programs=4, warps=12)),
 ]
 
 
@@ -158,7 +158,6 @@ def test_kernels_that_normalise_besides_give_the_numbers_of_torch(gpu, monkeypat
             torch.testing.assert_close(total, numbers.sum((0, 1, 2)), rtol=1e-5, atol=1e-4)
 
 
-HOPPER = (9, 0)
 SIDES = {16: 32, 32: 16, 64: 8}
 
 
@@ -171,31 +170,50 @@ def test_what_the_benchmark_launches_finds_room(channels, images):
     for kernels, ways in ((of_convolutions, convolutions), ((WEIGHTS,), gradients)):
         for kernel, way in itertools.product(kernels, ways):
             (programs, _), size = way.grid(images, side, side, channels, 3)
-            rows = way.images * way.rows  # of a tile
+            rows = way.pixels // side  # of a tile
             assert way._replace(merged=kernel is not WEIGHTS).fits(channels, side, side, of_weights=kernel is WEIGHTS)
             assert kernel.shared_memory(size) <= ROOM_OF_H200
             assert 0 <= programs * size["TURNS"] * rows - images * side < size["TURNS"] * rows  # all, and each has some
 
 
-@needs_nvrtc
-def test_kernels_are_compiled_once(monkeypatch, tmp_path):
-    monkeypatch.setenv("BALPOE_CACHE", str(tmp_path))
-    nvrtc.compiled.cache_clear()
-    try:
-        name, code = nvrtc.compiled("conv_forward<16, 32, 32, 1, 8, 1, 4>", HOPPER)
-        assert b"conv_forward" in name
-        assert name in code
-        assert code.startswith(b"\x7fELF")
-        nvrtc.compiled.cache_clear()
-        monkeypatch.setattr(nvrtc, "_compile", None)
-        assert nvrtc.compiled("conv_forward<16, 32, 32, 1, 8, 1, 4>", HOPPER) == (name, code)
-    finally:
-        nvrtc.compiled.cache_clear()
+@pytest.mark.parametrize(
+    ("device", "dtype", "room", "can_launch", "found"),
+    [
+        ("cuda:0", torch.bfloat16, ROOM_OF_H200, True, ROOM_OF_H200),
+        ("cuda:0", torch.float16, ROOM_OF_H200, True, 0),
+        ("cuda:0", torch.bfloat16, ROOM_OF_H200, False, 0),
+        ("cuda:0", torch.bfloat16, None, True, 0),  # AMD's
+        ("cpu", torch.bfloat16, ROOM_OF_H200, True, 0),
+    ],
+)
+def test_where_kernels_are_launched_directly(monkeypatch, device, dtype, room, can_launch, found):
+    properties = SimpleNamespace() if room is None else SimpleNamespace(shared_memory_per_block_optin=room)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: properties)
+    monkeypatch.setattr(nvrtc, "can_launch", lambda device, shared_memory: can_launch and shared_memory == room)
+    assert room_of.__wrapped__(torch.device(device), dtype) == found
 
 
-@needs_nvrtc
-def test_what_cannot_be_compiled_says_why(monkeypatch, tmp_path):
-    monkeypatch.setenv("BALPOE_CACHE", str(tmp_path))
-    with pytest.raises(RuntimeError, match="whole products"):
-        nvrtc.compiled("conv_forward<16, 32, 32, 1, 8, 1, 5>", HOPPER)
-    assert not list(tmp_path.rglob("*"))
+@needs_compiler
+def test_what_is_not_a_number_stays_none(gpu, monkeypatch):
+    """Through a rectifier, and as a variance; a variance that rounding has made negative is none."""
+    monkeypatch.setattr(nvrtc, "launch", gpu)
+    height, width, channels, experts, images, way, _ = LAYERS[0]
+    grid, size = way.grid(images, height, width, channels, experts)
+    shape, pixels_of_all = (images, height, width, experts, channels), images * height * width
+    x, none = torch.zeros(shape).bfloat16(), torch.full(shape, torch.nan).bfloat16()
+    x[1, 2, 3] = torch.nan
+    sums = torch.zeros(experts, 1, 2, channels)
+    sums[:, :, 1, 1], sums[:, :, :, 2] = -1.0, torch.nan
+    made, out, weight = none.clone(), none.clone(), torch.zeros(experts, channels, 9, channels).bfloat16()
+    found, behind = (
+        torch.full((experts, 2, channels), torch.nan),
+        torch.full((experts, grid[0], 2, channels), torch.nan),
+    )
+    moving, gamma = torch.zeros(2, experts * channels), torch.ones(experts, channels)
+    norm = (x, sums, gamma, gamma - 1, *moving, found, x, made, pixels_of_all, 1, 0.1, 1e-4)
+    NORM_FORWARD[grid](*norm, weight, out, behind, pixels_of_all, **size, SHORTCUT=False)
+    assert torch.isnan(found[:, :, 2]).all()
+    torch.testing.assert_close(found[:, 1, :2], torch.full((experts, 2), 100.0))
+    expected = torch.zeros(shape, dtype=torch.bool)
+    expected[1, 2, 3], expected[..., 2] = True, True
+    assert torch.equal(made.isnan(), expected)

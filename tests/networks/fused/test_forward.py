@@ -135,8 +135,8 @@ def test_programs_that_take_some_channels_give_the_numbers_of_torch(small, monke
 @pytest.mark.skipif(shutil.which("g++") is None, reason="needs a C++ compiler")
 @pytest.mark.parametrize("merged", [False, True])
 def test_kernels_that_are_launched_directly_give_the_numbers_of_torch(small, monkeypatch, tmp_path, merged):
-    """All layers but the images' and those of stride 2, which go on as before; numbers are rounded on their way."""
-    way = Direct(rows=4, programs=4, warps=2, merged=merged)
+    """All layers but the images' and that of stride 2, which go on as before; numbers are rounded on their way."""
+    way = Direct(64, programs=4, warps=2, merged=merged)
     ways = {"direct_forward": way, "direct_backward": way, "direct_weights": way._replace(warps=6, shares=2)}
     monkeypatch.setitem(table.LAUNCHES, 16, table.LAUNCHES[16]._replace(**ways))
     monkeypatch.setattr(fused, "room_of", lambda device, dtype: ROOM_OF_H200)
@@ -144,17 +144,17 @@ def test_kernels_that_are_launched_directly_give_the_numbers_of_torch(small, mon
     wanted = set()
     monkeypatch.setattr(nvrtc, "compiled", lambda expression, _: wanted.add(expression))
     monkeypatch.setattr(resnet_cifar, "BLOCKS_PER_STAGE", 1 + merged)
-    network = resnet(2, width=(16, 16, 16))
-    network = ExpertNetwork(network.trunk, network.branches[:0], network.classifier)
+    network = resnet(2, width=(16, 16, 16), split=3)
+    network = ExpertNetwork(network.trunk[: 3 + merged], network.branches, network.classifier)
     forward, images = FusedForward(network, torch.float32), torch.randn(2, 3, 8, 16)
     fused.compile_kernels(forward, images)
     norm = "norm_" * merged
-    stem, *others = [
-        (size.conv_kernel, size.gradient_kernel, size.weights_kernel) for size in forward.plan(images).sizes
-    ]
-    assert stem == ("conv_forward", "input_gradient", "weight_gradient")
-    assert set(others) == {(f"direct_{norm}forward", f"direct_{norm}gradient", "direct_weights")}
-    assert len(wanted) == 4 + merged  # the gradient of the input with a shortcut's and without
+    launched = [(size.conv_kernel, size.gradient_kernel, size.weights_kernel) for size in forward.plan(images).sizes]
+    assert [layer.stride for layer in forward.layers].index(2) == len(launched) - 2
+    assert launched[0] == launched[-2] == ("conv_forward", "input_gradient", "weight_gradient")
+    directly = (f"direct_{norm}forward", f"direct_{norm}gradient", "direct_weights")
+    assert launched[1:-2] + launched[-1:] == [directly] * (3 + 2 * merged)
+    assert len(wanted) == 7 + merged  # of images of two sizes; with a shortcut's gradient and without
     gpu = OnCpu(tmp_path, wanted)
     monkeypatch.setattr(nvrtc, "launch", gpu)
     assert kernel_error(forward, images) < 0.02
@@ -538,8 +538,8 @@ def test_what_finds_no_room_on_a_gpu_is_not_launched_directly(images, experts):
         ]
         assert all(kernel.shared_memory(settings) <= room for kernel, settings in kernels)
         found.append(len(kernels))
-    assert found == sorted(found)
-    assert found[0] == 0 < found[1] < found[-1] == (66 if images * experts < table.MANY_IMAGES else 75)
+    # On an A100 as many as on an H200: what is too large with a normalisation is launched without.
+    assert found[0] == 0 < found[1] < found[2] == found[3] == (66 if images * experts < table.MANY_IMAGES else 75)
 
 
 @pytest.mark.gpu
@@ -549,6 +549,15 @@ def test_what_finds_no_room_on_a_gpu_is_not_launched_directly(images, experts):
 def test_every_kernel_on_a_gpu(num_experts, width, batch):
     network = resnet(num_experts, width=width).cuda().to(memory_format=torch.channels_last)
     assert kernel_error(FusedForward(network), torch.randn(batch, 3, 32, 32, device="cuda")) < 0.005
+
+
+@pytest.mark.gpu
+@cuda
+@pytest.mark.parametrize("room", [0, 99 * 1024, 163 * 1024])
+def test_every_kernel_on_gpus_that_have_less_room(monkeypatch, room):
+    monkeypatch.setattr(fused, "room_of", lambda device, dtype: room)
+    network = resnet(width=16).cuda().to(memory_format=torch.channels_last)
+    assert kernel_error(FusedForward(network), torch.randn(128, 3, 32, 32, device="cuda")) < 0.005
 
 
 @pytest.mark.gpu

@@ -3,7 +3,7 @@
 They do what `conv_forward`, `input_gradient` and `weight_gradient` of `kernels.py` do, with the same arguments, in
 layers of stride 1 that leave the number of channels as it is. Those load each pixel once for each of nine taps, and
 pass it through shared memory; here it is loaded once, and tensor cores find it nine times. Triton cannot say that.
-Two of them do the work of `norm_forward` and `norm_backward` besides, whose arguments then come first.
+Two more do the work of `norm_forward` and `norm_backward` besides: the arguments of these, then their own.
 """
 
 import functools
@@ -24,25 +24,33 @@ SIZES = ("C", "H", "W", "EXPERTS", "ROWS", "IMAGES")
 @functools.cache
 def room_of(device: torch.device, dtype: torch.dtype) -> int:
     """Return the bytes of shared memory that a kernel may take there; 0 where these cannot run: they take bfloat16."""
-    if dtype is not torch.bfloat16 or device.type != "cuda" or not nvrtc.is_present():
+    if dtype is not torch.bfloat16 or device.type != "cuda":
         return 0
-    return getattr(torch.cuda.get_device_properties(device), "shared_memory_per_block_optin", 0)  # no AMD GPU has it
+    room: int = getattr(torch.cuda.get_device_properties(device), "shared_memory_per_block_optin", 0)  # not of AMD's
+    return room if room and nvrtc.can_launch(device, room) else 0
 
 
 class Direct(NamedTuple):
     """Sizes of a launch."""
 
-    rows: int
-    """Rows of an image that a program takes at a time."""
+    pixels: int
+    """Those of a tile, which a program takes at a time: rows of one image, or several whole images."""
     programs: int
     """About how many there are in all."""
     warps: int
-    images: int = 1
-    """Images whose rows it takes at a time; of several it takes all rows."""
     shares: int = 1
     """Parts of a gradient of weights that a program writes."""
     merged: bool = False
     """Whether a normalisation is computed besides: in front of a convolution, or behind the one of a gradient."""
+
+    def tile(self, height: int, width: int) -> tuple[int, int]:
+        """Return how many rows a tile has, and of how many images; 0 rows where images are too wide for it.
+
+        >>> [Direct(256, programs=264, warps=8).tile(side, side) for side in (8, 16, 32, 512)]
+        [(8, 4), (16, 1), (8, 1), (0, 1)]
+        """
+        rows = min(height, self.pixels // width)
+        return rows, max(1, self.pixels // (height * width))
 
     def fits(self, channels: int, height: int, width: int, of_weights: bool = False) -> bool:
         """Whether a layer of stride 1 with so many channels in front and behind can be launched so.
@@ -53,29 +61,31 @@ class Direct(NamedTuple):
             width: Columns.
             of_weights: Whether it is the gradient of weights.
 
-        >>> way = Direct(rows=8, programs=528, warps=4)
+        >>> way = Direct(pixels=256, programs=528, warps=4)
         >>> way.fits(16, 32, 32), way.fits(16, 9, 6), way.fits(128, 32, 32), way.fits(16, 32, 32, of_weights=True)
         (True, False, False, False)
         """
-        whole = self.rows == height if self.images > 1 else height % self.rows == 0
+        rows, images = self.tile(height, width)
+        whole = rows * images * width == self.pixels and height % rows == 0
         if of_weights:  # three taps in a row of the kernel for each warp, and some of its channels
             groups, among = self.warps // (3 * self.shares), self.shares
             split = self.warps == 3 * self.shares * groups > 0 and channels // 16 % groups == 0
         else:
             among, split = self.warps, 32 * self.warps >= channels * self.merged
-        return channels in CHANNELS and whole and split and self.images * self.rows * width % (16 * among) == 0
+        return channels in CHANNELS and whole and split and self.pixels % (16 * among) == 0
 
     def grid(
         self, images: int, height: int, width: int, channels: int, experts: int
     ) -> tuple[tuple[int, int], dict[str, int]]:
         """Programs for each expert, and the constants of the kernels; as many turns for each program.
 
-        >>> Direct(rows=8, programs=264, warps=4, images=2).grid(512, 8, 8, 64, experts=3)[0]
+        >>> Direct(pixels=128, programs=264, warps=4).grid(512, 8, 8, 64, experts=3)[0]
         (86, 3)
         """
-        tiles = -(-images * height // (self.images * self.rows))
+        rows, together = self.tile(height, width)
+        tiles = -(-images * height // (rows * together))
         turns = min(tiles, -(-tiles * experts // self.programs))
-        sizes = {"C": channels, "H": height, "W": width, "EXPERTS": experts, "ROWS": self.rows, "IMAGES": self.images}
+        sizes = {"C": channels, "H": height, "W": width, "EXPERTS": experts, "ROWS": rows, "IMAGES": together}
         return (-(-tiles // turns), experts), {**sizes, "WARPS": self.warps, "SHARES": self.shares, "TURNS": turns}
 
 
@@ -92,7 +102,7 @@ class DirectKernel:
     def expression(self, settings: dict[str, int]) -> str:
         """Return its name with its constants, in C++.
 
-        >>> size = Direct(rows=8, programs=264, warps=4, images=2).grid(512, 8, 8, 64, experts=3)[1]
+        >>> size = Direct(pixels=128, programs=264, warps=4).grid(512, 8, 8, 64, experts=3)[1]
         >>> DIRECT_KERNELS["direct_forward"].expression(size)
         'conv_forward<64, 8, 8, 3, 8, 2, 4>'
         """
@@ -101,20 +111,24 @@ class DirectKernel:
         return f"{self.name}<{', '.join(str(int(known[name])) for name in self.constants)}>"
 
     def shared_memory(self, settings: dict[str, int]) -> int:
-        """Return the bytes of shared memory that a program takes: its tile, and where there are several the next one.
+        """Return the bytes of shared memory that a program takes.
 
-        >>> size = Direct(rows=8, programs=264, warps=4).grid(128, 32, 32, 16, experts=1)[1]
+        >>> size = Direct(pixels=256, programs=264, warps=4).grid(128, 32, 32, 16, experts=1)[1]
         >>> [kernel.shared_memory(size) for kernel in DIRECT_KERNELS.values()]
         [39552, 58112, 39552, 58112, 57216]
         """
-        channels, rows, width = (settings[name] for name in ("C", "ROWS", "W"))
-        pixels = settings["IMAGES"] * (rows + 2) * (width + 2)
-        tiles, weights, factors = min(2, settings["TURNS"]), 9 * channels, 0
+        channels, rows, width, images = (settings[name] for name in ("C", "ROWS", "W", "IMAGES"))
+        tile, at_once = (
+            images * (rows + 2) * (width + 2),
+            min(2, settings["TURNS"]),
+        )  # while one is used, the next comes
+        pixel = 2 * (channels + 8)  # bytes
         if self.name == "weight_gradient":
-            pixels, weights = pixels + settings["IMAGES"] * rows * width, 0
-        if self.name.startswith("norm_"):  # a tile of the other tensor; factors, and four sums of each thread
-            tiles, factors = tiles + int(settings.get("SHORTCUT", True)), 12 * channels + 512 * settings["WARPS"]
-        return 2 * (channels + 8) * (weights + pixels * tiles) + factors
+            return pixel * at_once * (tile + images * rows * width)
+        taken = pixel * (9 * channels + tile * at_once)  # of all weights, as long as pixels
+        if self.name.startswith("norm_"):  # a tile of the other tensor; three factors, and four sums of each thread
+            taken += pixel * tile * int(settings.get("SHORTCUT", True)) + 12 * channels + 512 * settings["WARPS"]
+        return taken
 
     def _launch(self, grid: tuple[int, int], *arguments: Tensor | float, **settings: int) -> None:
         threads, shared_memory = 32 * settings["WARPS"], self.shared_memory(settings)

@@ -2,8 +2,9 @@
 //
 // A program keeps its tile of the input, with a border of one pixel, in shared memory, where tensor cores read it nine
 // times: the kernels of kernels.py load each pixel nine times instead. Arguments, order in memory and sums are theirs.
-// A tile is ROWS rows of IMAGES images, in full width; each program has at least one. A pixel takes 16 bytes more than its channels in shared memory,
-// so that eight of them beside each other lie in different banks. Products are of 16 pixels by 8 channels.
+// A tile is ROWS rows of IMAGES images, in full width; each program has at least one. A pixel takes 16 bytes more than
+// its channels in shared memory, so that eight of them beside each other lie in different banks. Products are of 16
+// pixels by 8 channels.
 //
 // Two kernels compute a normalisation besides, of what they read: `norm_conv_forward` the one in front of its
 // convolution, `norm_input_gradient` the way back through the one behind it. Every thread changes what it has copied to
@@ -169,7 +170,7 @@ struct Slot {
     bool inside;
 };
 
-template <int M, int N, int C, int EXPERTS>
+template <int N, int C, int EXPERTS>
 struct Slots {
     int first, pixels, expert;  // pixels, of which there are so many
     __device__ inline Slot at(int t) const {
@@ -254,7 +255,7 @@ __device__ inline void convolution(
             wait_for_copies<0>();
         }
         __syncthreads();
-        const Slots<M, N, C, EXPERTS> slots = {tile * PIXELS + warp * M * 16 + lane / 4, images * H * W, expert};
+        const Slots<N, C, EXPERTS> slots = {tile * PIXELS + warp * M * 16 + lane / 4, images * H * W, expert};
         Read<GROUP> read;
         if (BACKWARD) read.template fetch<RESIDUAL>(slots, 0, activation, below, residual);
         float total[M][N][4] = {};
@@ -374,7 +375,8 @@ __global__ void __launch_bounds__(WARPS * 32) norm_conv_forward(
         before, weight, y, sums, nullptr, nullptr, nullptr, nullptr, pixels_behind / (H * W), shortcut, out, factors);
 }
 
-// Programs for which a processor is to have registers; of 64 channels it has shared memory for one alone.
+// Programs for which a processor is to have registers. Of 64 channels there is room for few warps anyway, and a lane
+// sums twice as many numbers.
 template <int C>
 constexpr int PROGRAMS_AT_ONCE = C == 64 ? 1 : 2;
 
@@ -470,3 +472,7 @@ __global__ void __launch_bounds__(3 * GROUPS * SHARES * 32) weight_gradient(
         *(float2*)(part + (o * 9 + ky * 3 + kx) * C + n * 8 + lane % 4 * 2) = float2{two[0], two[1]};
     }
 }
+
+// Asks whether this machine compiles and launches at all.
+template <int>
+__global__ void nothing() {}

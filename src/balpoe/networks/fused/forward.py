@@ -1,4 +1,4 @@
-"""The training pass of `resnet32` in kernels of our own (`kernels.py`): two hundred instead of five hundred.
+"""The training pass of `resnet32` in kernels of our own (`kernels.py`, `direct_kernels.cu`), a fourth of torch's.
 
 A convolution leaves the sums that its normalisation wants; a gradient passes shortcut, rectifier and sums in one go;
 the gradients of weights are computed beside the rest, on a stream of their own. docs/performance.md has the times.
@@ -15,7 +15,7 @@ import inspect
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from types import SimpleNamespace
 from typing import Any, NamedTuple, TypeGuard
 
@@ -249,12 +249,11 @@ def compile_kernels(fused: FusedForward, images: Tensor) -> None:
 
     What cannot be compiled is left to the launch, which says why.
     """
-    if (mode := _compile_mode()) is None:
-        return
+    mode = _compile_mode()
     kernels = vars(_kernels()) | {name: getattr(head_kernels(), name) for name in head_kernels().__all__}
     wanted: set[str] = set()
-    dry = SimpleNamespace(**{name: _Dry(kernel, wanted) for name, kernel in kernels.items()})
-    with _one_parse_at_a_time(), ThreadPoolExecutor() as pool, mode(pool, ignore_errors=True), torch.no_grad():
+    dry = SimpleNamespace(**{name: _Dry(kernel, wanted, mode is not None) for name, kernel in kernels.items()})
+    with _one_parse_at_a_time(), ThreadPoolExecutor() as pool, (mode or nullcontext)(pool), torch.no_grad():
         passed = fused_forward(fused, images, dry)
         fused_backward(fused, passed, passed.features, dry)
         if (cosine := fused.cosine) is not None:
@@ -285,22 +284,31 @@ def _compile_mode() -> Any:
     import triton
 
     mode = getattr(triton, "AsyncCompileMode", None)
-    return mode if mode and "ignore_errors" in inspect.signature(mode).parameters else None
+    if mode is None or "ignore_errors" not in inspect.signature(mode).parameters:
+        return None
+    return functools.partial(mode, ignore_errors=True)
 
 
 class _Dry:
-    """A kernel that is compiled where it would be launched; those that are not Triton's are noted."""
+    """A kernel that is compiled where it would be launched; one that is not Triton's is noted.
 
-    def __init__(self, kernel: Any, wanted: set[str]) -> None:
-        self.kernel, self.wanted = kernel, wanted
+    Where Triton cannot compile `in_threads`, its kernels are left to the launch.
+    """
+
+    def __init__(self, kernel: Any, wanted: set[str], in_threads: bool) -> None:
+        self.kernel, self.wanted, self.in_threads = kernel, wanted, in_threads
 
     def __getitem__(self, grid: tuple[int, ...]) -> Callable[..., object]:
         if isinstance(self.kernel, DirectKernel):
             return self._note
-        return functools.partial(self.kernel.warmup, grid=grid)
+        return functools.partial(self.kernel.warmup, grid=grid) if self.in_threads else _leave
 
     def _note(self, *_: object, **settings: int) -> None:
         self.wanted.add(self.kernel.expression(settings))
+
+
+def _leave(*_: object, **settings: object) -> None:
+    pass
 
 
 def block_from(layers: list[Layer], index: int) -> Block | None:

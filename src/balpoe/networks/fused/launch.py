@@ -199,15 +199,17 @@ def _launched_directly(
     channels, found = layer.channels, dict[str, tuple[str, Grid]]()
     if layer.stride > 1 or layer.shared or channels != layer.in_channels:
         return {}
-    for field, plain, merged in (
-        ("direct_forward", "direct_forward", "direct_norm_forward" if mergeable else "direct_forward"),
-        ("direct_backward", "direct_gradient", "direct_norm_gradient"),
-        ("direct_weights", "direct_weights", "direct_weights"),
+    for field, plain, merged, can_merge in (
+        ("direct_forward", "direct_forward", "direct_norm_forward", mergeable),
+        ("direct_backward", "direct_gradient", "direct_norm_gradient", True),
+        ("direct_weights", "direct_weights", "", False),
     ):
         way: Direct | None = getattr(launches, field)
         if way is None or not way.fits(channels, height, width, of_weights=field == "direct_weights"):
             continue
-        kernel, grid = merged if way.merged else plain, Grid(*way.grid(images, height, width, channels, layer.experts))
-        if DIRECT_KERNELS[kernel].shared_memory(grid.settings) <= room:
-            found[field] = kernel, grid
+        grid = Grid(*way.grid(images, height, width, channels, layer.experts))
+        names = (merged, plain) if way.merged and can_merge else (plain,)
+        with_room = [name for name in names if DIRECT_KERNELS[name].shared_memory(grid.settings) <= room]
+        if with_room:
+            found[field] = with_room[0], grid
     return found

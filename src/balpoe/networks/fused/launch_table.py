@@ -77,9 +77,9 @@ LAUNCHES = {
         backward_strided=Launch(128, 264),
         weights=Launch(64, 132, warps=2, stages=3),
         elementwise=Launch(1024, 528),
-        direct_forward=Direct(16, 528, warps=8, merged=True),
-        direct_backward=Direct(16, 528, warps=8),
-        direct_weights=Direct(8, 132, warps=12, shares=4),
+        direct_forward=Direct(512, 528, warps=8, merged=True),
+        direct_backward=Direct(512, 528, warps=8),
+        direct_weights=Direct(256, 132, warps=12, shares=4),
     ),
     32: Launches(
         forward=Launch(256, 528),
@@ -87,8 +87,8 @@ LAUNCHES = {
         backward_strided=Launch(128, 528, warps=8),
         weights=Launch(64, 264, warps=8),
         elementwise=Launch(256, 528),
-        direct_forward=Direct(16, 264, warps=8, merged=True),
-        direct_backward=Direct(16, 528, warps=8),
+        direct_forward=Direct(256, 264, warps=8, merged=True),
+        direct_backward=Direct(256, 528, warps=8),
     ),
     64: Launches(
         forward=Launch(64, 528, warps=2, stages=3),
@@ -96,8 +96,8 @@ LAUNCHES = {
         backward_strided=Launch(64, 528, columns=16, depth=64),
         weights=Launch(128, 132, warps=8),
         elementwise=Launch(256, 528),
-        direct_forward=Direct(8, 4096, warps=8, images=4, merged=True),
-        direct_backward=Direct(8, 264, warps=4, images=2),
+        direct_forward=Direct(256, 4096, warps=8, merged=True),
+        direct_backward=Direct(128, 264, warps=4),
     ),
     128: MANY_CHANNELS,
     256: MANY_CHANNELS,
@@ -107,11 +107,11 @@ WIDTHS = tuple(LAUNCHES)
 MANY_IMAGES = 512
 """From so many images on, each counted once for every expert, other launches were faster: with 512 of three experts."""
 LAUNCHES_OF_MANY_IMAGES: dict[int, dict[str, Any]] = {
-    16: {"direct_backward": Direct(8, 528, warps=4, merged=True)},
-    32: {"direct_backward": Direct(16, 264, warps=8), "direct_weights": Direct(16, 264, warps=12, shares=2)},
+    16: {"direct_backward": Direct(256, 528, warps=4, merged=True)},
+    32: {"direct_backward": Direct(256, 264, warps=8), "direct_weights": Direct(256, 264, warps=12, shares=2)},
     64: {
         "weights": Launch(64, 528, warps=2, stages=3, columns=64, depth=64),
-        "direct_forward": Direct(8, 4096, warps=8, images=4),
+        "direct_forward": Direct(256, 4096, warps=8),
     },
 }
 
@@ -126,8 +126,8 @@ def launches_of(channels: int, images: int) -> Launches | None:
         channels: Channels of one expert.
         images: Images of a batch, each counted once for every expert of the layer.
 
-    >>> [launches_of(16, images).direct_backward.rows for images in (128, 512)], launches_of(3, images=128)
-    ([16, 8], None)
+    >>> [launches_of(16, images).direct_backward.pixels for images in (128, 512)], launches_of(3, images=128)
+    ([512, 256], None)
     """
     launches = LAUNCHES.get(channels)
     if launches is None or images < MANY_IMAGES:

@@ -17,18 +17,22 @@ from torch import Tensor
 from balpoe.errors import UserError
 from balpoe.files import cache_folder, write_file
 
-__all__ = ["as_argument", "compiled", "is_present", "launch"]
+__all__ = ["as_argument", "can_launch", "compiled", "launch"]
 
 SOURCE = Path(__file__).with_name("direct_kernels.cu")
 MAX_DYNAMIC_SHARED_MEMORY = 8  # the driver's number of this attribute of a function
 
 
 @functools.cache
-def is_present() -> bool:
-    """Whether torch has brought NVRTC along."""
+def can_launch(device: torch.device, shared_memory: int) -> bool:
+    """Whether kernels can be compiled for a GPU, loaded, and given so much shared memory: found out with an empty one.
+
+    An old NVRTC does not know a new GPU, and of a damaged installation anything may be missing.
+    """
     try:
-        _nvrtc()
-    except OSError:
+        with torch.cuda.device(device):
+            _function("nothing<0>", torch.cuda.current_device(), shared_memory)
+    except (OSError, RuntimeError):
         return False
     return True
 
@@ -41,15 +45,16 @@ def compiled(expression: str, capability: tuple[int, int]) -> tuple[bytes, bytes
         expression: The kernel with its constants, such as `conv_forward<16, 32, 32, 1, 8, 1, 4>`.
         capability: What `torch.cuda.get_device_capability` says.
     """
-    source, architecture = SOURCE.read_bytes(), "sm_{}{}".format(*capability)
+    source, architecture = SOURCE.read_bytes(), _architecture(capability)
     said = (source, expression.encode(), architecture.encode(), str(_version()).encode())
-    path = cache_folder() / "kernels" / f"{hashlib.sha256(b'|'.join(said)).hexdigest()[:32]}.cubin"
-    if path.is_file():
-        name, code = path.read_bytes().split(b"\n", 1)
+    file = Path("kernels", f"{hashlib.sha256(b'|'.join(said)).hexdigest()[:32]}.cubin")
+    # A folder of somebody else, no home, a damaged file: then it is compiled, each time.
+    with contextlib.suppress(OSError, RuntimeError, ValueError):
+        name, code = (cache_folder() / file).read_bytes().split(b"\n", 1)
         return name, code
     name, code = _compile(source, expression.encode(), architecture)
-    with contextlib.suppress(UserError):  # else it is compiled again the next time
-        write_file(path, lambda stream: stream.write(name + b"\n" + code))
+    with contextlib.suppress(UserError, RuntimeError):
+        write_file(cache_folder() / file, lambda stream: stream.write(name + b"\n" + code))
     return name, code
 
 
@@ -82,18 +87,37 @@ def _function(expression: str, device: int, shared_memory: int) -> ctypes.c_void
     return function
 
 
+def _architecture(capability: tuple[int, int]) -> str:
+    """The newest that NVRTC knows of those whose code such a GPU runs: of its generation, and not newer than it."""
+    major, minor = capability
+    fitting = [each for each in _known_architectures() if each // 10 == major and each % 10 <= minor]
+    if not fitting:
+        raise RuntimeError(
+            f"NVRTC {_version()[0]}.{_version()[1]} does not know GPUs of compute capability {major}.{minor}"
+        )
+    return f"sm_{max(fitting)}"
+
+
+def _known_architectures() -> list[int]:
+    """Compute capabilities for which NVRTC compiles, times ten."""
+    number = ctypes.c_int()
+    _succeed(_nvrtc().nvrtcGetNumSupportedArchs(ctypes.byref(number)))
+    found = (ctypes.c_int * number.value)()
+    _succeed(_nvrtc().nvrtcGetSupportedArchs(found))
+    return list(found)
+
+
 def _compile(source: bytes, expression: bytes, architecture: str) -> tuple[bytes, bytes]:
     nvrtc, program, name = _nvrtc(), ctypes.c_void_p(), ctypes.c_char_p()
-    nvrtc.nvrtcCreateProgram(ctypes.byref(program), source, SOURCE.name.encode(), 0, None, None)
+    _succeed(nvrtc.nvrtcCreateProgram(ctypes.byref(program), source, SOURCE.name.encode(), 0, None, None))
     try:
-        nvrtc.nvrtcAddNameExpression(program, expression)
+        _succeed(nvrtc.nvrtcAddNameExpression(program, expression))
         options = (f"--gpu-architecture={architecture}".encode(), b"--std=c++17")
         failed = nvrtc.nvrtcCompileProgram(program, len(options), (ctypes.c_char_p * len(options))(*options))
         if failed:
-            said = _text(nvrtc.nvrtcGetProgramLogSize, nvrtc.nvrtcGetProgramLog, program)
-            raise RuntimeError(
-                f"{SOURCE.name} could not be compiled: {said.decode(errors='replace').strip(chr(0)).strip()}"
-            )
+            log = _text(nvrtc.nvrtcGetProgramLogSize, nvrtc.nvrtcGetProgramLog, program).decode(errors="replace")
+            first = next((line for line in log.split("\n") if "error" in line), log)
+            raise RuntimeError(f"{SOURCE.name} could not be compiled: {first.strip(chr(0)).strip()}")
         if nvrtc.nvrtcGetLoweredName(program, expression, ctypes.byref(name)) or name.value is None:
             raise RuntimeError(f"{SOURCE.name} has no kernel {expression.decode()}")
         return name.value, _text(nvrtc.nvrtcGetCUBINSize, nvrtc.nvrtcGetCUBIN, program)
@@ -104,10 +128,16 @@ def _compile(source: bytes, expression: bytes, architecture: str) -> tuple[bytes
 def _text(size_of: Any, text_of: Any, program: ctypes.c_void_p) -> bytes:
     """What NVRTC says of a program, by two functions: how long it is, and the text."""
     size = ctypes.c_size_t()
-    size_of(program, ctypes.byref(size))
+    _succeed(size_of(program, ctypes.byref(size)))
     text = ctypes.create_string_buffer(size.value)
-    text_of(program, text)
+    _succeed(text_of(program, text))
     return text.raw
+
+
+def _succeed(result: int) -> None:
+    """Of NVRTC; CUDA's driver has numbers of its own."""
+    if result:
+        raise RuntimeError(f"NVRTC: error {result}")
 
 
 def _check(result: int) -> None:
@@ -130,7 +160,7 @@ def _nvrtc() -> ctypes.CDLL:
 
 def _version() -> tuple[int, int]:
     major, minor = ctypes.c_int(), ctypes.c_int()
-    _nvrtc().nvrtcVersion(ctypes.byref(major), ctypes.byref(minor))
+    _succeed(_nvrtc().nvrtcVersion(ctypes.byref(major), ctypes.byref(minor)))
     return major.value, minor.value
 
 
