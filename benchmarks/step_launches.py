@@ -64,35 +64,47 @@ class Change(NamedTuple):
 
 def direct(batch: Batch) -> Iterator[Change]:
     """Launches of `direct_kernels.cu`."""
-    for channels, (convolutions, gradients) in DIRECT.items():
-        for kernel, way in itertools.product(("direct_forward", "direct_backward"), convolutions):
-            yield Change(channels, kernel, way)
-        for way in gradients:
-            yield Change(channels, "direct_weights", way)
+    for channels, ways in DIRECT.items():
+        for field, launches in ways._asdict().items():
+            for way in launches:
+                yield Change(channels, f"direct_{field}", way)
 
 
 def merged(batch: Batch) -> Iterator[Change]:
     """The same of convolutions and gradients of inputs that compute a normalisation besides."""
-    for channels, (convolutions, _) in DIRECT.items():
-        for kernel, way in itertools.product(("direct_backward", "direct_forward"), convolutions):
-            yield Change(channels, kernel, way._replace(merged=True))
+    for change in direct(batch):
+        if change.kernel != "direct_weights":
+            yield change._replace(launch=cast("Direct", change.launch)._replace(merged=True))
 
 
-DIRECT: dict[int, tuple[list[Direct], list[Direct]]] = {
-    32: (
-        [Direct(256, 528, 8), Direct(256, 264, 8), Direct(128, 396, 8), Direct(128, 792, 8)],
-        [Direct(256, 264, 12, shares=2), Direct(256, 132, 24, shares=4)],
+class Ways(NamedTuple):
+    """How the kernels of `direct_kernels.cu` can be launched for layers of so many channels."""
+
+    forward: list[Direct]
+    backward: list[Direct]
+    weights: list[Direct]
+
+
+DIRECT = {
+    32: Ways(
+        [Direct(256, 528, 8), Direct(256, 264, 8), Direct(128, 396, 8), Direct(256, 396, 8, at_once=3)],
+        [Direct(256, 528, 8, at_once=2), Direct(256, 264, 8, at_once=2), Direct(128, 396, 8, at_once=3),
+         Direct(128, 792, 8, at_once=3)],
+        [Direct(256, 264, 12, shares=2, at_once=2), Direct(256, 132, 12, shares=2), Direct(256, 132, 24, shares=4)],
     ),
-    64: (
-        [Direct(256, 4096, 8), Direct(128, 264, 4), Direct(128, 792, 8), Direct(64, 396, 4)],
+    64: Ways(
+        [Direct(256, 4096, 8), Direct(128, 792, 8), Direct(64, 396, 4), Direct(128, 264, 8)],
+        [Direct(128, 264, 4, at_once=1), Direct(128, 792, 8, at_once=2), Direct(64, 396, 4), Direct(64, 528, 4)],
         [Direct(128, 132, 12), Direct(128, 264, 12)],
     ),
-    16: (
+    16: Ways(
         [Direct(512, 528, 8), Direct(256, 528, 4), Direct(256, 528, 8), Direct(256, 264, 16)],
-        [Direct(256, 132, 12, shares=4), Direct(256, 528, 6, shares=2)],
+        [Direct(512, 528, 8, at_once=2), Direct(256, 528, 4, at_once=2), Direct(256, 528, 8, at_once=3),
+         Direct(256, 264, 16, at_once=2)],
+        [Direct(256, 132, 12, shares=4), Direct(256, 528, 6, shares=2), Direct(512, 264, 12, shares=4)],
     ),
-}
-"""By channels: convolutions, and gradients of weights."""
+}  # fmt: skip
+"""By channels."""
 
 
 def of_many_images(batch: Batch) -> Iterator[Change]:

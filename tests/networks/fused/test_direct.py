@@ -165,9 +165,8 @@ SIDES = {16: 32, 32: 16, 64: 8}
 @pytest.mark.parametrize("channels", SIDES)
 def test_what_the_benchmark_launches_finds_room(channels, images):
     side = SIDES[channels]
-    convolutions, gradients = script("benchmarks/step_launches.py").DIRECT[channels]
-    of_convolutions = FORWARD, NORM_FORWARD, GRADIENT, NORM_GRADIENT
-    for kernels, ways in ((of_convolutions, convolutions), ((WEIGHTS,), gradients)):
+    wanted = script("benchmarks/step_launches.py").DIRECT[channels]
+    for kernels, ways in zip(((FORWARD, NORM_FORWARD), (GRADIENT, NORM_GRADIENT), (WEIGHTS,)), wanted, strict=True):
         for kernel, way in itertools.product(kernels, ways):
             (programs, _), size = way.grid(images, side, side, channels, 3)
             rows = way.pixels // side  # of a tile

@@ -513,9 +513,9 @@ def test_normalisations_that_are_merged_make_a_shorter_chain(monkeypatch):
         return forward + 1 + 2 * len(sizes) - 1 - sum(size.gradient_is_merged for size in sizes)
 
     assert (chain(room=0), chain()) == (124, 98)
-    for channels, (convolutions, _) in script("benchmarks/step_launches.py").DIRECT.items():
-        way = convolutions[0]._replace(merged=True)
-        own = table.LAUNCHES[channels]._replace(direct_forward=way, direct_backward=way)
+    for channels, ways in script("benchmarks/step_launches.py").DIRECT.items():
+        forward, backward = (several[0]._replace(merged=True) for several in ways[:2])
+        own = table.LAUNCHES[channels]._replace(direct_forward=forward, direct_backward=backward)
         monkeypatch.setitem(table.LAUNCHES, channels, own)
     assert chain() == 70
 
@@ -567,10 +567,10 @@ def test_every_kernel_on_gpus_that_have_less_room(monkeypatch, room):
 def test_every_kernel_that_is_launched_directly_on_a_gpu(monkeypatch, number, merged):
     """As the benchmark launches them: the first way of each, the second, and so on; each with other batches."""
     num_experts, batch = ((1, 95), (3, 128), (3, 512), (7, 128))[(number + merged) % 4]
-    for channels, (convolutions, weights) in script("benchmarks/step_launches.py").DIRECT.items():
-        way, other = (ways[number % len(ways)] for ways in (convolutions, weights))
-        way = way._replace(merged=merged)
-        ways = {"direct_forward": way, "direct_backward": way, "direct_weights": other}
+    for channels, wanted in script("benchmarks/step_launches.py").DIRECT.items():
+        forward, backward, weights = (several[number % len(several)] for several in wanted)
+        ways = {"direct_forward": forward._replace(merged=merged), "direct_backward": backward._replace(merged=merged)}
+        ways["direct_weights"] = weights
         own = table.launches_of(channels, batch)._replace(**ways)
         monkeypatch.setitem(table.LAUNCHES, channels, own)
     monkeypatch.setattr(table, "LAUNCHES_OF_MANY_IMAGES", {})

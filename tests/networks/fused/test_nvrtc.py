@@ -105,13 +105,13 @@ def test_kernels_are_compiled_once(monkeypatch, tmp_path):
     monkeypatch.setenv("BALPOE_CACHE", str(tmp_path))
     nvrtc.compiled.cache_clear()
     try:
-        name, code = nvrtc.compiled("conv_forward<16, 32, 32, 1, 8, 1, 4>", HOPPER)
+        name, code = nvrtc.compiled("conv_forward<16, 32, 32, 1, 8, 1, 0, 4>", HOPPER)
         assert b"conv_forward" in name
         assert name in code
         assert code.startswith(b"\x7fELF")
         nvrtc.compiled.cache_clear()
         monkeypatch.setattr(nvrtc, "_compile", None)
-        assert nvrtc.compiled("conv_forward<16, 32, 32, 1, 8, 1, 4>", HOPPER) == (name, code)
+        assert nvrtc.compiled("conv_forward<16, 32, 32, 1, 8, 1, 0, 4>", HOPPER) == (name, code)
     finally:
         nvrtc.compiled.cache_clear()
 
@@ -120,5 +120,5 @@ def test_kernels_are_compiled_once(monkeypatch, tmp_path):
 def test_what_cannot_be_compiled_says_why(monkeypatch, tmp_path):
     monkeypatch.setenv("BALPOE_CACHE", str(tmp_path))
     with pytest.raises(RuntimeError, match="whole products"):
-        nvrtc.compiled("conv_forward<16, 32, 32, 1, 8, 1, 5>", HOPPER)
+        nvrtc.compiled("conv_forward<16, 32, 32, 1, 8, 1, 0, 5>", HOPPER)
     assert not list(tmp_path.rglob("*"))

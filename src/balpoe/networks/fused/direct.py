@@ -18,7 +18,7 @@ from balpoe.networks.fused import nvrtc
 __all__ = ["DIRECT_KERNELS", "Direct", "DirectKernel", "room_of"]
 
 CHANNELS = (16, 32, 64)
-SIZES = ("C", "H", "W", "EXPERTS", "ROWS", "IMAGES")
+SIZES = ("C", "H", "W", "EXPERTS", "ROWS", "IMAGES", "AT_ONCE")
 
 
 @functools.cache
@@ -40,6 +40,8 @@ class Direct(NamedTuple):
     warps: int
     shares: int = 1
     """Parts of a gradient of weights that a program writes."""
+    at_once: int = 0
+    """Programs that are to find registers on a processor at the same time; 0 leaves that to the compiler."""
     merged: bool = False
     """Whether a normalisation is computed besides: in front of a convolution, or behind the one of a gradient."""
 
@@ -86,7 +88,8 @@ class Direct(NamedTuple):
         tiles = -(-images * height // (rows * together))
         turns = min(tiles, -(-tiles * experts // self.programs))
         sizes = {"C": channels, "H": height, "W": width, "EXPERTS": experts, "ROWS": rows, "IMAGES": together}
-        return (-(-tiles // turns), experts), {**sizes, "WARPS": self.warps, "SHARES": self.shares, "TURNS": turns}
+        sizes |= {"AT_ONCE": self.at_once, "WARPS": self.warps, "SHARES": self.shares, "TURNS": turns}
+        return (-(-tiles // turns), experts), sizes
 
 
 class DirectKernel:
@@ -104,7 +107,7 @@ class DirectKernel:
 
         >>> size = Direct(pixels=128, programs=264, warps=4).grid(512, 8, 8, 64, experts=3)[1]
         >>> DIRECT_KERNELS["direct_forward"].expression(size)
-        'conv_forward<64, 8, 8, 3, 8, 2, 4>'
+        'conv_forward<64, 8, 8, 3, 8, 2, 0, 4>'
         """
         groups = settings["WARPS"] // (3 * settings["SHARES"])
         known = {**settings, "GROUPS": groups}

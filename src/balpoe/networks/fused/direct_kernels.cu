@@ -345,16 +345,17 @@ __device__ inline void convolution(
     }
 }
 
-template <int C, int H, int W, int EXPERTS, int ROWS, int IMAGES, int WARPS>
-__global__ void __launch_bounds__(WARPS * 32) conv_forward(
+// Of all kernels: AT_ONCE programs are to find registers on a processor; 0 leaves that to the compiler.
+template <int C, int H, int W, int EXPERTS, int ROWS, int IMAGES, int AT_ONCE, int WARPS>
+__global__ void __launch_bounds__(WARPS * 32, AT_ONCE) conv_forward(
     const bf16* x, const bf16* weight, bf16* y, float* sums, int pixels) {
     convolution<C, H, W, EXPERTS, ROWS, IMAGES, WARPS, false, false, PLAIN>(
         x, weight, y, sums, nullptr, nullptr, nullptr, nullptr, pixels / (H * W), nullptr, nullptr, 0);
 }
 
 // `norm_forward` of kernels.py, and the convolution of its output.
-template <int C, int H, int W, int EXPERTS, int ROWS, int IMAGES, int WARPS, int SHORTCUT>
-__global__ void __launch_bounds__(WARPS * 32) norm_conv_forward(
+template <int C, int H, int W, int EXPERTS, int ROWS, int IMAGES, int AT_ONCE, int WARPS, int SHORTCUT>
+__global__ void __launch_bounds__(WARPS * 32, AT_ONCE) norm_conv_forward(
     const bf16* before, const float* sums_before, const float* gamma, const float* beta, float* running_mean,
     float* running_variance, float* stats, const bf16* shortcut, bf16* out, int pixels, int programs, float momentum,
     float eps, const bf16* weight, bf16* y, float* sums, int pixels_behind) {
@@ -375,13 +376,8 @@ __global__ void __launch_bounds__(WARPS * 32) norm_conv_forward(
         before, weight, y, sums, nullptr, nullptr, nullptr, nullptr, pixels_behind / (H * W), shortcut, out, factors);
 }
 
-// Programs for which a processor is to have registers. Of 64 channels there is room for few warps anyway, and a lane
-// sums twice as many numbers.
-template <int C>
-constexpr int PROGRAMS_AT_ONCE = C == 64 ? 1 : 2;
-
-template <int C, int H, int W, int EXPERTS, int ROWS, int IMAGES, int WARPS, int RESIDUAL>
-__global__ void __launch_bounds__(WARPS * 32, PROGRAMS_AT_ONCE<C>) input_gradient(
+template <int C, int H, int W, int EXPERTS, int ROWS, int IMAGES, int AT_ONCE, int WARPS, int RESIDUAL>
+__global__ void __launch_bounds__(WARPS * 32, AT_ONCE) input_gradient(
     const bf16* dy, const bf16* weight, const bf16* residual, const bf16* activation, const bf16* y,
     const float* stats, bf16* dz, float* sums, int images) {
     convolution<C, H, W, EXPERTS, ROWS, IMAGES, WARPS, true, RESIDUAL != 0, PLAIN>(
@@ -389,8 +385,8 @@ __global__ void __launch_bounds__(WARPS * 32, PROGRAMS_AT_ONCE<C>) input_gradien
 }
 
 // `norm_backward` of kernels.py, and the gradient of the input from its output, dy.
-template <int C, int H, int W, int EXPERTS, int ROWS, int IMAGES, int WARPS, int RESIDUAL>
-__global__ void __launch_bounds__(WARPS * 32, PROGRAMS_AT_ONCE<C>) norm_input_gradient(
+template <int C, int H, int W, int EXPERTS, int ROWS, int IMAGES, int AT_ONCE, int WARPS, int RESIDUAL>
+__global__ void __launch_bounds__(WARPS * 32, AT_ONCE) norm_input_gradient(
     const bf16* dz_behind, const bf16* y_behind, const float* sums_behind, const float* stats_behind,
     const float* gamma, bf16* dy, float* dgamma, float* dbeta, int pixels, int programs, const bf16* weight,
     const bf16* residual, const bf16* activation, const bf16* y, const float* stats, bf16* dz, float* sums,
@@ -411,8 +407,8 @@ __global__ void __launch_bounds__(WARPS * 32, PROGRAMS_AT_ONCE<C>) norm_input_gr
 
 // Parts of the gradient of the weights, SHARES of them from each program. A warp has three taps in a row of the kernel,
 // one of GROUPS shares of the outputs' channels, and one of SHARES shares of the products.
-template <int C, int H, int W, int EXPERTS, int ROWS, int IMAGES, int GROUPS, int SHARES>
-__global__ void __launch_bounds__(3 * GROUPS * SHARES * 32) weight_gradient(
+template <int C, int H, int W, int EXPERTS, int ROWS, int IMAGES, int AT_ONCE, int GROUPS, int SHARES>
+__global__ void __launch_bounds__(3 * GROUPS * SHARES * 32, AT_ONCE) weight_gradient(
     const bf16* dy, const bf16* x, float* partial, int images) {
     constexpr int THREADS = 3 * GROUPS * SHARES * 32, LINE = C + 8, WIDE = W + 2, PIXELS = IMAGES * ROWS * W;
     constexpr int BORDERED = IMAGES * (ROWS + 2) * WIDE * LINE, TILE = BORDERED + PIXELS * LINE;

@@ -78,7 +78,7 @@ LAUNCHES = {
         weights=Launch(64, 132, warps=2, stages=3),
         elementwise=Launch(1024, 528),
         direct_forward=Direct(512, 528, warps=8, merged=True),
-        direct_backward=Direct(512, 528, warps=8),
+        direct_backward=Direct(512, 528, warps=8, at_once=2),
         direct_weights=Direct(256, 132, warps=12, shares=4),
     ),
     32: Launches(
@@ -88,7 +88,7 @@ LAUNCHES = {
         weights=Launch(64, 264, warps=8),
         elementwise=Launch(256, 528),
         direct_forward=Direct(256, 264, warps=8, merged=True),
-        direct_backward=Direct(256, 528, warps=8),
+        direct_backward=Direct(256, 528, warps=8, at_once=2),
     ),
     64: Launches(
         forward=Launch(64, 528, warps=2, stages=3),
@@ -97,7 +97,7 @@ LAUNCHES = {
         weights=Launch(128, 132, warps=8),
         elementwise=Launch(256, 528),
         direct_forward=Direct(256, 4096, warps=8, merged=True),
-        direct_backward=Direct(128, 264, warps=4),
+        direct_backward=Direct(128, 264, warps=4, at_once=1),
     ),
     128: MANY_CHANNELS,
     256: MANY_CHANNELS,
@@ -107,8 +107,11 @@ WIDTHS = tuple(LAUNCHES)
 MANY_IMAGES = 512
 """From so many images on, each counted once for every expert, other launches were faster: with 512 of three experts."""
 LAUNCHES_OF_MANY_IMAGES: dict[int, dict[str, Any]] = {
-    16: {"direct_backward": Direct(256, 528, warps=4, merged=True)},
-    32: {"direct_backward": Direct(256, 264, warps=8), "direct_weights": Direct(256, 264, warps=12, shares=2)},
+    16: {"direct_backward": Direct(256, 528, warps=4, merged=True, at_once=2)},
+    32: {
+        "direct_backward": Direct(256, 264, warps=8, at_once=2),
+        "direct_weights": Direct(256, 264, warps=12, shares=2),
+    },
     64: {
         "weights": Launch(64, 528, warps=2, stages=3, columns=64, depth=64),
         "direct_forward": Direct(256, 4096, warps=8),

@@ -42,7 +42,7 @@ def compiled(expression: str, capability: tuple[int, int]) -> tuple[bytes, bytes
     """Return a kernel's name and its code for GPUs of such a capability; compile it if nobody has before.
 
     Args:
-        expression: The kernel with its constants, such as `conv_forward<16, 32, 32, 1, 8, 1, 4>`.
+        expression: The kernel with its constants, such as `conv_forward<16, 32, 32, 1, 8, 1, 0, 4>`.
         capability: What `torch.cuda.get_device_capability` says.
     """
     source, architecture = SOURCE.read_bytes(), _architecture(capability)
