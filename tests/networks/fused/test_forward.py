@@ -23,8 +23,8 @@ from balpoe.data.augment.operations import AUGMENTATIONS
 from balpoe.data.loading.in_memory import Batch
 from balpoe.method.mixing import blended_loss
 from balpoe.networks import CosineClassifier, ExpertNetwork, resnet_cifar
+from balpoe.networks.fused import compiling, head, nvrtc
 from balpoe.networks.fused import forward as fused
-from balpoe.networks.fused import head, nvrtc
 from balpoe.networks.fused import launch as launches
 from balpoe.networks.fused import launch_table as table
 from balpoe.networks.fused import self_check as kernel_check
@@ -62,7 +62,7 @@ def first_block(network):
     return ExpertNetwork(trunk, network.branches[: 2 - len(trunk)], classifier)
 
 
-in_threads = importlib.util.find_spec("triton") is not None and fused._compile_mode() is not None
+in_threads = importlib.util.find_spec("triton") is not None and compiling._compile_mode() is not None
 needs_threads = pytest.mark.skipif(not in_threads, reason="needs Triton 3.6")
 in_interpreter = pytest.mark.skipif("TRITON_INTERPRET" not in os.environ, reason="run by the first test")
 
@@ -147,7 +147,7 @@ def test_kernels_that_are_launched_directly_give_the_numbers_of_torch(small, mon
     network = resnet(2, width=(16, 16, 16), split=3)
     network = ExpertNetwork(network.trunk[: 3 + merged], network.branches, network.classifier)
     forward, images = FusedForward(network, torch.float32), torch.randn(2, 3, 8, 16)
-    fused.compile_kernels(forward, images)
+    compiling.compile_kernels(forward, images)
     norm = "norm_" * merged
     launched = [(size.conv_kernel, size.gradient_kernel, size.weights_kernel) for size in forward.plan(images).sizes]
     assert [layer.stride for layer in forward.layers].index(2) == len(launched) - 2
@@ -215,8 +215,8 @@ def test_all_that_is_launched_was_compiled_before(small, monkeypatch, num_expert
     def warmup(kernel, *arguments, grid, **settings):
         compiled.add((kernel.__name__, *(kind(each) for each in arguments), *settings.items()))
 
-    monkeypatch.setattr(type(fused._kernels().conv_forward), "warmup", warmup)
-    fused.compile_kernels(forward, images)
+    monkeypatch.setattr(type(fused.body_kernels().conv_forward), "warmup", warmup)
+    compiling.compile_kernels(forward, images)
     assert all(torch.equal(tensor, before[name]) for name, tensor in network.state_dict().items())
     watched = Watched()
     passed = fused.fused_forward(forward, images, watched)
@@ -322,7 +322,7 @@ def test_nothing_waits_for_the_garbage_collector(small, monkeypatch):
         return passed
 
     monkeypatch.setattr(fused, "fused_forward", watched)
-    monkeypatch.setattr(fused, "_kernels", Watched)
+    monkeypatch.setattr(fused, "body_kernels", Watched)
     monkeypatch.setattr(head, "head_kernels", Watched)
     gc.disable()
     try:
@@ -422,7 +422,7 @@ def test_kernels_are_compiled_in_threads(small, monkeypatch, tmp_path):
     made = triton.compile
     monkeypatch.setattr(driver, "_active", Device())
     of_head = [getattr(head.head_kernels(), name) for name in head.head_kernels().__all__]
-    of_body = [each for each in vars(fused._kernels()).values() if not isinstance(each, DirectKernel)]
+    of_body = [each for each in vars(fused.body_kernels()).values() if not isinstance(each, DirectKernel)]
     for kernel in (*of_body, *of_head):  # with nothing of a GPU that may be here, before and after
         monkeypatch.setattr(kernel, "device_caches", defaultdict(kernel.create_binder))
         monkeypatch.setattr(kernel, "compile", None, raising=False)
@@ -430,7 +430,7 @@ def test_kernels_are_compiled_in_threads(small, monkeypatch, tmp_path):
     monkeypatch.setattr("triton.compiler.compile", compiled)
     forward = FusedForward(first_block(resnet(1, width=(16, 16, 16))))
     for _ in range(2):
-        fused.compile_kernels(forward, torch.randn(2, 3, 8, 8))
+        compiling.compile_kernels(forward, torch.randn(2, 3, 8, 8))
         assert errors == []  # which are left to the launch, and would say nothing
         assert len(threads) == len(list(tmp_path.rglob("*.cubin"))) == 15
     assert threading.get_ident() not in threads
@@ -465,7 +465,8 @@ def test_what_a_copy_writes_is_fenced_before_tensor_cores_read_it():
     seen = {tuple({**settings, "TURNS": 0}.items()) for _, settings, _ in few}
     many = [each for each in programs(3, images=512) if tuple({**each[1], "TURNS": 0}.items()) not in seen]
     made = [
-        compiled(getattr(fused._kernels(), name), settings, **types) for name, settings, types in (*few, *many, *wide)
+        compiled(getattr(fused.body_kernels(), name), settings, **types)
+        for name, settings, types in (*few, *many, *wide)
     ]
     assert (len(few), len(many), len(wide)) == (17, 2, 4)
     assert any("wgmma" in kernel.asm["ptx"] for kernel in made)

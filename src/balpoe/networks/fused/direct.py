@@ -15,7 +15,7 @@ from torch import Tensor
 
 from balpoe.networks.fused import nvrtc
 
-__all__ = ["DIRECT_KERNELS", "Direct", "DirectKernel", "room_of"]
+__all__ = ["DIRECT_KERNELS", "Direct", "DirectKernel", "room_of", "shared_out"]
 
 CHANNELS = (16, 32, 64)
 SIZES = ("C", "H", "W", "EXPERTS", "ROWS", "IMAGES", "AT_ONCE")
@@ -28,6 +28,21 @@ def room_of(device: torch.device, dtype: torch.dtype) -> int:
         return 0
     room: int = getattr(torch.cuda.get_device_properties(device), "shared_memory_per_block_optin", 0)  # not of AMD's
     return room if room and nvrtc.can_launch(device, room) else 0
+
+
+def shared_out(blocks: int, others: int, programs: int) -> tuple[int, int]:
+    """Return among how many programs blocks are shared out, and how many each then takes in turn.
+
+    Args:
+        blocks: Number of blocks.
+        others: Programs that each of these programs has beside it, such as one for every expert.
+        programs: About how many there are to be in all.
+
+    >>> shared_out(128, others=9, programs=132)
+    (15, 9)
+    """
+    turns = min(blocks, -(-blocks * others // programs))
+    return -(-blocks // turns), turns
 
 
 class Direct(NamedTuple):
@@ -85,11 +100,10 @@ class Direct(NamedTuple):
         (86, 3)
         """
         rows, together = self.tile(height, width)
-        tiles = -(-images * height // (rows * together))
-        turns = min(tiles, -(-tiles * experts // self.programs))
+        programs, turns = shared_out(-(-images * height // (rows * together)), experts, self.programs)
         sizes = {"C": channels, "H": height, "W": width, "EXPERTS": experts, "ROWS": rows, "IMAGES": together}
         sizes |= {"AT_ONCE": self.at_once, "WARPS": self.warps, "SHARES": self.shares, "TURNS": turns}
-        return (-(-tiles // turns), experts), sizes
+        return (programs, experts), sizes
 
 
 class DirectKernel:
@@ -121,14 +135,11 @@ class DirectKernel:
         [39552, 58112, 39552, 58112, 57216]
         """
         channels, rows, width, images = (settings[name] for name in ("C", "ROWS", "W", "IMAGES"))
-        tile, at_once = (
-            images * (rows + 2) * (width + 2),
-            min(2, settings["TURNS"]),
-        )  # while one is used, the next comes
-        pixel = 2 * (channels + 8)  # bytes
+        pixel = 2 * (channels + 8)  # bytes, also of the weights of one tap and one channel
+        tile, tiles = images * (rows + 2) * (width + 2), min(2, settings["TURNS"])  # the next one is on its way
         if self.name == "weight_gradient":
-            return pixel * at_once * (tile + images * rows * width)
-        taken = pixel * (9 * channels + tile * at_once)  # of all weights, as long as pixels
+            return pixel * tiles * (tile + images * rows * width)
+        taken = pixel * (9 * channels + tile * tiles)
         if self.name.startswith("norm_"):  # a tile of the other tensor; three factors, and four sums of each thread
             taken += pixel * tile * int(settings.get("SHORTCUT", True)) + 12 * channels + 512 * settings["WARPS"]
         return taken

@@ -8,14 +8,10 @@ Triton. Before a process first captures a step for a shape of batches, the kerne
 differ, or cannot be compiled, the step is captured from torch's own operations, with a warning.
 """
 
-import ast
 import functools
 import importlib.util
-import inspect
-import threading
-from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, nullcontext
+from collections.abc import Iterator
+from contextlib import contextmanager
 from types import SimpleNamespace
 from typing import Any, NamedTuple, TypeGuard
 
@@ -24,15 +20,14 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
 from balpoe.networks.experts import ExpertNetwork
-from balpoe.networks.fused import nvrtc
-from balpoe.networks.fused.direct import DIRECT_KERNELS, DirectKernel, room_of
-from balpoe.networks.fused.head import can_be_fused_cosine, cosine_backward, cosine_forward, cosine_logits, head_kernels
+from balpoe.networks.fused.direct import DIRECT_KERNELS, room_of
+from balpoe.networks.fused.head import can_be_fused_cosine, cosine_logits
 from balpoe.networks.fused.launch import LaunchPlan, Layer, Sizes, layers_of
 from balpoe.networks.fused.launch_table import WIDTHS, power
 from balpoe.networks.resnet_cifar import Block, Stem
 from balpoe.private_apis import add_to_all, copy_to_all, has_hooks
 
-__all__ = ["FusedForward", "block_from", "can_be_fused", "compile_kernels", "fused_backward", "fused_forward"]
+__all__ = ["FusedForward", "block_from", "body_kernels", "can_be_fused", "fused_backward", "fused_forward"]
 
 
 def can_be_fused(
@@ -141,7 +136,7 @@ class Forward(NamedTuple):
 
 def fused_forward(fused: FusedForward, images: Tensor, kernels: Any = None) -> Forward:
     """Return all that the layers make of images; change the running statistics."""
-    kernels = kernels or _kernels()
+    kernels = kernels or body_kernels()
     plan, parameters = fused.plan(images), [layer.conv.weight for layer in fused.layers]
     weights = [torch.empty_like(weight, dtype=fused.dtype, memory_format=torch.channels_last) for weight in parameters]
     copy_to_all(weights, parameters)
@@ -189,7 +184,7 @@ class Backward(NamedTuple):
 
 def fused_backward(fused: FusedForward, passed: Forward, gradient: Tensor, kernels: Any = None) -> Backward:
     """Return all gradients, from that of the features (batch, experts, features)."""
-    kernels = kernels or _kernels()
+    kernels = kernels or body_kernels()
     plan, weights, inputs, outputs, statistics, _ = passed
     layers, sizes = fused.layers, plan.sizes
     gradients, parts = Gradients(layers, gradient), _Parts(layers, sizes, gradient)
@@ -237,78 +232,11 @@ def fused_backward(fused: FusedForward, passed: Forward, gradient: Tensor, kerne
 
 
 @functools.cache
-def _kernels() -> Any:
-    """All of the pass, by name; Triton may be missing where nobody asks for it."""
+def body_kernels() -> Any:
+    """Return those of the whole pass, by name; Triton may be missing where nobody asks for it."""
     from balpoe.networks.fused import kernels
 
     return SimpleNamespace(**{name: getattr(kernels, name) for name in kernels.__all__}, **DIRECT_KERNELS)
-
-
-def compile_kernels(fused: FusedForward, images: Tensor) -> None:
-    """Compile all that images of this shape take, in threads: the compiler works outside Python's lock.
-
-    What cannot be compiled is left to the launch, which says why.
-    """
-    mode = _compile_mode()
-    kernels = vars(_kernels()) | {name: getattr(head_kernels(), name) for name in head_kernels().__all__}
-    wanted: set[str] = set()
-    dry = SimpleNamespace(**{name: _Dry(kernel, wanted, mode is not None) for name, kernel in kernels.items()})
-    with _one_parse_at_a_time(), ThreadPoolExecutor() as pool, (mode or nullcontext)(pool), torch.no_grad():
-        passed = fused_forward(fused, images, dry)
-        fused_backward(fused, passed, passed.features, dry)
-        if (cosine := fused.cosine) is not None:
-            logits = cosine_forward(passed.features, cosine.weight, cosine.scale, dry)
-            cosine_backward(logits, passed.features, cosine.weight, cosine.scale, dry)
-        for expression in wanted:
-            pool.submit(nvrtc.compiled, expression, torch.cuda.get_device_capability(images.device))
-
-
-@contextmanager
-def _one_parse_at_a_time() -> Iterator[None]:
-    """Let threads parse kernels one by one: two at once can break each other (SystemError, seen in Python 3.11)."""
-    parse, lock = ast.parse, threading.Lock()
-
-    def parse_alone(*arguments: Any, **settings: Any) -> Any:
-        with lock:
-            return parse(*arguments, **settings)
-
-    ast.parse = parse_alone
-    try:
-        yield
-    finally:
-        ast.parse = parse
-
-
-def _compile_mode() -> Any:
-    """Triton's way to compile in threads; None before 3.6, of which 3.5 cannot leave errors to the launch."""
-    import triton
-
-    mode = getattr(triton, "AsyncCompileMode", None)
-    if mode is None or "ignore_errors" not in inspect.signature(mode).parameters:
-        return None
-    return functools.partial(mode, ignore_errors=True)
-
-
-class _Dry:
-    """A kernel that is compiled where it would be launched; one that is not Triton's is noted.
-
-    Where Triton cannot compile `in_threads`, its kernels are left to the launch.
-    """
-
-    def __init__(self, kernel: Any, wanted: set[str], in_threads: bool) -> None:
-        self.kernel, self.wanted, self.in_threads = kernel, wanted, in_threads
-
-    def __getitem__(self, grid: tuple[int, ...]) -> Callable[..., object]:
-        if isinstance(self.kernel, DirectKernel):
-            return self._note
-        return functools.partial(self.kernel.warmup, grid=grid) if self.in_threads else _leave
-
-    def _note(self, *_: object, **settings: int) -> None:
-        self.wanted.add(self.kernel.expression(settings))
-
-
-def _leave(*_: object, **settings: object) -> None:
-    pass
 
 
 def block_from(layers: list[Layer], index: int) -> Block | None:

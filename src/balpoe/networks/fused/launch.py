@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from balpoe.networks.experts import ExpertNetwork
-from balpoe.networks.fused.direct import DIRECT_KERNELS, Direct
+from balpoe.networks.fused.direct import DIRECT_KERNELS, Direct, shared_out
 from balpoe.networks.fused.launch_table import WIDTHS, Launch, Launches, launches_of
 from balpoe.networks.resnet_cifar import Block
 
@@ -186,10 +186,9 @@ class Grid(NamedTuple):
         >>> Grid.of(8192, Launch(block=64, programs=132), others=(3, 3), settings={})
         Grid(shape=(15, 3, 3), settings={'BLOCK': 64, 'TURNS': 9, 'num_warps': 4, 'num_stages': 1})
         """
-        blocks = -(-rows // launch.block)
-        turns = min(blocks, -(-blocks * math.prod(others) // launch.programs))
+        programs, turns = shared_out(-(-rows // launch.block), math.prod(others), launch.programs)
         options = {"num_warps": launch.warps, "num_stages": launch.stages}
-        return cls((-(-blocks // turns), *others), {**settings, "BLOCK": launch.block, "TURNS": turns, **options})
+        return cls((programs, *others), {**settings, "BLOCK": launch.block, "TURNS": turns, **options})
 
 
 def _launched_directly(

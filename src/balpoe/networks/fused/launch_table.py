@@ -127,7 +127,7 @@ def launches_of(channels: int, images: int) -> Launches | None:
 
     Args:
         channels: Channels of one expert.
-        images: Images of a batch, each counted once for every expert of the layer.
+        images: Size of a batch, times the layer's experts.
 
     >>> [launches_of(16, images).direct_backward.pixels for images in (128, 512)], launches_of(3, images=128)
     ([512, 256], None)

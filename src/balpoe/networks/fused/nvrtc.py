@@ -23,7 +23,6 @@ SOURCE = Path(__file__).with_name("direct_kernels.cu")
 MAX_DYNAMIC_SHARED_MEMORY = 8  # the driver's number of this attribute of a function
 
 
-@functools.cache
 def can_launch(device: torch.device, shared_memory: int) -> bool:
     """Whether kernels can be compiled for a GPU, loaded, and given so much shared memory: found out with an empty one.
 

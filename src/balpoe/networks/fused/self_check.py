@@ -7,15 +7,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from balpoe.networks.fused.forward import (
-    Backward,
-    Forward,
-    FusedForward,
-    block_from,
-    compile_kernels,
-    fused_backward,
-    fused_forward,
-)
+from balpoe.networks.fused.compiling import compile_kernels
+from balpoe.networks.fused.forward import Backward, Forward, FusedForward, block_from, fused_backward, fused_forward
 from balpoe.networks.fused.head import blended_cross_entropy, cosine_backward, cosine_forward
 from balpoe.networks.fused.launch import Sizes
 
