@@ -66,7 +66,7 @@ def test_the_search(tmp_path):
         recipe = asdict(result.recipe(1))
         write(tmp_path, result.folder, {"recipe": recipe, "evaluation": scores, "mixed": mixed, "unmixed": unmixed})
     table = rows(search_table(tmp_path))
-    assert (len(before), len(table)) == (5 * 2, 4 + 4 * 2)
+    assert (len(before), len(table)) == (5 * 2 + 2, 6 + 4 * 2 + 1)
     title, there = "cifar100-lt-50-best: start", ["0.70", "2.0", "1.450"]
     assert table[0] == [title, "mixed", *["50.0"] * 5, "1.500", *there, "about 47", ""]
     there = ["0.70", "3.0", "1.400", "the same", "yes"]

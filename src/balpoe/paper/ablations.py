@@ -18,7 +18,7 @@ def without_rotation() -> PaperTable:
     }
     return tuple(
         PaperResult(
-            f"cifar100-lt-crop-flip/{name}", f"{title}, without the rotation", "cifar100-lt",
+            f"cifar100-lt-crop-flip/{name}", f"{title}, no rotation", "cifar100-lt",
             {**changes, "augmentation": "crop-flip"}, seeds,
         )
         for name, (title, changes, seeds) in rows.items()
@@ -34,7 +34,7 @@ def rivals_without_rotation(rivals: PaperTable) -> PaperTable:
     below = ("MiSLAS", "UniMix + Bayias", "LADE", "CB-Focal")
     return tuple(
         replace(
-            rival, folder=rival.folder.replace("/", "-crop-flip/"), title=f"{rival.title}, without the rotation",
+            rival, folder=rival.folder.replace("/", "-crop-flip/"), title=f"{rival.title}, no rotation",
             changes={**rival.changes, "augmentation": "crop-flip"}, seeds=1,
         )
         for rival in rivals if rival.title in below

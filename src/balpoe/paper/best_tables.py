@@ -6,7 +6,7 @@ from statistics import fmean
 from typing import Any
 
 from balpoe.files import read_json
-from balpoe.paper.best_columns import COLUMNS, WIDTH_64, candidates, chosen, planned
+from balpoe.paper.best_columns import COLUMNS, WIDTH_64, candidates, leading, planned
 from balpoe.paper.expected import PAPER_RESULTS
 from balpoe.paper.paper_result import PaperResult
 from balpoe.paper.tables import markdown, measured_records, printed_number, seeds_measured, shifted_accuracies
@@ -96,7 +96,7 @@ def search_table(results: Path) -> str:
     heading = ["", "statistics", "accuracy", "many", "medium", "few", "ECE", "NLL", "temperature", "ECE there"]
     rows = [[*heading, "NLL there", "GPU seconds", "chosen"]]
     for column in COLUMNS:
-        best = chosen(column, results)
+        best = leading(column, results)
         for each in candidates(column, results):
             unmixed = "unmixed_statistics" in each.changes
             seconds = training_steps(each.trial.recipe(1)) * SECONDS_A_STEP / TRAININGS_AT_ONCE

@@ -151,7 +151,7 @@ LONG_100 = (
     ),
 )  # fmt: skip
 BEST_100 = (
-    PaperResult("cifar100-lt-best/balpoe", "BalPoE, cifar100-lt-best", "cifar100-lt-best", {}, 3),
+    PaperResult("cifar100-lt-best/balpoe", "BalPoE, cifar100-lt-best", "cifar100-lt-best", {}, 5),
     PaperResult(
         "cifar100-lt-best/last-weights", "the last weights, not their mean", "cifar100-lt-best",
         {"weight_average_fraction": 0.0}, 3,

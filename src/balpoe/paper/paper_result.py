@@ -80,11 +80,16 @@ def recorded_recipe(record: Mapping[str, Any]) -> Recipe:
 
 def _flag(name: str, value: Any) -> str:
     if isinstance(value, Mapping):  # the method's or the optimiser's settings
-        return " ".join(f"--set {key}={setting}" for key, setting in value.items())
+        return " ".join(f"--set {key}={_text(setting)}" for key, setting in value.items())
     if isinstance(value, bool):
         return f"--{'' if value else 'no-'}{name.replace('_', '-')}"
-    text = ",".join(f"{part:g}" for part in value) if isinstance(value, tuple) else str(value)
+    text = ",".join(map(_text, value)) if isinstance(value, tuple) else _text(value)
     return f"--{name.replace('_', '-')} {text}"
+
+
+def _text(value: Any) -> str:
+    """A value as one would type it: 10 and not 10.0."""
+    return f"{value:g}" if isinstance(value, float) else str(value)
 
 
 def scores(accuracy: Number, **others: Number) -> dict[str, Number]:
