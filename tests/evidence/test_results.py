@@ -171,6 +171,22 @@ def test_what_is_still_missing():
     assert (f"{len(missing)} trainings, about {minutes:.0f} minutes on one H200" in TEXT) == bool(missing)
 
 
+def test_what_the_page_says_of_rivals_without_the_rotation():
+    """At ratio 10, beside the same with it and the quoted numbers."""
+
+    def accuracy(folder):
+        return 100 * fmean(record["evaluation"]["accuracy"] for record in measured(folder))
+
+    names = ("mislas", "unimix", "lade", "cb-focal")
+    without = {name: accuracy(f"cifar100-lt-10-crop-flip/{name}") for name in names}
+    gains = {name: without[name] - accuracy(f"cifar100-lt-10/{name}") for name in names}
+    below = 63.2 - without["mislas"], without["unimix"] - 61.3
+    assert "MiSLAS is {:.1f} points below and UniMix {:.1f} above".format(*below) in TEXT
+    assert f"it costs them {gains['mislas']:.1f} and {gains['unimix']:.1f} points" in TEXT
+    assert abs(gains["lade"]) < 0.1
+    assert f"CB-Focal {-gains['cb-focal']:.1f} points less" in TEXT
+
+
 def test_what_is_still_missing_of_the_best_of_every_column():
     missing = missing_runs(["best-columns"], ROOT / "results")
     minutes = sum(each.steps for each in missing) * SECONDS_A_STEP / TRAININGS_AT_ONCE / 60
