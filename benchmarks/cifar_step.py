@@ -1,6 +1,7 @@
 """A training step at CIFAR's size on one GPU: eager, captured, compiled, fused; 1, 3, 7 experts; batches of 128, 512.
 
     python benchmarks/cifar_step.py [--kernels] [--kinds fused,captured] [--experts 3] [--batches 128] [--at-once 1,5]
+                                    [--widths 16,64]
 
 Images are random and as many as in CIFAR-100-LT of ratio 100; the loop is `balpoe.fit`'s own. "ms a step" is
 in all: an epoch's seconds, augmentation and reading of the losses included, over its steps. What is measured is
@@ -49,10 +50,10 @@ def random_images() -> balpoe.Dataset:
 
 
 def measure(
-    data: balpoe.Dataset, kind: str, experts: int, batch_size: int, device: str, epochs: int
+    data: balpoe.Dataset, kind: str, experts: int, batch_size: int, width: int, device: str, epochs: int
 ) -> dict[str, object]:
     """One short training through `fit`; the first epoch holds the preparation, the others are timed."""
-    network = balpoe.expert_network("resnet32", num_classes=100, num_experts=experts)
+    network = balpoe.expert_network("resnet32", num_classes=100, num_experts=experts, width=width)
     loss = balpoe.BalPoELoss(data.class_counts, balpoe.equidistant_lambdas(experts))
     if device == "cuda":
         torch.cuda.reset_peak_memory_stats()
@@ -66,6 +67,7 @@ def measure(
     memory = torch.cuda.max_memory_allocated() / 2**20 if device == "cuda" else None
     return {
         "kind": kind,
+        "width": width,
         "experts": experts,
         "batch": batch_size,
         "ms_a_step": 1000 * epoch / steps,
@@ -190,12 +192,12 @@ def kernels(data: balpoe.Dataset, kind: str) -> list[tuple[str, float, int]]:
 
 def measure_steps(data: balpoe.Dataset, arguments: argparse.Namespace) -> Iterator[StepTime]:
     """Each kind of step, alone on the device."""
-    print(f"{'':9} {'experts':>7} {'batch':>6} {'ms a step':>10} {'images/s':>9} {'preparation s':>14} {'peak MiB':>9}")
-    sizes = (map(int, numbers.split(",")) for numbers in (arguments.experts, arguments.batches))
-    for kind, experts, batch_size in itertools.product(arguments.kinds.split(","), *sizes):
-        row = measure(data, kind, experts, batch_size, arguments.device, arguments.epochs)
+    print("kind      width experts  batch  ms a step  images/s  preparation s  peak MiB")
+    sizes = (map(int, numbers.split(",")) for numbers in (arguments.widths, arguments.experts, arguments.batches))
+    for kind, width, experts, batch_size in itertools.product(arguments.kinds.split(","), *sizes):
+        row = measure(data, kind, experts, batch_size, width, arguments.device, arguments.epochs)
         print(
-            f"{kind:9} {experts:7} {batch_size:6} {row['ms_a_step']:10.2f} {row['images_per_second']:9.0f} "
+            f"{kind:9} {width:5} {experts:7} {batch_size:6} {row['ms_a_step']:10.2f} {row['images_per_second']:9.0f} "
             f"{row['preparation_s']:14.1f} {row['peak_mib'] or 0:9.0f}",
             flush=True,
         )
@@ -224,6 +226,7 @@ def main() -> None:
     parser.add_argument("--kinds", default="fused,captured,compiled,eager")
     parser.add_argument("--experts", default="1,3,7")
     parser.add_argument("--batches", default="128,512")
+    parser.add_argument("--widths", default="16", help="channels of the first stage")
     parser.add_argument("--at-once", default="1,5", help="trainings side by side; empty: none")
     parser.add_argument("--epochs", type=int, default=6)
     parser.add_argument("--device", default="cuda")
