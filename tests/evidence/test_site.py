@@ -21,6 +21,7 @@ from scripts import script
 pytest.importorskip("sphinx")
 ROOT = Path(__file__).parents[2]
 THEMES = {"light": LIGHT, "dark": DARK}
+SCREENS = ({"width": 390, "height": 800}, {"width": 1280, "height": 800})
 MADE = ("_build", "generated", "gallery", "__pycache__")
 PAGES = (
     "index",
@@ -138,19 +139,24 @@ def test_nothing_is_fetched_from_elsewhere(site):
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_in_a_browser(site, browser, scheme):
+    """On a phone, and on a desk that it turns into: loaded once, for that takes long."""
     context = browser.new_context(color_scheme=scheme)
     page, complaints = context.new_page(), []
     page.on("pageerror", lambda error: complaints.append(str(error)))
     page.on("request", lambda request: complaints.append(request.url) if request.url.startswith("http") else None)
     for name in PAGES:
+        page.set_viewport_size(SCREENS[0])
         page.goto((site / f"{name}.html").as_uri())
-        for width in (390, 1280):  # of a phone and of a desk; a wide table moves, not the page
-            page.set_viewport_size({"width": width, "height": 800})
-            assert page.evaluate("document.documentElement.scrollWidth") <= width, name
-        assert page.evaluate("document.documentElement.dataset.theme") == scheme, name
-        assert page.locator("h1").first.is_visible()
+        for screen in SCREENS:
+            page.set_viewport_size(screen)
+            wide = page.evaluate("document.documentElement.scrollWidth")
+            assert wide <= screen["width"], name  # a wide table moves, not the page
+            assert page.evaluate("document.documentElement.dataset.theme") == scheme, name
+            assert page.locator("h1").first.is_visible()
     assert complaints == []
-    _figures_follow_the_page(page, site, scheme)
+    for screen in SCREENS:
+        page.set_viewport_size(screen)
+        _figures_follow_the_page(page, site, scheme)
     context.close()
 
 

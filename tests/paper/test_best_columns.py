@@ -1,7 +1,7 @@
 """The best of every column: where each search starts, what it tries, and what it chooses."""
 
 import json
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from statistics import fmean
 
@@ -39,7 +39,7 @@ TWO_TRIALS = COLUMNS[4]
 
 @pytest.mark.parametrize("column", COLUMNS, ids=lambda column: column.preset)
 def test_a_preset_is_what_its_search_has_chosen(column):
-    """Of what is measured; and where the search starts, as long as nothing is."""
+    """So far; and where the search starts, as long as its first trials are not measured."""
     found = leading(column, ROOT / "results")
     changes = {**column.start, **(found.changes if found else {})}
     assert preset(column.preset).identity() == updated(preset("cifar100-lt-best"), changes).identity()
@@ -121,6 +121,9 @@ def test_a_longer_trial_is_waited_for_and_may_be_chosen(tmp_path):
     assert chosen(column, tmp_path) is None
     plan, settled = planned(column.result, tmp_path)
     assert (plan.recipe(1).epochs, settled) == (800, False)
+    written(tmp_path, column, [(1.5, 1.6), (1.7, 1.4), (1.5, 1.3)])
+    (tmp_path / column.search[1].folder / "seed-1.json").unlink()
+    assert leading(column, tmp_path) is None  # before the first two
 
 
 def test_what_is_chosen_changes_the_start_whatever_the_preset_says(tmp_path, monkeypatch):
@@ -135,6 +138,7 @@ def test_what_is_chosen_changes_the_start_whatever_the_preset_says(tmp_path, mon
     assert settled
     assert plan.recipe(3).identity() == updated(start, {**changes, "seed": 3}).identity()
     assert "--imbalance-ratio 50 --epochs 400 --temperature 0.12" in plan.command()
+    assert replace(plan, changes={"lr": 0.12345678}).command().endswith("--lr 0.12345678")
     monkeypatch.setitem(PRESETS, column.preset, lambda as_released: updated(start, changes))
     assert planned(column.result, tmp_path) == (column.result, True)
 
@@ -181,7 +185,7 @@ def test_they_are_trained_when_they_are_asked_for(tmp_path):
     assert not BEST_TABLES.keys() & (PAPER_TABLES.keys() | FURTHER_TABLES.keys())
     folders = {result.folder for table in BEST_TABLES.values() for result in table}
     missing = {each.result.folder for each in missing_runs([], tmp_path)}
-    assert missing & folders == {"cifar100-lt-best/balpoe"}  # of which the paper's tables have three seeds
+    assert missing & folders == {"cifar100-lt-best/balpoe"}  # which a table of candidates has, too
     found = missing_runs(["best-columns"], tmp_path)
     assert found == missing_runs(list(BEST_TABLES), tmp_path)
     assert len(found) == 5 * 2 + 2 + 6 * 5 + 2 * 3

@@ -88,8 +88,8 @@ def _flag(name: str, value: Any) -> str:
 
 
 def _text(value: Any) -> str:
-    """A value as one would type it: 10 and not 10.0."""
-    return f"{value:g}" if isinstance(value, float) else str(value)
+    """A value as one would type it, in full: 10 and not 10.0, but 0.12345678."""
+    return str(value).removesuffix(".0") if isinstance(value, float) else str(value)
 
 
 def scores(accuracy: Number, **others: Number) -> dict[str, Number]:
