@@ -3,7 +3,7 @@
 from balpoe.data.loading.epoch_plan import samples_seen
 from balpoe.experiments.recipe import Recipe
 
-__all__ = ["SAMPLES", "SECONDS_ALONE", "SECONDS_A_STEP", "gpu_seconds", "training_steps"]
+__all__ = ["SAMPLES", "SECONDS_ALONE", "SECONDS_A_STEP", "WIDE_WORK", "gpu_seconds", "training_steps"]
 
 # A step of three experts, of one of five trainings that share an H200, and of one alone (results/cifar_step.json).
 SECONDS_A_STEP, SECONDS_ALONE = 0.0059, 0.0014
@@ -13,11 +13,8 @@ SAMPLES = {("cifar100-lt", 100): 10_847, ("cifar100-lt", 50): 12_608, ("cifar100
 WORK = {("vit_tiny_patch8_64", "head"): 0.2, ("vit_tiny_patch8_64", "adapters"): 8.0,
         ("vit_tiny_patch8_64", "full"): 10.0, ("resnet50", "full"): 5.0, ("resnext50_32x4d", "full"): 6.0}  # fmt: skip
 """About how many steps of resnet32 a step of another network takes as long as, by what is tuned."""
-WIDE_WORK = {32: 4, 64: 10}
-"""The same of a resnet32 of so many channels in its first stage, with torch's kernels: expected, not measured.
-
-Of width 64 it has 16 times the products, and 4 times the numbers to move.
-"""
+WIDE_WORK = {32: 2.3, 64: 6.4}
+"""The same of a resnet32 of so many channels in its first stage, of three experts (results/width_steps.json)."""
 
 
 def training_steps(recipe: Recipe) -> int:
