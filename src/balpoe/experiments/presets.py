@@ -87,7 +87,8 @@ def cifar100_lt_long(as_released: bool = False) -> Recipe:
 def cifar100_lt_fast(as_released: bool = False) -> Recipe:
     """CIFAR-100-LT, ratio 100, 67 epochs of Muon in batches of 512, mean weights: our own, ours 52.6 ± 0.3 %.
 
-    Less than ten seconds of epochs on one H200. Chosen on validation images, from hints seen on the test set (docs/results.md).
+    Less than ten seconds of epochs on one H200. Chosen on validation images, from hints seen on the test set
+    (docs/results.md).
     """
     return updated(cifar100_lt(as_released), {
         "augmentation": "crop-flip", "mixup_alpha": 0.2, "epochs": 67, "batch_size": 512, "drop_last": True,
