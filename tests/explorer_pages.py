@@ -89,7 +89,9 @@ class Opened:
 
     def shown(self):
         """The numbers of the table: {"adjusted": {metric: text}, "asTrained": {...}}."""
-        rows = {name: self.page.locator(f'[data-metric="{name}"] td').all_inner_texts() for name in METRICS}
+        cells = """names => names.map(name =>
+            [...document.querySelectorAll(`[data-metric="${name}"] td`)].map(each => each.innerText))"""
+        rows = dict(zip(METRICS, self.page.evaluate(cells, list(METRICS)), strict=True))
         return {
             kind: {name: row[place] for name, row in rows.items()}
             for place, kind in enumerate(("asTrained", "adjusted"))

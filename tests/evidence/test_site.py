@@ -137,41 +137,53 @@ def test_nothing_is_fetched_from_elsewhere(site):
         assert not re.findall(r'<(?:script|link|img)[^>]+(?:src|href)="(?:https?:)?//[^"]+', text_of(page)), page.name
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_in_a_browser(site, browser, scheme):
-    """On a phone, and on a desk that it turns into: loaded once, for that takes long."""
-    context = browser.new_context(color_scheme=scheme)
+THEME = "document.documentElement.dataset.theme"
+
+
+@pytest.fixture
+def page(browser):
+    context = browser.new_context(color_scheme="light")
     page, complaints = context.new_page(), []
     page.on("pageerror", lambda error: complaints.append(str(error)))
     page.on("request", lambda request: complaints.append(request.url) if request.url.startswith("http") else None)
+    yield page
+    assert complaints == []
+    context.close()
+
+
+def test_in_a_browser(site, page):
+    """On a phone, on a desk that it turns into, and there at night: loaded once, for that takes long."""
     for name in PAGES:
         page.set_viewport_size(SCREENS[0])
+        page.emulate_media(color_scheme="light")
         page.goto((site / f"{name}.html").as_uri())
         for screen in SCREENS:
             page.set_viewport_size(screen)
             wide = page.evaluate("document.documentElement.scrollWidth")
             assert wide <= screen["width"], name  # a wide table moves, not the page
-            assert page.evaluate("document.documentElement.dataset.theme") == scheme, name
             assert page.locator("h1").first.is_visible()
-    assert complaints == []
-    for screen in SCREENS:
-        page.set_viewport_size(screen)
-        _figures_follow_the_page(page, site, scheme)
-    context.close()
+        assert page.evaluate(THEME) == "light", name
+        page.emulate_media(color_scheme="dark")
+        page.wait_for_function(f"{THEME} === 'dark'")
 
 
-def _figures_follow_the_page(page, site, scheme):
+@pytest.mark.parametrize("screen", SCREENS, ids=["phone", "desk"])
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_figures_follow_the_page(site, page, scheme, screen):
     """A figure is dark on a dark page, and light where the reader has switched the page to light."""
+    page.emulate_media(color_scheme=scheme)
+    page.set_viewport_size(screen)
     page.goto((site / "which.html").as_uri())
+    assert page.evaluate(THEME) == scheme
     figure = page.locator(".wide-figure img")
     for theme, colours in {scheme: THEMES[scheme], "light": LIGHT, "dark": DARK}.items():
-        page.evaluate("theme => { document.documentElement.dataset.theme = theme; }", theme)
+        page.evaluate(f"theme => {{ {THEME} = theme; }}", theme)
         image = Image.open(io.BytesIO(figure.screenshot())).convert("RGB")
         assert "#{:02x}{:02x}{:02x}".format(*image.getpixel((30, 30))) == colours["paper"], theme
 
 
 def test_search_finds_a_page(site, browser):
-    context = browser.new_context()
+    context = browser.new_context()  # without complaints: it cannot fetch the found pages' words from a folder
     page = context.new_page()
     page.goto((site / "search.html").as_uri() + "?q=temperature")
     page.wait_for_selector("#search-results li a", timeout=20_000)

@@ -2,8 +2,10 @@
 
 import copy
 import dataclasses
+import functools
 import gc
 import importlib.util
+import inspect
 import itertools
 import json
 import os
@@ -79,12 +81,30 @@ def test_in_tritons_interpreter():
 
 
 @pytest.fixture(autouse=True)
-def _whole_numbers_are_small(monkeypatch):
-    """Spare the interpreter its second pass in 64 bits, over half of its time: few pixels cannot overflow 32."""
-    if "TRITON_INTERPRET" in os.environ:
-        from triton.runtime.interpreter import interpreter_builder as builder
+def _quick_interpreter(monkeypatch):
+    """Spare it its second pass in 64 bits, over half of its time: few pixels cannot overflow 32.
 
+    And the search through all names of Triton's language at each launch and each call of a function.
+    """
+    if "TRITON_INTERPRET" in os.environ:
+        from triton.runtime import interpreter
+
+        def patch_builtin(package, *arguments):
+            for name in _builtins(package):
+                if interpreter.tl.core.is_builtin(member := getattr(package, name)):  # and not patched already
+                    interpreter._patch_attr(package, name, member, *arguments)
+
+        builder = interpreter.interpreter_builder
         monkeypatch.setattr(builder, "options", dataclasses.replace(builder.options, sanitize_overflow=False))
+        monkeypatch.setattr(interpreter, "_patch_builtin", patch_builtin)
+
+
+@functools.cache
+def _builtins(package):
+    """The names of what Triton's language has built in, of a part of it that is not patched yet."""
+    from triton.language.core import is_builtin
+
+    return [name for name, _ in inspect.getmembers(package, is_builtin)]
 
 
 @pytest.fixture

@@ -53,8 +53,9 @@ class Decide:
         return self.page.evaluate(f"window.balpoeDecide.result.{name}")
 
     def cells(self, table):
-        rows = self.page.locator(f'[data-table="{table}"] tbody tr').all()
-        return {row.locator("th").inner_text(): row.locator("td").all_inner_texts() for row in rows}
+        rows = "all => all.map(row => [...row.cells].map(each => each.innerText))"  # in one question to the browser
+        found = self.page.locator(f'[data-table="{table}"] tbody tr').evaluate_all(rows)
+        return {name: texts for name, *texts in found}
 
 
 def agree(page, held, prior):
