@@ -48,6 +48,7 @@ LONG = (  # the longest tests, longest first, of those that share nothing with o
 WHOLE = (  # files whose tests share something that takes long to make
     "evidence/test_site.py",
     "report/test_write.py",
+    "report/test_render.py",
     "evidence/test_package.py",
 )
 

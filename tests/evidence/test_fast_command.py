@@ -68,7 +68,10 @@ def test_what_the_pages_say_of_whole_commands():
         whole, epochs, imports = row["seconds"], row["epochs_seconds"], imports_of(row)
         cells = (f"{seconds:.1f}" for seconds in (whole, epochs, imports, whole - epochs - imports))
         assert f"| {title} | {' | '.join(cells)} |" in page
-    _, one, five = rows
+    cold, one, five = rows
+    assert f"the cold one takes {cold['seconds'] - 15:.1f} s more than the goal" in page
+    recipes = (ROOT / "docs" / "recipes.md").read_text(encoding="utf-8")
+    assert f"mean of the weights: {one['epochs_seconds']:.1f} s of epochs on one H200" in recipes
     assert f"both are met, the first by {15 - one['seconds']:.1f} s, the second by {40 - five['seconds']:.1f}" in page
     assert f"Epochs include {one['phases']['kernels compiled, steps captured']:.1f} s" in page
     assert f"after {one['epochs_seconds']:.1f} seconds of epochs" in results

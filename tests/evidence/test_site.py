@@ -142,7 +142,7 @@ THEME = "document.documentElement.dataset.theme"
 
 @pytest.fixture
 def page(browser):
-    context = browser.new_context(color_scheme="light")
+    context = browser.new_context()
     page, complaints = context.new_page(), []
     page.on("pageerror", lambda error: complaints.append(str(error)))
     page.on("request", lambda request: complaints.append(request.url) if request.url.startswith("http") else None)
@@ -152,19 +152,21 @@ def page(browser):
 
 
 def test_in_a_browser(site, page):
-    """On a phone, on a desk that it turns into, and there at night: loaded once, for that takes long."""
+    """By night and by day, on a phone and on a desk that it turns into: loaded once, for that takes long."""
     for name in PAGES:
         page.set_viewport_size(SCREENS[0])
-        page.emulate_media(color_scheme="light")
-        page.goto((site / f"{name}.html").as_uri())
-        for screen in SCREENS:
-            page.set_viewport_size(screen)
-            wide = page.evaluate("document.documentElement.scrollWidth")
-            assert wide <= screen["width"], name  # a wide table moves, not the page
-            assert page.locator("h1").first.is_visible()
-        assert page.evaluate(THEME) == "light", name
         page.emulate_media(color_scheme="dark")
-        page.wait_for_function(f"{THEME} === 'dark'")
+        page.goto((site / f"{name}.html").as_uri())
+        assert page.evaluate(THEME) == "dark", name
+        for scheme in ("dark", "light"):
+            page.emulate_media(color_scheme=scheme)
+            page.wait_for_function(f"{THEME} === '{scheme}'")
+            for screen in SCREENS:
+                page.set_viewport_size(screen)
+                wide = page.evaluate("document.documentElement.scrollWidth")
+                assert wide <= screen["width"], name  # a wide table moves, not the page
+                assert page.evaluate(THEME) == scheme, name
+                assert page.locator("h1").first.is_visible()
 
 
 @pytest.mark.parametrize("screen", SCREENS, ids=["phone", "desk"])
