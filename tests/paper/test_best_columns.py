@@ -215,7 +215,7 @@ def test_what_a_search_chooses_is_trained_by_the_same_command(tmp_path, monkeypa
     monkeypatch.setattr("balpoe.paper.reproduce.write_tables", lambda _: None)
     assert main(["reproduce", column.preset]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert "7 trainings are missing: about 9 minutes on one H200" in lines[0]  # the seeds as if of seven experts
+    assert "7 trainings are missing: about 11 minutes on one H200" in lines[0]  # the seeds as if of seven experts
     ended = [line.split()[2] for line in lines if " min " in line]
     assert ended[:2] == [f"{each.folder}/seed-1.json:" for each in column.search]
     assert lines[-1] == "7 records written to results, 0 are still missing"

@@ -13,8 +13,8 @@ from balpoe.experiments.build import assemble
 from balpoe.experiments.recipe import updated
 from balpoe.paper.fast import FAST_SEARCH, FAST_TABLES, ranked_trials, write_fast_tables
 from balpoe.paper.paper_result import PaperResult
-from balpoe.paper.reproduce import MissingRun, missing_runs
-from balpoe.paper.training_cost import SAMPLES
+from balpoe.paper.reproduce import missing_runs
+from balpoe.paper.training_cost import SAMPLES, training_steps
 from trainings import tiny_data
 
 ROOT = Path(__file__).parents[2]
@@ -97,7 +97,7 @@ def test_larger_batches_take_longer():
     """A step of 512 takes 3.86 ms where one of 128 takes 1.42: 2.7 times as long."""
 
     def steps(**changes):
-        return MissingRun(PaperResult("some/result", "some", "cifar100-lt", changes, 1), 1).steps
+        return training_steps(PaperResult("some/result", "some", "cifar100-lt", changes, 1).recipe(1))
 
     assert steps() == 200 * 85
     assert steps(batch_size=512) == pytest.approx(200 * 22 * 3.86 / 1.42, rel=0.02)

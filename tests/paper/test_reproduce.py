@@ -8,11 +8,12 @@ from balpoe import UserError
 from balpoe.cli.main import main
 from balpoe.experiments.presets import preset
 from balpoe.experiments.recipe import recipe_toml
-from balpoe.files import locked
+from balpoe.files import locked, write_json
 from balpoe.paper.expected import PAPER_RESULTS, PAPER_TABLES
 from balpoe.paper.not_reproduced import NOT_REPRODUCED
 from balpoe.paper.paper_result import PaperResult
 from balpoe.paper.reproduce import MissingRun, missing_runs
+from balpoe.paper.training_cost import training_steps
 
 QUICK = {"epochs": 1, "width": (8,)}
 SMALL = (
@@ -71,21 +72,21 @@ def test_a_run_of_an_earlier_version_of_the_result_is_set_aside(tables, tmp_path
 
 def test_what_was_begun_counts_less(tmp_path):
     missing = MissingRun(PaperResult("digits/ours", "ours", "digits-lt", {"epochs": 8}, 1), 1)
-    assert missing.steps_left(tmp_path) == missing.steps
+    assert missing.seconds_left(tmp_path) == missing.seconds
     folder = missing.folder(tmp_path)
     folder.mkdir(parents=True)
     (folder / "recipe.toml").write_text(recipe_toml(missing.result.recipe(1)))
     (folder / "history.jsonl").write_text('{"epoch": 0}\n{"epoch": 1}\n')
-    assert missing.steps_left(tmp_path) == missing.steps * 6 // 8
+    assert missing.seconds_left(tmp_path) == missing.seconds * 6 / 8
     (folder / "recipe.toml").write_text(recipe_toml(missing.result.recipe(2)))
-    assert missing.steps_left(tmp_path) == missing.steps  # of another recipe, which is set aside
+    assert missing.seconds_left(tmp_path) == missing.seconds  # of another recipe, which is set aside
 
 
 def test_more_experts_take_longer():
     """As many steps of three experts as take as long: within what was measured alone and side by side."""
-    steps = [MissingRun(PAPER_RESULTS[f"experts/{n}"], 1).steps for n in (1, 2, 4, 7)]
+    steps = [training_steps(PAPER_RESULTS[f"experts/{n}"].recipe(1)) for n in (1, 2, 4, 7)]
     assert steps == [24_286, 29_143, 38_857, 53_429]
-    assert MissingRun(PAPER_RESULTS["cifar100-lt-long/balpoe"], 1).steps == 34_000 == 400 * 85
+    assert training_steps(PAPER_RESULTS["cifar100-lt-long/balpoe"].recipe(1)) == 34_000 == 400 * 85
 
 
 def test_two_processes_share_the_work(tables, tmp_path, capsys):
@@ -130,9 +131,28 @@ def test_time_that_does_not_suffice(tables, capsys):
     assert "0 records written to results, 3 are still missing" in capsys.readouterr().out
 
 
+def test_a_training_begins_when_it_ends_in_time_beside_those_under_way(tables, monkeypatch):
+    order = []
+
+    def measure(missing, results, **_):
+        order.append(f"{missing.path.parent.name} {missing.seed} begins")
+        yield from [None] * (1 if missing.path.parent.name == "plain" else 5)
+        write_json(results / missing.path, {})
+        order.append(f"{missing.path.parent.name} {missing.seed} ends")
+        return ""
+
+    monkeypatch.setattr("balpoe.paper.reproduce._measure", measure)
+    monkeypatch.setattr("balpoe.paper.reproduce._on_one_gpu", lambda waiting: True)
+    monkeypatch.setattr("balpoe.paper.reproduce.gpu_seconds", lambda recipe: 1000)
+    monkeypatch.setattr("balpoe.paper.reproduce.write_tables", lambda results: None)
+    assert main(["reproduce", "digits", "--minutes", "40"]) == 0  # for two of them one after the other
+    assert order == [
+        "plain 1 begins", "ours 1 begins", "plain 1 ends", "ours 2 begins", "ours 1 ends", "ours 2 ends",
+    ]  # fmt: skip
+
+
 def test_time_that_ends_in_the_middle_of_a_training(tables, tmp_path, monkeypatch, capsys):
-    for name in ("SECONDS_ALONE", "SECONDS_A_STEP"):  # so that it is begun at all
-        monkeypatch.setattr(f"balpoe.paper.reproduce.{name}", 1e-9)
+    monkeypatch.setattr("balpoe.paper.training_cost.SECONDS_A_STEP", 1e-9)  # so that it is begun at all
     endless = (PaperResult("digits/ours", "ours", "digits-lt", {**QUICK, "epochs": 100_000}, 1),)
     monkeypatch.setattr("balpoe.paper.reproduce.PAPER_TABLES", {"digits": endless})
     history = tmp_path / "runs" / "reproduce" / "digits" / "ours" / "seed-1" / "history.jsonl"

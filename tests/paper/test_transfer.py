@@ -26,7 +26,7 @@ def test_they_are_trained_when_they_are_asked_for(tmp_path):
     assert len(missing_runs(["transfer", "tiny-imagenet"], tmp_path)) == 3 * (len(TRANSFER) + len(TINY_IMAGENET))
     ours = {each.path.parts[0] for each in missing_runs([], tmp_path)}
     assert not ours & {"transfer", "transfer-search", "tiny-imagenet"}
-    assert all(each.steps > 0 for each in missing_runs(["transfer-search"], tmp_path))
+    assert all(each.seconds > 0 for each in missing_runs(["transfer-search"], tmp_path))
 
 
 def test_methods_differ_in_lambdas_alone():

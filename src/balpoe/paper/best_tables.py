@@ -10,9 +10,8 @@ from balpoe.paper.best_columns import COLUMNS, WIDTH_64, candidates, leading, pl
 from balpoe.paper.expected import PAPER_RESULTS
 from balpoe.paper.paper_result import PaperResult
 from balpoe.paper.tables import markdown, measured_records, printed_number, seeds_measured, shifted_accuracies
-from balpoe.paper.training_cost import SECONDS_A_STEP, gpu_seconds, training_steps
+from balpoe.paper.training_cost import gpu_seconds
 from balpoe.report.console import mean_and_deviation
-from balpoe.training.concurrent import TRAININGS_AT_ONCE
 
 __all__ = [
     "PUBLISHED_64",
@@ -92,15 +91,14 @@ def seconds_alone(result: PaperResult, results: Path) -> tuple[float, bool]:
 
 
 def search_table(results: Path) -> str:
-    """Return the configurations of every search, with the one that was chosen; seconds are of one of five at once."""
+    """Return the configurations of every search, with the one that was chosen."""
     heading = ["", "statistics", "accuracy", "many", "medium", "few", "ECE", "NLL", "temperature", "ECE there"]
     rows = [[*heading, "NLL there", "GPU seconds", "chosen"]]
     for column in COLUMNS:
         best = leading(column, results)
         for each in candidates(column, results):
             unmixed = "unmixed_statistics" in each.changes
-            seconds = training_steps(each.trial.recipe(1)) * SECONDS_A_STEP / TRAININGS_AT_ONCE
-            cost = "the same" if unmixed else f"about {seconds:.0f}"
+            cost = "the same" if unmixed else f"about {gpu_seconds(each.trial.recipe(1)):.0f}"
             if each.scores is not None:
                 names = ("accuracy", "many", "medium", "few", "ece")
                 scores = [mean_and_deviation([each.scores[name]], per_cent=True) for name in names]
@@ -133,13 +131,13 @@ def shifted_columns_table(results: Path) -> str:
 
 def width_table(results: Path) -> str:
     """Return what the recipe has at width 64 beside what others have published of that network."""
-    rows = [["", "parameters", "epochs", "ratio 100", "ratio 50", "ratio 10", "ECE, ratio 100"]]
+    rows = [["", "parameters", "epochs", "seeds", "ratio 100", "ratio 50", "ratio 10", "ECE, ratio 100"]]
     for result in WIDTH_64:
         found = measured_records(result, results)
         ours = ([record["evaluation"][name] for record in found] for name in ("accuracy", "ece"))
         accuracy, ece = (mean_and_deviation(each, per_cent=True) if found else ABSENT for each in ours)
         row = [f"ours, {result.title}", f"{PARAMETERS_64[result.folder]:,}", str(result.recipe(1).epochs)]
-        rows.append([*row, accuracy, "-", "-", ece])
+        rows.append([*row, seeds_measured(result, len(found)), accuracy, "-", "-", ece])
     for title, accuracies in PUBLISHED_64.items():
-        rows.append([f"*{title}*, one network", "-", "-", *map(str, accuracies), "-"])
+        rows.append([f"*{title}*, one network", "-", "-", "-", *map(str, accuracies), "-"])
     return markdown(rows)

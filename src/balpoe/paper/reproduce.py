@@ -52,7 +52,7 @@ from balpoe.paper.tables import (
     shifted_result_table,
     welch_table,
 )
-from balpoe.paper.training_cost import SECONDS_A_STEP, SECONDS_ALONE, training_steps
+from balpoe.paper.training_cost import gpu_seconds
 from balpoe.paper.transfer import FURTHER_TABLES
 from balpoe.report.console import console
 from balpoe.training.concurrent import TRAININGS_AT_ONCE, Work, can_share_a_gpu, side_by_side
@@ -80,20 +80,20 @@ class MissingRun(NamedTuple):
         return Path(self.result.folder) / f"seed-{self.seed}.json"
 
     @property
-    def steps(self) -> int:
-        """Length of the training, in steps of three experts that take as long."""
-        return training_steps(self.result.recipe(self.seed))
+    def seconds(self) -> float:
+        """About how many seconds of a GPU it takes."""
+        return gpu_seconds(self.result.recipe(self.seed))
 
     def folder(self, runs: Path) -> Path:
         """Return the folder of the run."""
         return runs / self.result.folder / f"seed-{self.seed}"
 
-    def steps_left(self, runs: Path) -> int:
-        """Return how many of the steps are left, when an earlier command has begun it."""
+    def seconds_left(self, runs: Path) -> float:
+        """Return how many of these seconds are left, when it is begun."""
         history = self.folder(runs) / "history.jsonl"
         done = len(read_text(history).splitlines()) if history.exists() and not self.is_of_another(runs) else 0
         epochs = self.result.recipe(self.seed).epochs
-        return self.steps * max(0, epochs - done) // epochs
+        return self.seconds * max(0, epochs - done) / epochs
 
     def is_of_another(self, runs: Path) -> bool:
         """Whether the run that is there is of another recipe, such as that of an earlier version of the result."""
@@ -170,7 +170,7 @@ def reproduce(names: Sequence[str], *, minutes: float | None, results: Path, run
 def _announce(names: Sequence[str], waiting: Sequence[MissingRun], results: Path) -> None:
     """Say what is missing of each table, what it takes, and what cannot be trained here."""
     out = console()
-    cost = sum(each.steps for each in waiting) * SECONDS_A_STEP / TRAININGS_AT_ONCE / 60
+    cost = sum(each.seconds for each in waiting) / 60
     out.print(f"{len(waiting)} trainings are missing: about {cost:.0f} minutes on one H200")
     for name in _table_names(names):
         if lacking := missing_runs([name], results):
@@ -196,22 +196,21 @@ def _while_they_fit(
 
     None as long as there is none, and one under way may change that: it ends, or settles the recipe of others.
     """
-    begun: dict[Path, tuple[int, float]] = {}
+    begun: list[MissingRun] = []
     taken: set[Path] = set()
 
     def measured(each: MissingRun) -> Work[str]:
         line = yield from measure(each)
-        del begun[each.path]  # done, or left to another process
+        begun.remove(each)  # done, or left to another process
         return line
 
     while True:
-        now = time.monotonic()
-        left = [_left_of(*one, now) for one in begun.values()]
+        seconds = deadline - time.monotonic() - sum(each.seconds_left(runs) for each in begun)
         undone = (each for each in find() if each.settled and each.path not in taken)  # another process writes some
-        chosen = next((each for each in undone if _fits(each.steps_left(runs), left, deadline - now)), None)
+        chosen = next((each for each in undone if each.seconds_left(runs) <= seconds), None)
         if chosen is not None:
             taken.add(chosen.path)
-            begun[chosen.path] = chosen.steps_left(runs), now
+            begun.append(chosen)
             yield measured(chosen)
         elif begun:
             under_way = len(begun)
@@ -219,21 +218,6 @@ def _while_they_fit(
                 yield None
         else:
             return
-
-
-def _fits(steps: int, others: Sequence[float], seconds: float) -> bool:
-    """Whether a training of so many steps ends in time, beside others with so many steps left.
-
-    >>> _fits(17_000, [], seconds=70), _fits(17_000, [17_000] * 4, 70), _fits(17_000, [17_000] * 4, seconds=240)
-    (True, False, True)
-    """
-    alone, together = steps * SECONDS_ALONE, (steps + sum(others)) * SECONDS_A_STEP / TRAININGS_AT_ONCE
-    return max(alone, together) <= seconds
-
-
-def _left_of(steps: int, begun: float, now: float) -> float:
-    """About how many steps of a training are left that has run beside four others since `begun`."""
-    return max(0.0, steps - (now - begun) / SECONDS_A_STEP)
 
 
 def write_tables(results: Path) -> None:
