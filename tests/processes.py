@@ -4,7 +4,7 @@ import gc
 import importlib
 import os
 import sys
-from multiprocessing import forkserver, get_context
+from multiprocessing import forkserver, get_context, set_start_method
 
 READY = get_context("forkserver")
 READY.set_forkserver_preload(
@@ -35,6 +35,7 @@ def ready_command(arguments, output, variables=None, module="balpoe.cli.main"):
 
 def _command(module, arguments, output, variables):
     os.setsid()
+    set_start_method(None, force=True)  # of its own processes: what it would be for a user, not that of this one
     gc.freeze()  # what was imported before stays
     gc.set_threshold(50_000)  # instead of 700: to build the site makes many objects and few circles
     os.environ.update(variables)
