@@ -29,7 +29,7 @@ from balpoe.deployment.some_experts import with_experts
 from balpoe.experiments.recipe import Recipe
 from balpoe.files import write_json
 from balpoe.method.ensemble import product_of_experts
-from balpoe.networks.experts import multiply_adds
+from balpoe.networks.costs import multiply_adds
 
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 NETWORKS: dict[str, dict[str, Any]] = {

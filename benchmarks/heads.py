@@ -19,7 +19,7 @@ from torch import nn
 import balpoe
 from balpoe.experiments.presets import preset
 from balpoe.files import write_json
-from balpoe.networks.experts import ExpertLinear
+from balpoe.networks.expert_layers import ExpertLinear
 from balpoe.training.schedules import Cosine
 
 SCORES = ("balanced_accuracy", "many", "medium", "few", "ece")

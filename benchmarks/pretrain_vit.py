@@ -31,7 +31,7 @@ from balpoe.data.augment.operations import Flip, RandAugment, StretchedCrop
 from balpoe.data.dataset import Preprocessing
 from balpoe.data.loading.image_files import PictureFiles, raw_blocks
 from balpoe.data.registry import load_files
-from balpoe.evaluation.predictions import logits_of
+from balpoe.evaluation.forward import logits_of
 from balpoe.files import write_file, write_json, write_text
 from balpoe.networks import ExpertNetwork, backbone_preprocessing
 from balpoe.training.checkpoints import load_checkpoint

@@ -32,9 +32,9 @@ if TYPE_CHECKING:
     from balpoe.evaluation.evaluate import Evaluation as Evaluation
     from balpoe.evaluation.evaluate import compare as compare
     from balpoe.evaluation.evaluate import evaluate as evaluate
+    from balpoe.evaluation.forward import predict as predict
     from balpoe.evaluation.predictions import Predictions as Predictions
     from balpoe.evaluation.predictions import load_predictions as load_predictions
-    from balpoe.evaluation.predictions import predict as predict
     from balpoe.evaluation.prior_estimate import TargetEstimate as TargetEstimate
     from balpoe.evaluation.prior_estimate import estimate_target as estimate_target
     from balpoe.method.calibration import fit_temperature as fit_temperature
@@ -86,7 +86,8 @@ _HOMES = {
     "estimator": ("BalPoEClassifier",),
     "evaluation.deployment_prior": ("read_prior", "target_prior"),
     "evaluation.evaluate": ("Evaluation", "compare", "evaluate"),
-    "evaluation.predictions": ("Predictions", "load_predictions", "predict"),
+    "evaluation.forward": ("predict",),
+    "evaluation.predictions": ("Predictions", "load_predictions"),
     "evaluation.prior_estimate": ("TargetEstimate", "estimate_target"),
     "method.calibration": ("fit_temperature",),
     "method.ensemble": ("at_temperature", "product_of_experts", "shift_prior", "source_prior"),

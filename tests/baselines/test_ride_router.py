@@ -15,13 +15,13 @@ from balpoe.baselines.ride import RIDELoss
 from balpoe.baselines.ride_router import RouterLoss, further_helps
 from balpoe.cli.main import main
 from balpoe.data.loading.in_memory import Batch
-from balpoe.evaluation.predictions import logits_of
+from balpoe.evaluation.forward import logits_of
 from balpoe.experiments import build
 from balpoe.experiments.build import assemble
 from balpoe.experiments.presets import preset
 from balpoe.experiments.recipe import updated
 from balpoe.experiments.run_folder import Run, train_run
-from balpoe.networks.experts import costs_by_asked
+from balpoe.networks.costs import costs_by_asked
 from balpoe.networks.router import experts_asked, join_scores
 from balpoe.training import loop
 from balpoe.training.concurrent import complete

@@ -7,8 +7,8 @@ from torchvision.transforms.functional import five_crop, hflip
 
 from balpoe import Dataset, Preprocessing, UserError, expert_network, product_of_experts
 from balpoe.data.loading.image_files import decoded
+from balpoe.evaluation.forward import logits_of
 from balpoe.evaluation.image_views import ViewMean, logits_of_views, with_views
-from balpoe.evaluation.predictions import logits_of
 from balpoe.experiments.build import recipe_data
 from balpoe.experiments.presets import preset
 from balpoe.experiments.recipe import updated

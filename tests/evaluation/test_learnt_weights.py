@@ -7,8 +7,8 @@ from balpoe import Dataset, expert_network
 from balpoe.baselines.sade_test_time import agreeing_weights
 from balpoe.cli.main import main
 from balpoe.data.augment.operations import Flip
+from balpoe.evaluation.forward import forward_in_blocks
 from balpoe.evaluation.learnt_weights import two_views
-from balpoe.evaluation.predictions import forward_in_blocks
 from balpoe.experiments.model_file import load
 from balpoe.experiments.run_folder import Run
 from commands import QUICK

@@ -40,7 +40,7 @@ def test_what_a_run_leaves_behind(finished):
 def test_the_weights_are_safetensors_of_the_trained_network(finished):
     from safetensors.torch import load_file
 
-    from balpoe.evaluation.predictions import predict
+    from balpoe.evaluation.forward import predict
     from balpoe.experiments.build import assemble
 
     parts = assemble(QUICK)

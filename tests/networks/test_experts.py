@@ -7,7 +7,8 @@ from torch.nn import functional as F
 
 from balpoe import BalPoELoss, CosineClassifier, UserError, expert_network
 from balpoe.networks import ExpertHead, add_adapters, multiply_adds, num_parameters, resnet_cifar
-from balpoe.networks.experts import ExpertCopies, ExpertNetwork
+from balpoe.networks.expert_layers import ExpertCopies
+from balpoe.networks.experts import ExpertNetwork
 
 KINDS = {
     "resnet32": ({"width": 4}, (3, 16, 16)),

@@ -9,7 +9,9 @@ from hypothesis import strategies as st
 from torch import nn
 
 from balpoe import ExpertHead, UserError, expert_network
-from balpoe.networks.experts import CosineClassifier, ExpertCopies, ExpertNetwork, costs_by_asked, multiply_adds
+from balpoe.networks.costs import costs_by_asked, multiply_adds
+from balpoe.networks.expert_layers import CosineClassifier, ExpertCopies
+from balpoe.networks.experts import ExpertNetwork
 from balpoe.networks.router import Router, experts_asked, number_asked, running_means, split_scores, unasked_filled
 
 SIZES = {"resnet32": (3, 16, 16), "mlp": (12,), "head": (12,), "copies": (12,), "shared": (12,)}

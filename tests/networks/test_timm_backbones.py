@@ -15,7 +15,7 @@ from torch.nn import functional as F
 
 from balpoe import Preprocessing, UserError, expert_network
 from balpoe.data.loading.image_files import decoded
-from balpoe.networks.experts import multiply_adds, num_parameters
+from balpoe.networks.costs import multiply_adds, num_parameters
 from balpoe.networks.timm_backbones import backbone_preprocessing, is_backbone, timm_network
 
 FAMILIES = {

@@ -29,8 +29,8 @@ from balpoe.deployment.loaded_model import load
 from balpoe.deployment.table_source import TableSource
 from balpoe.errors import UserError
 from balpoe.evaluation.deployment_prior import parse_prior
+from balpoe.evaluation.forward import forward_in_blocks
 from balpoe.evaluation.image_views import with_views
-from balpoe.evaluation.predictions import forward_in_blocks
 from balpoe.experiments.model_file import Model, model_path
 from balpoe.experiments.run_paths import is_file_of_run
 from balpoe.files import is_among, write_file

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from balpoe.data.loading.image_files import Samples, raw_blocks
 from balpoe.data.npz import read_archive
 from balpoe.errors import UserError
-from balpoe.evaluation.predictions import forward_in_blocks
+from balpoe.evaluation.forward import forward_in_blocks
 from balpoe.files import write_file
 from balpoe.method.priors import class_counts
 from balpoe.networks import ExpertNetwork

@@ -13,7 +13,8 @@ from torch.nn import functional as F
 from balpoe.experiments.model_file import Model
 from balpoe.method.ensemble import product_of_experts
 from balpoe.networks.adapters import merged
-from balpoe.networks.experts import ExpertLinear, ExpertNetwork
+from balpoe.networks.expert_layers import ExpertLinear
+from balpoe.networks.experts import ExpertNetwork
 from balpoe.networks.resnet_cifar import Block
 from balpoe.networks.router import number_asked, running_means, unasked_filled
 

@@ -11,7 +11,7 @@ from torch.nn import functional as F
 from balpoe.data.dataset import Preprocessing
 from balpoe.data.loading.image_files import PictureFiles, Samples
 from balpoe.errors import UserError, unknown_name
-from balpoe.evaluation.predictions import logits_of
+from balpoe.evaluation.forward import logits_of
 
 __all__ = ["VIEWS", "ViewMean", "logits_of_views", "with_views"]
 

@@ -10,7 +10,8 @@ from balpoe.baselines.sade_test_time import agreeing_weights
 from balpoe.data.augment.operations import Operation
 from balpoe.data.loading.epoch_plan import sample_rng
 from balpoe.data.loading.image_files import Samples, raw_blocks
-from balpoe.evaluation.predictions import Predictions, forward_in_blocks
+from balpoe.evaluation.forward import forward_in_blocks
+from balpoe.evaluation.predictions import Predictions
 
 __all__ = ["two_views", "with_learnt_weights"]
 

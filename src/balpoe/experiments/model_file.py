@@ -14,8 +14,9 @@ from balpoe.data.dataset import Preprocessing
 from balpoe.data.loading.image_files import Samples, decoded
 from balpoe.errors import UserError
 from balpoe.evaluation.deployment_prior import target_prior as deployment_prior
+from balpoe.evaluation.forward import forward_in_blocks, logits_of, network_costs
 from balpoe.evaluation.image_views import logits_of_views, with_views
-from balpoe.evaluation.predictions import Predictions, forward_in_blocks, logits_of, network_costs
+from balpoe.evaluation.predictions import Predictions
 from balpoe.experiments.build import build_network
 from balpoe.experiments.recipe import Recipe, recipe_toml, toml_values, updated
 from balpoe.experiments.run_paths import run_path

@@ -233,7 +233,7 @@ def fitting(interrupt: Any, stages: Any = ()) -> Any:
 
 def _finish(recipe: Recipe, parts: Any, folder: Path, logits: Any, choice: Any) -> None:
     """Calibrate the trained network where that is still to be done, and measure it."""
-    from balpoe.evaluation.predictions import logits_of
+    from balpoe.evaluation.forward import logits_of
     from balpoe.experiments.calibrate import Choice, calibrated_by, held_out_predictions
     from balpoe.experiments.model_file import Model, save_model
     from balpoe.method.expert_calibration import at_known_temperature
@@ -332,8 +332,8 @@ def _measure(model: Any, test: Any, folder: Path, logits: Any = None, trained: A
         trained: What takes these samples: the head of a frozen network; None for the model's network.
     """
     from balpoe.baselines.catalogue import load_method
+    from balpoe.evaluation.forward import logits_of
     from balpoe.evaluation.learnt_weights import two_views, with_learnt_weights
-    from balpoe.evaluation.predictions import logits_of
     from balpoe.evaluation.shifted_tests import full_evaluation
     from balpoe.training.cuda_graphs import outside_no_capture
 

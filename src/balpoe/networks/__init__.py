@@ -7,7 +7,9 @@ from typing import Any
 
 from balpoe.errors import UserError, unknown_name
 from balpoe.networks.adapters import add_adapters, merged
-from balpoe.networks.experts import CosineClassifier, ExpertHead, ExpertNetwork, multiply_adds, num_parameters
+from balpoe.networks.costs import multiply_adds, num_parameters
+from balpoe.networks.expert_layers import CosineClassifier
+from balpoe.networks.experts import ExpertHead, ExpertNetwork
 from balpoe.networks.mlp import mlp
 from balpoe.networks.resnet_cifar import resnet32
 from balpoe.networks.timm_backbones import backbone_names, backbone_preprocessing, is_backbone, timm_network

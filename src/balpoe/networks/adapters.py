@@ -18,7 +18,8 @@ from torch.nn import functional as F
 from balpoe.errors import UserError, unknown_name
 from balpoe.networks.autocast_tokens import LayerScale, keep_autocast_type, normalised
 from balpoe.networks.cutting import Features
-from balpoe.networks.experts import ExpertLayer, ExpertLinear, ExpertNetwork
+from balpoe.networks.expert_layers import ExpertLayer, ExpertLinear
+from balpoe.networks.experts import ExpertNetwork
 
 __all__ = [
     "ADAPTERS",

@@ -5,7 +5,8 @@ from collections.abc import Sequence
 from torch import nn
 
 from balpoe.errors import UserError
-from balpoe.networks.experts import CosineClassifier, ExpertLinear, ExpertNetwork
+from balpoe.networks.expert_layers import CosineClassifier, ExpertLinear
+from balpoe.networks.experts import ExpertNetwork
 
 __all__ = ["mlp"]
 

@@ -6,7 +6,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from balpoe.errors import UserError
-from balpoe.networks.experts import CosineClassifier, ExpertBatchNorm2d, ExpertConv2d, ExpertLayer, ExpertNetwork
+from balpoe.networks.expert_layers import CosineClassifier, ExpertBatchNorm2d, ExpertConv2d, ExpertLayer
+from balpoe.networks.experts import ExpertNetwork
 
 __all__ = ["resnet32"]
 
@@ -33,7 +34,7 @@ def resnet32(
         split: Number of the three stages that the experts share; 3 leaves them a classifier each.
         in_channels: Channels of the images, 3 for colour and 1 for grey.
 
-    >>> from balpoe.networks.experts import num_parameters
+    >>> from balpoe.networks.costs import num_parameters
     >>> num_parameters(resnet32(100, 3)), num_parameters(resnet32(100, 1))
     (1362064, 469904)
     """

@@ -12,7 +12,8 @@ from torch import Tensor, nn
 
 from balpoe.errors import UserError, unknown_name
 from balpoe.networks.cutting import EXAMPLES, Features, cut_at, uncuttable
-from balpoe.networks.experts import CosineClassifier, ExpertCopies, ExpertHead, ExpertLayer, ExpertNetwork
+from balpoe.networks.expert_layers import CosineClassifier, ExpertCopies, ExpertLayer
+from balpoe.networks.experts import ExpertHead, ExpertNetwork
 from balpoe.networks.pretrained import load_weights, read_weights
 from balpoe.networks.recomputing import recompute_blocks
 from balpoe.networks.weight_files import kept_weights, pretrained_model

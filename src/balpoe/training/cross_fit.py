@@ -17,10 +17,11 @@ from torch import Tensor, nn
 from balpoe.baselines.method import MethodLoss
 from balpoe.data.dataset import Dataset
 from balpoe.errors import UserError
-from balpoe.evaluation.predictions import logits_of
+from balpoe.evaluation.forward import logits_of
 from balpoe.method.calibration import fit_scale
 from balpoe.method.priors import class_prior
-from balpoe.networks.experts import CosineClassifier, ExpertLinear, ExpertNetwork
+from balpoe.networks.expert_layers import CosineClassifier, ExpertLinear
+from balpoe.networks.experts import ExpertNetwork
 from balpoe.training.fit import fit_and_predict
 from balpoe.training.random_state import first_weights
 from balpoe.training.settings import FitSettings

@@ -15,7 +15,7 @@ from balpoe.data.loading.decode import ResizedCrop
 from balpoe.data.loading.epoch_plan import Mixing
 from balpoe.data.loading.image_files import Samples, default_workers
 from balpoe.errors import UserError
-from balpoe.evaluation.predictions import logits_of
+from balpoe.evaluation.forward import logits_of
 from balpoe.old_names import reads_old_names
 from balpoe.progress import TrainingProgress
 from balpoe.training.concurrent import Work, complete

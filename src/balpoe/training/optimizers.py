@@ -11,7 +11,8 @@ import torch
 from torch import nn
 
 from balpoe.errors import UserError
-from balpoe.networks.experts import ExpertConv2d, ExpertNetwork
+from balpoe.networks.expert_layers import ExpertConv2d
+from balpoe.networks.experts import ExpertNetwork
 from balpoe.training.muon import Muon
 from balpoe.training.plain_optimizers import SGD, AdamW
 from balpoe.training.settings import FitSettings

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeGuard, cast
 
 from torch import Tensor, nn
 
-from balpoe.networks.experts import ExpertLayer
+from balpoe.networks.expert_layers import ExpertLayer
 from balpoe.training.engine import Engine, OneProcess
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from balpoe.networks.experts import CosineClassifier
+from balpoe.networks.expert_layers import CosineClassifier
 from balpoe.networks.fused.launch_table import power
 
 __all__ = [
