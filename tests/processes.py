@@ -35,7 +35,7 @@ def ready_command(arguments, output, variables=None, module="balpoe.cli.main"):
 
 def _command(module, arguments, output, variables):
     os.setsid()
-    set_start_method(None, force=True)  # of its own processes: what it would be for a user, not that of this one
+    set_start_method(None, force=True)  # of the processes that it starts: Python's default, as for a user
     gc.freeze()  # what was imported before stays
     gc.set_threshold(50_000)  # instead of 700: to build the site makes many objects and few circles
     os.environ.update(variables)

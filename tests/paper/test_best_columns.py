@@ -11,6 +11,7 @@ from balpoe.cli.main import main
 from balpoe.errors import UserError
 from balpoe.experiments.presets import PRESETS, preset
 from balpoe.experiments.recipe import updated
+from balpoe.files import write_json
 from balpoe.paper.best_columns import (
     BEST_RESULTS,
     BEST_TABLES,
@@ -21,6 +22,7 @@ from balpoe.paper.best_columns import (
     WIDTH_64,
     candidates,
     chosen,
+    is_outdated,
     leading,
     planned,
 )
@@ -163,9 +165,37 @@ def test_seeds_of_another_recipe_than_was_chosen_are_not_taken_for_it(tmp_path):
     path.write_text(json.dumps({"recipe": asdict(column.result.recipe(1)), "evaluation": {}}))
     assert len(missing_runs([column.preset], tmp_path)) == 2 + 4  # nothing is chosen yet
     written(tmp_path, column, [(1.5, 1.6), (1.7, 1.6)])
+    other = replace(column.result, changes={"lr": 0.123}).recipe(1)
+    path.write_text(json.dumps({"recipe": asdict(other), "evaluation": {}}))
     for wanted in (lambda: missing_runs([column.preset], tmp_path), lambda: columns_table(tmp_path)):
         with pytest.raises(UserError, match="balpoe-best has a record of another recipe than its search chose"):
             wanted()
+
+
+def test_seeds_of_the_first_choice_stay_when_a_longer_trial_is_chosen(tmp_path, monkeypatch, capsys):
+    column = COLUMNS[2]
+    first = {"num_experts": 7, "unmixed_statistics": True, "epochs": 400, "temperature": 0.12}
+    now = updated(preset("cifar100-lt-best"), {**column.start, **first})
+    monkeypatch.setitem(PRESETS, column.preset, lambda as_released: now)
+    written(tmp_path, column, [(1.5, 1.6), (1.7, 1.4), (1.5, 1.45)])
+    for seed in range(1, 6):
+        scores = {"recipe": asdict(column.result.recipe(seed)), "evaluation": {"accuracy": 0.6, "ece": 0.02}}
+        write_json(tmp_path / column.folder / f"seed-{seed}.json", scores)
+    assert not is_outdated(column, tmp_path)
+    assert planned(column.result, tmp_path) == (column.result, True)
+    written(tmp_path, column, [(1.5, 1.6), (1.7, 1.4), (1.5, 1.3)])
+    assert is_outdated(column, tmp_path)
+    assert missing_runs([column.preset], tmp_path) == []
+    assert "60.0 ± 0.0" in columns_table(tmp_path)
+    monkeypatch.setattr("balpoe.paper.reproduce.write_tables", lambda _: None)
+    assert main(["reproduce", column.preset, "--results", str(tmp_path)]) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert f"the search of {column.preset} has chosen another recipe than that of the records in" in said
+    for path in (tmp_path / column.folder).iterdir():
+        path.unlink()
+    plan, settled = planned(column.result, tmp_path)
+    assert (plan.recipe(1).epochs, settled) == (800, True)
+    assert len(missing_runs([column.preset], tmp_path)) == 5
 
 
 @pytest.mark.parametrize("column", SEARCHED, ids=lambda column: column.preset)

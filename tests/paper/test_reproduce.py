@@ -1,6 +1,7 @@
 """The queue of trainings, on digits: what is missing is trained, recorded, and not trained again."""
 
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -8,7 +9,7 @@ from balpoe import UserError
 from balpoe.cli.main import main
 from balpoe.experiments.presets import preset
 from balpoe.experiments.recipe import recipe_toml
-from balpoe.files import locked, write_json
+from balpoe.files import locked, write_json, write_text
 from balpoe.paper.expected import PAPER_RESULTS, PAPER_TABLES
 from balpoe.paper.not_reproduced import NOT_REPRODUCED
 from balpoe.paper.paper_result import PaperResult
@@ -131,24 +132,39 @@ def test_time_that_does_not_suffice(tables, capsys):
     assert "0 records written to results, 3 are still missing" in capsys.readouterr().out
 
 
-def test_a_training_begins_when_it_ends_in_time_beside_those_under_way(tables, monkeypatch):
-    order = []
+@pytest.mark.parametrize(
+    ("of_plain", "of_ours", "minutes", "order"),
+    [  # the second of ours fits as soon as the first one has done half of its epochs, and no sooner
+        (400, 1000, 1700 / 60, ["plain 1", "ours 1", "plain 1 ends", "ours 2", "ours 1 ends", "ours 2 ends"]),
+        (1000, 400, 900 / 60, ["ours 1", "ours 2", "ours 1 ends", "ours 2 ends"]),
+    ],
+)
+def test_a_training_begins_when_it_ends_in_time_beside_those_under_way(
+    tables, monkeypatch, of_plain, of_ours, minutes, order
+):
+    seen = []
 
-    def measure(missing, results, **_):
-        order.append(f"{missing.path.parent.name} {missing.seed} begins")
-        yield from [None] * (1 if missing.path.parent.name == "plain" else 5)
+    def measure(missing, results, runs, **_):
+        name, folder = f"{missing.path.parent.name} {missing.seed}", missing.folder(runs)
+        seen.append(name)
+        yield
+        recipe = missing.result.recipe(missing.seed)
+        write_text(folder / "recipe.toml", recipe_toml(recipe))
+        write_text(folder / "history.jsonl", "{}\n" * (recipe.epochs // 2))
+        yield from [None] * (1 if name == "plain 1" else 5)
         write_json(results / missing.path, {})
-        order.append(f"{missing.path.parent.name} {missing.seed} ends")
+        seen.append(f"{name} ends")
         return ""
 
+    longer = tuple(replace(result, changes={**result.changes, "epochs": 8}) for result in SMALL)
+    monkeypatch.setattr("balpoe.paper.reproduce.PAPER_TABLES", {"digits": longer})
     monkeypatch.setattr("balpoe.paper.reproduce._measure", measure)
     monkeypatch.setattr("balpoe.paper.reproduce._on_one_gpu", lambda waiting: True)
-    monkeypatch.setattr("balpoe.paper.reproduce.gpu_seconds", lambda recipe: 1000)
+    seconds = {1: of_plain, 3: of_ours}  # by the number of experts
+    monkeypatch.setattr("balpoe.paper.reproduce.gpu_seconds", lambda recipe: seconds[recipe.experts])
     monkeypatch.setattr("balpoe.paper.reproduce.write_tables", lambda results: None)
-    assert main(["reproduce", "digits", "--minutes", "40"]) == 0  # for two of them one after the other
-    assert order == [
-        "plain 1 begins", "ours 1 begins", "plain 1 ends", "ours 2 begins", "ours 1 ends", "ours 2 ends",
-    ]  # fmt: skip
+    assert main(["reproduce", "digits", "--minutes", str(minutes)]) == 0
+    assert seen == order
 
 
 def test_time_that_ends_in_the_middle_of_a_training(tables, tmp_path, monkeypatch, capsys):

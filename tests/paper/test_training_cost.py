@@ -41,7 +41,8 @@ def test_seconds_are_about_those_of_five_trainings_of_seven_experts_that_shared_
     folder = ROOT / "results" / "cifar100-lt-50" / "balpoe-best"
     seconds = [json.loads(path.read_text())["seconds"] for path in folder.glob("seed-*.json")]
     assert len(seconds) == TRAININGS_AT_ONCE
-    assert 5 * gpu_seconds(preset("cifar100-lt-50-best")) == pytest.approx(max(seconds), rel=0.1)
+    assert min(seconds) > 0.98 * max(seconds)  # they ran side by side
+    assert 0.85 < max(seconds) / (TRAININGS_AT_ONCE * gpu_seconds(preset("cifar100-lt-50-best"))) < 1
 
 
 def test_wider_networks_take_longer():

@@ -30,6 +30,7 @@ __all__ = [
     "Candidate",
     "candidates",
     "chosen",
+    "is_outdated",
     "leading",
     "planned",
 ]
@@ -112,7 +113,7 @@ COLUMNS = (
 )  # fmt: skip
 
 WIDTH_64: PaperTable = tuple(
-    # A shorter training than that of width 16, whose step takes a tenth of the time: GLMC has 200 epochs, too.
+    # A shorter training than that of width 16, whose step takes a fifth of the time or less: GLMC has 200 epochs, too.
     PaperResult(f"width-64/{name}", title, "cifar100-lt-best", {"width": (64,), "epochs": 200, **changes})
     for name, title, changes in (
         ("logit-adjusted", "one expert", {"lambdas": (0,)}),
@@ -187,11 +188,21 @@ def chosen(column: BestColumn, results: Path) -> Candidate | None:
     return leading(column, results)
 
 
+def is_outdated(column: BestColumn, results: Path) -> bool:
+    """Whether all records of a column's seeds are of its preset, and its search has chosen another recipe by now."""
+    found, records = chosen(column, results), list(measured_records(column.result, results))
+    if not (found and records and all(_is_of(record, column.result) for record in records)):
+        return False
+    now = replace(column.result, preset=START, changes={**column.start, **found.changes})
+    return now.recipe(1).identity() != column.result.recipe(1).identity()
+
+
 def planned(result: PaperResult, results: Path) -> tuple[PaperResult, bool]:
     """Return a result as it is to be trained, and whether that is settled.
 
-    It is not as long as a search has to choose the recipe; then it is the longest of what may be chosen. What is chosen
-    changes the start of the search, whatever the preset says by now.
+    It is not as long as a search has to choose the recipe; then it is the longest of what may be chosen. Nor is it as
+    long as records of what was chosen before are there. What is chosen changes the start of the search, whatever the
+    preset says by now.
 
     >>> planned(COLUMNS[1].result, Path("nowhere"))[1], planned(WIDTH_64[0], Path("nowhere")) == (WIDTH_64[0], True)
     (False, True)
@@ -202,6 +213,8 @@ def planned(result: PaperResult, results: Path) -> tuple[PaperResult, bool]:
     found = chosen(column, results)
     best = found or max(candidates(column, results), key=lambda each: training_steps(each.trial.recipe(1)))
     plan = replace(result, preset=START, changes={**column.start, **best.changes})
+    if is_outdated(column, results):
+        return plan, False
     if found and not all(_is_of(record, plan) for record in measured_records(plan, results)):
         raise UserError(f"{results / plan.folder} has a record of another recipe than its search chose; move it away")
     same = plan.recipe(1).identity() == result.recipe(1).identity()

@@ -18,7 +18,7 @@ from balpoe.experiments.recipe import updated
 from balpoe.experiments.run_folder import Run, train_run_by_step
 from balpoe.experiments.weights_version import with_weights_version
 from balpoe.files import InUseError, read_text, write_json, write_text
-from balpoe.paper.best_columns import BEST_RESULTS, BEST_TABLES, COLUMNS, planned
+from balpoe.paper.best_columns import BEST_RESULTS, BEST_TABLES, COLUMNS, is_outdated, planned
 from balpoe.paper.best_tables import as_chosen, best_tables
 from balpoe.paper.expected import (
     ALL_METHODS,
@@ -89,7 +89,7 @@ class MissingRun(NamedTuple):
         return runs / self.result.folder / f"seed-{self.seed}"
 
     def seconds_left(self, runs: Path) -> float:
-        """Return how many of these seconds are left, when it is begun."""
+        """Return the same, less the share of the epochs that are done."""
         history = self.folder(runs) / "history.jsonl"
         done = len(read_text(history).splitlines()) if history.exists() and not self.is_of_another(runs) else 0
         epochs = self.result.recipe(self.seed).epochs
@@ -147,6 +147,7 @@ def reproduce(names: Sequence[str], *, minutes: float | None, results: Path, run
     write = write_tables if any(name not in FURTHER_TABLES for name in _table_names(names)) else write_fast_tables
     if not waiting:
         write(results)
+        _announce_outdated(names, results)
         out.print(f"tables and figures are in {results}")
         return
     deadline = float("inf") if minutes is None else started + 60 * minutes
@@ -164,6 +165,7 @@ def reproduce(names: Sequence[str], *, minutes: float | None, results: Path, run
         finally:
             write(results)
     left = len(find())
+    _announce_outdated(names, results)
     out.print(f"{len(waiting) - left} records written to {results}, {left} are still missing")
 
 
@@ -184,6 +186,15 @@ def _announce(names: Sequence[str], waiting: Sequence[MissingRun], results: Path
             out.print(f"  {name}: {row.title} needs images that are not here, {hours}: balpoe train {row.command}")
     if waiting and not _on_one_gpu(waiting):
         out.print("No GPU is used: these recipes are made for one, and take hours to days each on a CPU.")
+
+
+def _announce_outdated(names: Sequence[str], results: Path) -> None:
+    for column in COLUMNS:
+        if column.preset in _table_names(names) and is_outdated(column, results):
+            console().print(
+                f"the search of {column.preset} has chosen another recipe than that of the records in "
+                f"{results / column.folder}; move these away, and the same command trains it"
+            )
 
 
 def _while_they_fit(

@@ -6,7 +6,7 @@ from balpoe.experiments.recipe import Recipe
 __all__ = ["SAMPLES", "SECONDS_A_STEP", "WIDE_WORK", "gpu_seconds", "training_steps"]
 
 # Of three experts, alone on an H200 (results/cifar_step.json). Of five trainings that share it all steps together take
-# a sixth less; with seven experts, or wider networks, one training fills it, and they take as long.
+# a sixth less, with seven experts a twelfth less (results/cifar100-lt-50/balpoe-best): all are reckoned as if alone.
 SECONDS_A_STEP = 0.0014
 SAMPLES = {("cifar100-lt", 100): 10_847, ("cifar100-lt", 50): 12_608, ("cifar100-lt", 10): 19_573,
            ("cifar10-lt", 100): 12_406, ("cifar10-lt", 50): 13_996, ("cifar10-lt", 10): 20_431,
