@@ -47,7 +47,7 @@ class ExpertConv2d(ExpertLayer):
         in_channels: Input channels of one expert.
         out_channels: Output channels of one expert.
         num_experts: Number of experts.
-        stride: Stride of the convolution.
+        stride: Pixels from one window to the next.
         shared_input: Whether all experts read the same input, as right behind the trunk.
     """
 
@@ -190,7 +190,7 @@ class CosineClassifier(nn.Module):
         """Return expert logits (batch, experts, classes) of features (batch, experts or 1, features).
 
         Args:
-            features: Features of the experts.
+            features: What each expert, or all of them together, make of the samples.
             expert: Number of the only expert whose logits are wanted; None for all.
         """
         weight: Tensor = self.weight

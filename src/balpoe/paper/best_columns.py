@@ -188,15 +188,6 @@ def chosen(column: BestColumn, results: Path) -> Candidate | None:
     return leading(column, results)
 
 
-def is_outdated(column: BestColumn, results: Path) -> bool:
-    """Whether all records of a column's seeds are of its preset, and its search has chosen another recipe by now."""
-    found, records = chosen(column, results), list(measured_records(column.result, results))
-    if not (found and records and all(_is_of(record, column.result) for record in records)):
-        return False
-    now = replace(column.result, preset=START, changes={**column.start, **found.changes})
-    return now.recipe(1).identity() != column.result.recipe(1).identity()
-
-
 def planned(result: PaperResult, results: Path) -> tuple[PaperResult, bool]:
     """Return a result as it is to be trained, and whether that is settled.
 
@@ -213,9 +204,16 @@ def planned(result: PaperResult, results: Path) -> tuple[PaperResult, bool]:
     found = chosen(column, results)
     best = found or max(candidates(column, results), key=lambda each: training_steps(each.trial.recipe(1)))
     plan = replace(result, preset=START, changes={**column.start, **best.changes})
-    if is_outdated(column, results):
+    if plan.recipe(1).identity() == result.recipe(1).identity():
+        plan = result
+    records = list(measured_records(plan, results))
+    if found is None or all(_is_of(record, plan) for record in records):
+        return plan, found is not None
+    if all(_is_of(record, result) for record in records):
         return plan, False
-    if found and not all(_is_of(record, plan) for record in measured_records(plan, results)):
-        raise UserError(f"{results / plan.folder} has a record of another recipe than its search chose; move it away")
-    same = plan.recipe(1).identity() == result.recipe(1).identity()
-    return result if same else plan, found is not None
+    raise UserError(f"{results / plan.folder} has a record of another recipe than its search chose; move it away")
+
+
+def is_outdated(column: BestColumn, results: Path) -> bool:
+    """Whether the records of a column's seeds are of its preset, and its search has chosen another recipe by now."""
+    return chosen(column, results) is not None and not planned(column.result, results)[1]

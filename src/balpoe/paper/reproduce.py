@@ -189,8 +189,9 @@ def _announce(names: Sequence[str], waiting: Sequence[MissingRun], results: Path
 
 
 def _announce_outdated(names: Sequence[str], results: Path) -> None:
+    tables = _table_names(names)
     for column in COLUMNS:
-        if column.preset in _table_names(names) and is_outdated(column, results):
+        if column.preset in tables and is_outdated(column, results):
             console().print(
                 f"the search of {column.preset} has chosen another recipe than that of the records in "
                 f"{results / column.folder}; move these away, and the same command trains it"
