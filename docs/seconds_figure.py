@@ -15,6 +15,7 @@ from rivals_figure import LOOK, place
 
 from balpoe.experiments.presets import PRESETS, preset
 from balpoe.files import write_text
+from balpoe.paper.best_columns import BEST_RESULTS
 from balpoe.paper.best_tables import seconds_alone
 from balpoe.paper.expected import PAPER_RESULTS
 from balpoe.paper.fast import FAST_TABLES
@@ -43,7 +44,8 @@ class Point(NamedTuple):
 
 def points(results: Path) -> list[Point]:
     """Return the presets for this data set and ratio that were measured, the fastest first."""
-    found, own = list[Point](), {result.preset: result for result in FAST_TABLES["fast"]}  # with seeds of its own
+    several = (*FAST_TABLES["fast"], *BEST_RESULTS.values())  # with folders or seeds of their own
+    found, own = list[Point](), {result.preset: result for result in several}
     for name in PRESETS:
         recipe, result = preset(name), own.get(name) or PaperResult(f"{name}/balpoe", name, name, {}, 5)
         if (recipe.dataset, recipe.imbalance_ratio) != ("cifar100-lt", 100):

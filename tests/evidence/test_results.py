@@ -20,7 +20,15 @@ from balpoe.experiments.presets import cifar100_lt, preset
 from balpoe.experiments.recipe import Recipe, updated
 from balpoe.old_names import current_names
 from balpoe.paper.ablations import SEARCH
-from balpoe.paper.best_columns import BEST_RESULTS, BEST_TABLES, COLUMNS, WIDTH_64, candidates
+from balpoe.paper.best_columns import (
+    BEST_RESULTS,
+    BEST_TABLES,
+    COLUMNS,
+    WIDTH_64,
+    candidates,
+    chosen,
+    is_outdated,
+)
 from balpoe.paper.best_tables import PARAMETERS_64, PUBLISHED_64
 from balpoe.paper.expected import OVERVIEW, PAPER_RESULTS, PAPER_TABLES
 from balpoe.paper.not_reproduced import NOT_REPRODUCED
@@ -198,6 +206,12 @@ def test_what_is_still_missing_of_the_best_of_every_column():
     names = re.findall(r"`([\w-]+)`", line)
     assert len(names) >= 3
     assert set(names) <= set(BEST_TABLES)
+    later = [column for column in COLUMNS if is_outdated(column, ROOT / "results")]
+    for column in later:
+        recipe = updated(preset("cifar100-lt-best"), {**column.start, **chosen(column, ROOT / "results").changes})
+        ratio, minutes = column.title.split(", ")[1], 5 * gpu_seconds(recipe) / 60
+        assert f"but for the five seeds of {ratio}, about {minutes:.0f} minutes of one H200" in line
+    assert ("but for the five seeds" in line) == bool(later)
 
 
 def test_what_the_page_says_of_the_best_of_every_column():
@@ -225,8 +239,11 @@ def test_what_the_page_says_of_the_best_of_every_column():
     assert f"columns](#the-best-of-every-column) are {min(leads):.1f} to {max(leads):.1f} points above the" in TEXT
     at_10 = [100 * record["evaluation"]["accuracy"] for record in measured("cifar100-lt-10/balpoe-best")]
     assert f"miss the bar by 0.2 ({min(at_10):.1f} to {max(at_10):.1f})" in TEXT
-    at_100 = 100 * fmean(record["evaluation"]["accuracy"] for record in measured("cifar100-lt-best/balpoe"))
-    assert f"At ratio 100 the mean is {at_100:.2f}, which is the bar" in TEXT
+    at_100, now = (100 * fmean(record["evaluation"]["accuracy"] for record in measured(folder))
+                   for folder in ("cifar100-lt-best/balpoe", "cifar100-lt/balpoe-best"))  # fmt: skip
+    assert f"the mean of `cifar100-lt-best` is {at_100:.2f}, just below the bar" in TEXT
+    assert f"Seven experts with 800 epochs have {now:.1f}, after fewer GPU seconds" in TEXT
+    assert gpu_seconds(preset("cifar100-lt-100-best")) < gpu_seconds(preset("cifar100-lt-best"))
     longer = gpu_seconds(updated(preset("cifar100-lt-best"), {"imbalance_ratio": 50.0}))
     shorter = gpu_seconds(preset("cifar100-lt-50-best"))
     assert f"of one seed, with an ECE of 4.2, after about {longer:.0f} GPU seconds instead of {shorter:.0f}" in TEXT
@@ -251,24 +268,43 @@ def test_what_the_page_says_of_a_first_choice_and_a_longer_trial():
     assert f"had {100 * fmean(accuracies):.1f} %, {below:.1f} below the bar. With 800 they have {gained:.1f}" in TEXT
 
 
+@pytest.mark.parametrize(
+    ("name", "nlls", "accuracies"),
+    [
+        ("cifar100-lt-100-best", "({1:.3f}, with 400 epochs {0:.3f}),", "with the same accuracy {there}, {0:.1f} %"),
+        ("cifar100-lt-10-best", "it does, too ({1:.3f} and {0:.3f})", "with {1:.1f} % instead of {0:.1f}"),
+    ],
+)  # fmt: skip
+def test_what_the_page_says_of_other_longer_trials(name, nlls, accuracies):
+    column = next(column for column in COLUMNS if column.preset == name)
+    seven = [each for each in candidates(column, ROOT / "results")
+             if each.changes.get("num_experts") == 7 and "unmixed_statistics" in each.changes]  # fmt: skip
+    assert seven[1] == chosen(column, ROOT / "results")
+    assert nlls.format(*(each.nll for each in seven)) in TEXT
+    right = [100 * each.scores["accuracy"] for each in seven]
+    assert accuracies.format(*right, there="on the held-out images") in TEXT
+    assert ("same" not in accuracies) or round(right[0], 1) == round(right[1], 1)
+
+
 def test_what_the_page_says_of_width_64():
     found = [measured_records(result, ROOT / "results") for result in WIDTH_64]
     one, three = (100 * fmean(record["evaluation"]["accuracy"] for record in several) for several in found)
     glmc, sure = (PUBLISHED_64[name][0] for name in ("GLMC with MaxNorm", "SURE"))
-    said = f"{one:.1f} % with one expert and {three:.1f} with three, two seeds each."
+    said = f"{one:.1f} % with one expert and {three:.1f} with three, three seeds each."
     assert f"{said} The highest that we know of one such network is {max(glmc, sure)}." in TEXT
     assert f"One expert is {glmc - one:.1f} points behind GLMC with MaxNorm and {one - sure:.1f} ahead of SURE" in TEXT
     times = PARAMETERS_64["width-64/balpoe"] / PARAMETERS_64["width-64/logit-adjusted"]
     assert f"with {times:.1f} times its parameters, are {three - glmc:.1f} ahead of GLMC" in TEXT
-    assert ("Two seeds of three are trained" in TEXT) == (len(found[0]) == len(found[1]) == 2)
+    assert [len(several) for several in found] == [3, 3]
 
 
 def test_what_the_page_says_of_the_best_under_shifted_priors():
     def known(folder):
         return 100 * fmean(map(fmean, shifted_accuracies(measured(folder))["adjusted"]))
 
-    ours = {column.folder: known(column.folder) for column in COLUMNS if measured(column.folder)}
-    theirs = [fmean(PAPER_RESULTS[column.standard].shifted.adjusted) for column in COLUMNS[:3]]
+    latest = [column for column in COLUMNS if column.search]
+    ours = {column.folder: known(column.folder) for column in latest}
+    theirs = [fmean(PAPER_RESULTS[column.standard].shifted.adjusted) for column in latest[:3]]
     leads = [f"{each - other:.1f}" for each, other in zip(ours.values(), theirs, strict=False)]
     assert "ratios 100, 50 and 10 are {}, {} and {} points ahead of the paper's standard".format(*leads) in TEXT
     long = [known(name) for name in ("cifar100-lt-long/balpoe", "cifar100-lt-50/balpoe-long",
@@ -278,12 +314,17 @@ def test_what_the_page_says_of_the_best_under_shifted_priors():
     said = "is {}, {} and {} points at ratios 100, 50 and 10 of CIFAR-100-LT, and {}, {} and {} on CIFAR-10-LT"
     assert said.format(*leads) in TEXT
     losses, gaps = [], []
+    of_column = {}
     for column in COLUMNS:
-        if column.folder in ours:
-            found = {name: [fmean(values) for values in zip(*seeds, strict=True)]
-                     for name, seeds in shifted_accuracies(measured(column.folder)).items()}  # fmt: skip
-            losses += [a - b for a, b in zip(found["as trained"], found["adjusted"], strict=True)]
-            gaps += [a - b for a, b in zip(found["adjusted"], found["estimated"], strict=True)]
+        found = {name: [fmean(values) for values in zip(*seeds, strict=True)]
+                 for name, seeds in shifted_accuracies(measured(column.folder)).items()}  # fmt: skip
+        of_column[column.preset] = found
+        losses += [a - b for a, b in zip(found["as trained"], found["adjusted"], strict=True)]
+        gaps += [a - b for a, b in zip(found["adjusted"], found["estimated"], strict=True)]
+    best, before = of_column["cifar100-lt-100-best"], of_column["cifar100-lt-best"]
+    for use in ("as trained", "adjusted"):
+        assert all(a > b for a, b in zip(best[use], before[use], strict=True))
+    assert TEXT.count("`cifar100-lt-100-best` is the best of those of CIFAR-100-LT, ratio 100, on all") == 2
     assert f"as much as known, to {100 * max(gaps):.1f} points, or more" in TEXT
     assert f"known it can cost up to {100 * max(losses):.1f} points" in TEXT
 
@@ -292,7 +333,8 @@ def test_the_figure_of_seconds_is_drawn_from_the_records():
     figure = script("docs/seconds_figure.py")
     drawn = figure.drawing(ROOT / "results")
     assert figure.FIGURE.read_text(encoding="utf-8") == drawn
-    timed = [ROOT / "results" / f"{name}.json" for name in ("fast_command", "whole_trainings")]
+    names = ("fast_command", "whole_trainings", "whole_trainings_now")
+    timed = [ROOT / "results" / f"{name}.json" for name in names]
     rows = [row for path in timed for row in json.loads(path.read_text())["rows"] if row["seeds"] == 1]
     # The warm one, if there is one.
     seconds = {row["recipe"]: row["epochs_seconds"] for row in sorted(rows, key=lambda row: -row["cold"])}
@@ -723,6 +765,10 @@ def test_what_the_page_on_performance_says_of_whole_trainings():
     minutes, seconds = divmod(round(rows[3]["seconds"]), 60)
     assert f"`cifar100-lt-best` takes {minutes} minutes and {seconds} seconds" in text
     assert minutes < 5
+    again = json.loads((ROOT / "results" / "whole_trainings_now.json").read_text())["rows"]
+    cold, warm = (f"{row['seconds']:.0f} {{}} {row['epochs_seconds']:.0f}" for row in again)
+    said = f"one seed takes {warm.format('s, of them')} in epochs; cold {cold.format('and')}"
+    assert said in text
     short = f"takes {one:.0f} s, with five seeds {five:.0f} s, and `cifar100-lt-best` {minutes} minutes and {seconds} s"
     assert short in text
 
@@ -787,6 +833,22 @@ def test_what_the_readme_says_of_trust():
     assert "`--calibrate` brings all three below 2" in readme
     for name in ("cifar100-lt-100", "cifar10-lt-100", "cifar10-lt-10"):
         assert fmean(run["after"]["ece"] for run in calibrated[name]) < 0.02
+
+
+@pytest.mark.parametrize(
+    ("title", "folder"),
+    [
+        ("CIFAR-100-LT, our own recipe with the same network, 4 minutes on one H200", "cifar100-lt-best/balpoe"),
+        ("CIFAR-100-LT, our own recipe with seven experts, 3 minutes", "cifar100-lt/balpoe-best"),
+        ("CIFAR-100-LT, our own short one, 10 seconds of epochs", "cifar100-lt-fast/balpoe"),
+        ("CIFAR-10-LT, our own recipe with seven experts", "cifar10-lt-100/balpoe-best"),
+    ],
+)
+def test_what_the_readme_says_of_our_own_recipes(title, folder):
+    found = records(folder, "")
+    accuracies, eces = ([each["evaluation"][name] for each in found] for name in ("accuracy", "ece"))
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert f"| {title} | {text(accuracies)}, ECE {100 * fmean(eces):.1f} | - |" in readme
 
 
 def test_what_the_page_on_performance_says_of_a_cpu():

@@ -18,6 +18,9 @@ def write(results, folder, *records):
         (results / folder / f"seed-{seed}.json").write_text(json.dumps(record))
 
 
+AT_50 = next(column for column in COLUMNS if column.preset == "cifar100-lt-50-best")
+
+
 def rows(table):
     return [[cell.strip() for cell in line.strip("|").split("|")] for line in table.splitlines()[2:]]
 
@@ -29,14 +32,14 @@ def measured(tmp_path):
     plain = {"evaluation": {"accuracy": 0.62, "ece": 0.02, "shifted": shifted}}
     estimated = [{"name": str(place), "estimated": 0.64} for place in range(11)]
     whole = {"evaluation": {**plain["evaluation"], "accuracy": 0.64}, "calibrated": {"ece": 0.01}}
-    write(tmp_path, COLUMNS[1].folder, plain, {**whole, "estimated": estimated})
+    write(tmp_path, AT_50.folder, plain, {**whole, "estimated": estimated})
     return tmp_path
 
 
 def test_columns(measured):
     table = rows(columns_table(measured))
-    assert len(table) == 6
-    first, second = table[:2]
+    assert len(table) == len(COLUMNS) == 7
+    first, _, second = table[:3]
     published = ["55.9 ± 0.4", "56.3 (SHIKE)", "58.4", "60.0"]
     assert first[:6] == ["CIFAR-100-LT, ratio 100: `cifar100-lt-best`", *published, "not measured yet"]
     assert second[2:5] == ["60.1 (BalPoE)", "62.5", "64.5"]
@@ -44,21 +47,21 @@ def test_columns(measured):
     timed = {"recipe": "cifar100-lt-50-best", "seeds": 1, "cold": False, "epochs_seconds": 251.4}
     cold = {**timed, "cold": True, "epochs_seconds": 290.0}
     (measured / "whole_trainings.json").write_text(json.dumps({"rows": [cold, timed]}))
-    assert rows(columns_table(measured))[1][-1] == "251"
+    assert rows(columns_table(measured))[2][-1] == "251"
 
 
 def test_under_shifted_priors(measured):
     table = rows(shifted_columns_table(measured))
     theirs = sum(PAPER_RESULTS["cifar100-lt-50/balpoe"].shifted.adjusted) / 11
-    assert table[1] == ["CIFAR-100-LT, ratio 50", "2 of 5", "50.0", "60.0", "64.0", f"{theirs:.1f}",
-                        f"{60 - theirs:+.1f}"]  # fmt: skip
-    assert table[3] == ["CIFAR-10-LT, ratio 100", "", "not measured yet", "", "", "-", ""]
+    scores = ["2 of 5", "50.0", "60.0", "64.0", f"{theirs:.1f}", f"{60 - theirs:+.1f}"]
+    assert table[2] == ["CIFAR-100-LT, ratio 50: `cifar100-lt-50-best`", *scores]
+    assert table[4] == ["CIFAR-10-LT, ratio 100: `cifar10-lt-best`", "", "not measured yet", "", "", "-", ""]
 
 
 def test_the_search(tmp_path):
     before = rows(search_table(tmp_path))
     assert all(row[1:3] == ["both", "not measured yet"] and not row[-1] for row in before)
-    column = COLUMNS[1]
+    column = AT_50
     for place, result in enumerate(column.search):
         scores = dict.fromkeys(("accuracy", "many", "medium", "few", "ece"), 0.5) | {"nll": 1.5 + place}
         mixed = {**scores, "temperature": 0.7, "at_temperature": {"ece": 0.02, "nll": 1.45 + place}}
@@ -66,15 +69,17 @@ def test_the_search(tmp_path):
         recipe = asdict(result.recipe(1))
         write(tmp_path, result.folder, {"recipe": recipe, "evaluation": scores, "mixed": mixed, "unmixed": unmixed})
     table = rows(search_table(tmp_path))
-    assert (len(before), len(table)) == (5 * 2 + 2, 6 + 4 * 2 + 1)
+    assert len(before) == sum(len(column.search) for column in COLUMNS) == 6 * 2 + 3
+    assert len(table) == len(before) - 3 + 6
+    first, second = (row for row in table if row[0] == "cifar100-lt-50-best: start")
     title, there = "cifar100-lt-50-best: start", ["0.70", "2.0", "1.450"]
-    assert table[0] == [title, "mixed", *["50.0"] * 5, "1.500", *there, "about 55", ""]
+    assert first == [title, "mixed", *["50.0"] * 5, "1.500", *there, "about 55", ""]
     there = ["0.70", "3.0", "1.400", "the same", "yes"]
-    assert table[1] == [title, "unmixed", "51.0", "50.0", "50.0", "-", "50.0", "1.500", *there]
+    assert second == [title, "unmixed", "51.0", "50.0", "50.0", "-", "50.0", "1.500", *there]
     assert [row[-1] for row in table].count("yes") == 1
     recipe = asdict(planned(column.result, tmp_path)[0].recipe(1))
     write(tmp_path, column.folder, {"recipe": recipe, "evaluation": {"accuracy": 0.6, "ece": 0.02}})
-    row = rows(columns_table(tmp_path))[1]  # of what was chosen, which the preset need not say yet
+    row = rows(columns_table(tmp_path))[2]  # of what was chosen, which the preset need not say yet
     assert (row[6], row[-1]) == ("3", "about 55")
 
 
@@ -93,5 +98,5 @@ def test_width_64(tmp_path):
 
 
 def test_results_have_folders_of_their_own():
-    assert len(BEST_RESULTS) == len(COLUMNS) == 6
+    assert len(BEST_RESULTS) == len(COLUMNS)
     assert set(BEST_RESULTS) & set(PAPER_RESULTS) == {"cifar100-lt-best/balpoe"}

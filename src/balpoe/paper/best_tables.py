@@ -82,7 +82,9 @@ def seconds_alone(result: PaperResult, results: Path) -> tuple[float, bool]:
     >>> seconds_alone(PaperResult("a/b", "BalPoE", "cifar100-lt"), Path("nowhere"))
     (23.8, False)
     """
-    records = [results / name for name in ("whole_trainings.json", "fast_command.json")]
+    # The latest first: of several that are as warm the first is taken.
+    names = ("whole_trainings_now.json", "whole_trainings.json", "fast_command.json")
+    records = [results / name for name in names]
     rows = [row for path in records if path.exists() for row in read_json(path)["rows"]]
     timed = [row for row in rows if (row["recipe"], row["seeds"]) == (result.preset, 1) and not result.changes]
     if timed:
@@ -116,16 +118,16 @@ def shifted_columns_table(results: Path) -> str:
     heading = ["", "seeds", "as trained", "prior known", "prior estimated", "paper, prior known", "known minus paper"]
     rows = [heading]
     for column in COLUMNS:
-        found = measured_records(column.result, results)
+        found, title = measured_records(column.result, results), f"{column.title}: `{column.preset}`"
         theirs = PAPER_RESULTS[column.standard].shifted if column.standard else None
         printed = f"{fmean(theirs.adjusted):.1f}" if theirs else "-"
         if not found:
-            rows.append([column.title, "", ABSENT, "", "", printed])
+            rows.append([title, "", ABSENT, "", "", printed])
             continue
         uses = {use: fmean(map(fmean, seeds)) for use, seeds in shifted_accuracies(found).items()}
         cells = [f"{100 * uses[use]:.1f}" if use in uses else "-" for use in ("as trained", "adjusted", "estimated")]
         gain = f"{100 * uses['adjusted'] - fmean(theirs.adjusted):+.1f}" if theirs and "adjusted" in uses else "-"
-        rows.append([column.title, seeds_measured(column.result, len(found)), *cells, printed, gain])
+        rows.append([title, seeds_measured(column.result, len(found)), *cells, printed, gain])
     return markdown(rows)
 
 
