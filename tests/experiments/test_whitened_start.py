@@ -1,4 +1,4 @@
-"""A whitened first layer: its answers to training patches, one by one, and how a recipe gets it."""
+"""A whitened first layer: its answers to training patches, one by one, and how a recipe gets first weights."""
 
 import pytest
 import torch
@@ -67,14 +67,27 @@ def test_only_of_a_resnet32():
         Recipe(network="mlp", first_layer="whitened")
 
 
-def test_a_recipe_asks_for_it(monkeypatch):
+def changed_by(changes, monkeypatch):
+    """Names of the first weights that a recipe changes, of those that it has otherwise."""
     data = tiny_data(60, (3, 32, 32))
     monkeypatch.setattr("balpoe.experiments.build._benchmark_parts", lambda recipe: (data, data, data))
-    weights = {}
-    for kind in ("random", "whitened"):
-        made = assemble(Recipe(first_layer=kind, width=(2,), shot_groups=(2, 4)))
-        weights[kind] = dict(made.network.named_parameters())
-    changed = {
-        name for name in weights["random"] if not torch.equal(weights["random"][name], weights["whitened"][name])
-    }
-    assert changed == {"trunk.0.conv.weight"}
+    plain, other = (
+        dict(assemble(Recipe(width=(2,), shot_groups=(2, 4), **each)).network.named_parameters())
+        for each in ({}, changes)
+    )
+    return {name: other[name] for name in plain if not torch.equal(plain[name], other[name])}
+
+
+def test_a_recipe_asks_for_it(monkeypatch):
+    assert set(changed_by({"first_layer": "whitened"}, monkeypatch)) == {"trunk.0.conv.weight"}
+
+
+def test_a_recipe_asks_for_blocks_that_begin_by_adding_less(monkeypatch):
+    changed = changed_by({"residual_start": 0.25}, monkeypatch)
+    assert len(changed) == 15
+    assert all(name.endswith("norm2.norm.weight") for name in changed)
+    assert all(bool((weight == 0.25).all()) for weight in changed.values())
+    with pytest.raises(UserError, match="residual_start is for network resnet32, not for mlp; leave it out"):
+        Recipe(network="mlp", residual_start=0.5)
+    with pytest.raises(UserError, match="residual_start"):
+        Recipe(residual_start=1.5)

@@ -5,6 +5,7 @@ from torch.nn import functional as F
 
 from balpoe import expert_network
 from balpoe.networks import multiply_adds, num_parameters
+from balpoe.networks.resnet_cifar import Block, start_residuals
 
 # facts of the reference network, counted there: parameters and 10^9 multiply-adds per image
 REFERENCE = {
@@ -96,3 +97,33 @@ def test_first_weights_have_the_reference_s_distribution():
 def test_grey_images_and_other_sizes():
     network = expert_network("resnet32", num_classes=10, width=4, in_channels=1)
     assert network(torch.zeros(2, 1, 8, 8)).shape == (2, 3, 10)
+
+
+def test_blocks_that_begin_by_adding_less():
+    """What a block adds is scaled; with 0 it passes on what it gets, which is never negative."""
+    torch.manual_seed(0)
+    network = expert_network("resnet32", num_classes=4, num_experts=2, width=4).eval()
+    blocks = [block for block in network.modules() if isinstance(block, Block)]
+    assert len(blocks) == 15
+    block = blocks[-1]
+    x = torch.rand(3, 32, 5, 5)
+    added = block.norm2(block.conv2(F.relu(block.norm1(block.conv1(x))))).detach()
+    for factor in (1.0, 0.5, 0.0):
+        start_residuals(network, factor)
+        torch.testing.assert_close(block(x).detach(), F.relu(x + factor * added))
+    torch.testing.assert_close(block(x), x)
+    assert all(bool((each.norm1.norm.weight == 1).all()) for each in blocks)
+
+
+def test_blocks_that_begin_by_adding_nothing_are_learnt_all_the_same():
+    torch.manual_seed(0)
+    network = expert_network("resnet32", num_classes=4, num_experts=2, width=4)
+    start_residuals(network, 0.0)
+    optimizer = torch.optim.SGD(network.parameters(), lr=0.1)
+    before = {name: weight.clone() for name, weight in network.named_parameters()}
+    for _ in range(2):  # the first step changes the scales alone, the second what lies in front of them
+        optimizer.zero_grad()
+        F.cross_entropy(network(torch.rand(8, 3, 32, 32)).mean(dim=1), torch.arange(8) % 4).backward()
+        optimizer.step()
+    unchanged = {name for name, weight in network.named_parameters() if torch.equal(weight, before[name])}
+    assert not unchanged

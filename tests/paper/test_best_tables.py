@@ -43,11 +43,18 @@ def test_columns(measured):
     published = ["55.9 ± 0.4", "56.3 (SHIKE)", "58.4", "60.0"]
     assert first[:6] == ["CIFAR-100-LT, ratio 100: `cifar100-lt-best`", *published, "not measured yet"]
     assert second[2:5] == ["60.1 (BalPoE)", "62.5", "64.5"]
-    assert second[5:] == ["63.0 ± 1.4", "7", "2 of 5", "2.0 ± 0.0", "1.0", "about 174"]
+    assert second[5:] == ["63.0 ± 1.4", "7", "2 of 5", "2.0 ± 0.0", "1.0", "about 174", "-"]
     timed = {"recipe": "cifar100-lt-50-best", "seeds": 1, "cold": False, "epochs_seconds": 251.4}
     cold = {**timed, "cold": True, "epochs_seconds": 290.0}
     (measured / "whole_trainings.json").write_text(json.dumps({"rows": [cold, timed]}))
-    assert rows(columns_table(measured))[2][-1] == "251"
+    assert rows(columns_table(measured))[2][-2] == "251"
+
+
+@pytest.mark.parametrize(("last", "each"), [(500, "100"), (449, "-")])
+def test_seeds_that_were_trained_side_by_side_say_what_each_took(tmp_path, last, each):
+    seconds = [498, 499, 500, 497, last]
+    write(tmp_path, AT_50.folder, *({"evaluation": {"accuracy": 0.6, "ece": 0.02}, "seconds": n} for n in seconds))
+    assert rows(columns_table(tmp_path))[2][-1] == each
 
 
 def test_under_shifted_priors(measured):
@@ -80,7 +87,7 @@ def test_the_search(tmp_path):
     recipe = asdict(planned(column.result, tmp_path)[0].recipe(1))
     write(tmp_path, column.folder, {"recipe": recipe, "evaluation": {"accuracy": 0.6, "ece": 0.02}})
     row = rows(columns_table(tmp_path))[2]  # of what was chosen, which the preset need not say yet
-    assert (row[6], row[-1]) == ("3", "about 55")
+    assert (row[6], row[-2]) == ("3", "about 55")
 
 
 def test_width_64(tmp_path):

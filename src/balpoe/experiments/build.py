@@ -39,6 +39,7 @@ from balpoe.method.ensemble import source_prior
 from balpoe.method.priors import class_prior
 from balpoe.networks import ExpertNetwork, expert_network
 from balpoe.networks.adapters import EXAMPLES, add_adapters
+from balpoe.networks.resnet_cifar import start_residuals
 from balpoe.progress import CountProgress
 from balpoe.training import schedules
 from balpoe.training.distributed import chosen_device
@@ -129,6 +130,8 @@ def assemble(recipe: Recipe, progress: bool = False) -> Assembly:
         trained, (train, test, held_out) = _on_features(recipe, network, (train, test, held_out), progress)
     if recipe.first_layer == "whitened":
         start_whitened(network, train)
+    if recipe.residual_start != 1:
+        start_residuals(network, recipe.residual_start)
     if recipe.head_start == "class-means" or (recipe.head_start == "auto" and recipe.tune == "adapters"):
         with CountProgress("class means", len(train), progress) as count:
             place: dict[str, Any] = {"device": chosen_device(recipe.device), "workers": recipe.workers}

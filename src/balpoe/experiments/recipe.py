@@ -102,6 +102,10 @@ class Recipe(TrainingOptions):
         "random", "first weights of resnet32's first convolution: random, or from training images, to whiten them",
         choices=("random", "whitened"), group="experts",
     )  # fmt: skip
+    residual_start: float = setting(
+        1.0, "factor of what resnet32's blocks add to their inputs, at first; from 0, where they add nothing yet, to 1",
+        at_least=0, at_most=1, group="experts",
+    )  # fmt: skip
     weights_version: str = setting(
         "", "weights from a file: changes with it; filled in by train", filled_in=True, group="experts"
     )
@@ -227,6 +231,8 @@ class Recipe(TrainingOptions):
             raise UserError("early_fraction is the share of epochs with smaller images; set early_image_size, too")
         if self.first_layer == "whitened" and self.network != "resnet32":
             raise UserError(f"first_layer whitened is for network resnet32, not for {self.network}; leave it out")
+        if self.residual_start != 1 and self.network != "resnet32":
+            raise UserError(f"residual_start is for network resnet32, not for {self.network}; leave it out")
         if self.shot_groups[0] > self.shot_groups[1] + 1:
             raise UserError(f"shot_groups must rise, such as 20,100, but is {as_text(self.shot_groups)}")
         if self.calibrate and self.temperature != 1:

@@ -23,7 +23,7 @@ __all__ = ["Dimension", "Search", "Trial", "check_optuna", "check_tunable", "dim
 GROUPS = ("experts", "method", "optimisation")
 NOT_TUNED = frozenset({"method", "method_settings", "optimizer_settings", "seed", "sync_batchnorm", "split",
                        "unmixed_statistics", "tune", "adapter", "adapter_size", "adapter_split",
-                       "head_start", "first_layer"})  # fmt: skip
+                       "head_start", "first_layer", "residual_start"})  # fmt: skip
 ALSO = frozenset({"augmentation"})
 KNOWN_RANGES = {"mixup_alpha": (0.0, 1.0), "lambdas": (0.0, 2.0), "momentum": (0.8, 0.99), "num_experts": (1, 7),
                 "weight_average_decay": (0.9, 0.999), "smoothing": (0.0, 10.0), "tau": (0.0, 2.0)}  # fmt: skip

@@ -9,7 +9,7 @@ from balpoe.errors import UserError
 from balpoe.networks.expert_layers import CosineClassifier, ExpertBatchNorm2d, ExpertConv2d, ExpertLayer
 from balpoe.networks.experts import ExpertNetwork
 
-__all__ = ["resnet32"]
+__all__ = ["resnet32", "start_residuals"]
 
 BLOCKS_PER_STAGE = 5
 
@@ -56,6 +56,25 @@ def resnet32(
     branches = [block for stage in stages[split:] for block in stage]
     classifier = CosineClassifier(widths[2], num_classes, num_experts, cosine_scale)
     return ExpertNetwork(trunk, branches, classifier)
+
+
+def start_residuals(network: ExpertNetwork, factor: float) -> None:
+    """Scale what each block of a `resnet32` adds to its input, in place: by its last normalisation, which learns on.
+
+    With 0 a block begins as if it were not there, and the network as a shallow one (Goyal et al. 2017).
+
+    Args:
+        network: Network with first weights.
+        factor: What the scales begin at.
+
+    >>> network = resnet32(10, num_experts=1)
+    >>> start_residuals(network, 0.5)
+    >>> network.branches[-1].norm2.norm.weight.unique()
+    tensor([0.5000], grad_fn=<Unique2Backward0>)
+    """
+    for module in network.modules():
+        if isinstance(module, Block):
+            nn.init.constant_(module.norm2.norm.weight, factor)
 
 
 class Stem(nn.Module):

@@ -43,7 +43,7 @@ def best_tables(results: Path) -> dict[str, str]:
 def columns_table(results: Path) -> str:
     """Return a row for each column: the paper's number, the highest published, ours, its calibration, its cost."""
     heading = ["", "paper", "highest published", "bar", "goal", "ours", "experts", "seeds"]
-    rows = [[*heading, "ECE", "ECE at a temperature", "GPU seconds"]]
+    rows = [[*heading, "ECE", "ECE at a temperature", "GPU seconds", "of five at once, each"]]
     for column in COLUMNS:
         result, (published, whose) = as_chosen(column.result, results), column.published
         found = measured_records(result, results)
@@ -66,8 +66,15 @@ def _measured_cells(result: PaperResult, found: Sequence[Mapping[str, Any]], res
     return [
         mean_and_deviation(accuracy, per_cent=True), str(result.recipe(1).experts), seeds_measured(result, len(found)),
         mean_and_deviation(ece, per_cent=True), mean_and_deviation(tempered, per_cent=True),
-        f"{seconds:.0f}" if measured else f"about {seconds:.0f}",
+        f"{seconds:.0f}" if measured else f"about {seconds:.0f}", _share_of_each(result, found),
     ]  # fmt: skip
+
+
+def _share_of_each(result: PaperResult, found: Sequence[Mapping[str, Any]]) -> str:
+    """Seconds of a GPU that each seed took, if all were trained side by side: then their times are about the same."""
+    seconds = [record["seconds"] for record in found if "seconds" in record]
+    together = len(seconds) == result.seeds and min(seconds) > 0.9 * max(seconds)
+    return f"{max(seconds) / len(seconds):.0f}" if together else "-"
 
 
 def seconds_alone(result: PaperResult, results: Path) -> tuple[float, bool]:
