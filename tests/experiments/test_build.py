@@ -67,9 +67,14 @@ def test_images_in_memory_are_brought_to_the_size_that_is_asked(small_images):
     assert same.preprocessing.size == (3, 8, 8)
 
 
-def test_heads_on_features_of_images_in_memory(small_images):
-    parts = assemble(updated(small_images, {"tune": "head"}))
-    images = assemble(small_images).test
+FIRST_WEIGHTS = {"network": "resnet32", "split": 3, "width": (2,), "first_layer": "whitened", "residual_start": 0.5}
+
+
+@pytest.mark.parametrize("changes", [{}, FIRST_WEIGHTS], ids=["", "first weights"])
+def test_heads_on_features_of_images_in_memory(small_images, changes):
+    recipe = updated(small_images, changes)
+    parts = assemble(updated(recipe, {"tune": "head"}))
+    images = assemble(recipe).test
     parts.network.eval()
     with torch.no_grad():
         whole = parts.network(parts.preprocessing.normalise(images.images))

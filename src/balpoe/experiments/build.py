@@ -126,12 +126,12 @@ def assemble(recipe: Recipe, progress: bool = False) -> Assembly:
     loss, lambdas, source = method_parts(recipe, inputs)
     preprocessing = train.preprocessing
     network = trained = build_network(recipe, len(train.class_names), preprocessing.size)
-    if recipe.tune == "head":
-        trained, (train, test, held_out) = _on_features(recipe, network, (train, test, held_out), progress)
     if recipe.first_layer == "whitened":
         start_whitened(network, train)
     if recipe.residual_start != 1:
         start_residuals(network, recipe.residual_start)
+    if recipe.tune == "head":
+        trained, (train, test, held_out) = _on_features(recipe, network, (train, test, held_out), progress)
     if recipe.head_start == "class-means" or (recipe.head_start == "auto" and recipe.tune == "adapters"):
         with CountProgress("class means", len(train), progress) as count:
             place: dict[str, Any] = {"device": chosen_device(recipe.device), "workers": recipe.workers}

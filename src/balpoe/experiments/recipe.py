@@ -103,7 +103,7 @@ class Recipe(TrainingOptions):
         choices=("random", "whitened"), group="experts",
     )  # fmt: skip
     residual_start: float = setting(
-        1.0, "factor of what resnet32's blocks add to their inputs, at first; from 0, where they add nothing yet, to 1",
+        1.0, "what resnet32's blocks add to their inputs at first, as a factor: 1 as usual, 0 nothing",
         at_least=0, at_most=1, group="experts",
     )  # fmt: skip
     weights_version: str = setting(

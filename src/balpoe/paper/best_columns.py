@@ -5,8 +5,8 @@ seven, are each measured on held-out training images with two kinds of statistic
 batches and of unmixed ones: four configurations. Each has a temperature under which these images are most likely.
 The one with the lowest NLL there is the column's preset, temperature and length included; it is then trained with five
 seeds and measured on the test set, by the same command. Some columns have a third training, twice as long: added when
-the seeds of a first choice had missed the bar. So ratio 100 of CIFAR-100-LT has two rows, `cifar100-lt-best` itself and
-what such a search chooses. A network of width 64 has the recipe of `cifar100-lt-best`.
+what had been chosen before had missed the bar. Ratio 100 of CIFAR-100-LT has two rows: `cifar100-lt-best` itself, which
+missed it, and what such a search chooses. A network of width 64 has the recipe of `cifar100-lt-best`.
 """
 
 from collections.abc import Iterator, Mapping
@@ -40,7 +40,7 @@ START = "cifar100-lt-best"
 TRIALS: dict[str, dict[str, Any]] = {"start": {}, "seven-experts": {"num_experts": 7}}
 """Changes to where a column starts."""
 LONGER = {**TRIALS, "seven-experts-800": {"num_experts": 7, "epochs": 800}}
-"""Those of a column whose seeds missed the bar with what the first two trials chose."""
+"""Those of a column where what had been chosen before missed the bar."""
 EPOCHS = 400
 """Of a trial, and of the preset that is chosen, unless a trial says otherwise."""
 

@@ -35,7 +35,7 @@ FASTER_OTHERS: dict[str, Any] = {**STRONG_MUON, "optimizer_settings": {"kernel_d
 """The same, with a rate four times as high of what Muon leaves to SGD: normalisations and classifier."""
 
 SMALL_ALPHA: dict[str, Any] = {**FASTER_OTHERS, "mixup_alpha": 0.2}
-"""The most accurate of the trials of ten seconds."""
+"""The most accurate trial of ten seconds in the first three rounds."""
 
 # Epochs for about ten seconds, alone on an H200, when a step of 128 took 1.67 ms and one of 512 5.35, and those between
 # and beyond by a straight line; Muon adds some 0.4 ms. A second and a half of each is left to compiling and capturing.
@@ -92,7 +92,7 @@ FAST_SEARCH: dict[str, dict[str, Any]] = {
     "muon-strong-others-4-alternate": {**FASTER_OTHERS, "epochs": 67, "alternate_flips": True},
     "muon-strong-others-4-early-24": {**FASTER_OTHERS, "epochs": 83, "early_image_size": 24},
     "fifteen-seconds-muon-strong-others-4": {**FASTER_OTHERS, "epochs": 107},
-    # What the preset was chosen without: blocks that begin by adding less, or nothing.
+    # A fourth round, after the preset's seeds had seen the test set: blocks that begin by adding less, or nothing.
     "muon-strong-others-4-alpha-0.2-residuals-0": {**SMALL_ALPHA, "epochs": 67, "residual_start": 0.0},
     "muon-strong-others-4-alpha-0.2-residuals-0.5": {**SMALL_ALPHA, "epochs": 67, "residual_start": 0.5},
 }
