@@ -576,6 +576,16 @@ def test_every_kernel_on_a_gpu(num_experts, width, batch):
 
 @pytest.mark.gpu
 @cuda
+@pytest.mark.parametrize("batch", [128, 512])
+def test_every_kernel_on_a_gpu_where_blocks_begin_by_adding_nothing(batch):
+    """Gradients in front of the last normalisations are zero, and exactly so."""
+    network = resnet(width=16).cuda().to(memory_format=torch.channels_last)
+    resnet_cifar.start_residuals(network, 0.0)
+    assert kernel_error(FusedForward(network), torch.randn(batch, 3, 32, 32, device="cuda")) < 0.005
+
+
+@pytest.mark.gpu
+@cuda
 @pytest.mark.parametrize("room", [0, 99 * 1024, 163 * 1024])
 def test_every_kernel_on_gpus_that_have_less_room(monkeypatch, room):
     monkeypatch.setattr(fused, "room_of", lambda device, dtype: room)
