@@ -152,6 +152,11 @@ def _set_clocks(clock: Clock) -> None:
     clock.around(train_seeds, "_print_runs", "printed")
 
 
+def as_for_a_user() -> dict[str, str]:
+    """The environment, where modules are compiled once: some machines are set up to compile them every time."""
+    return {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+
+
 def measure(recipe: str, count: int, flags: list[str], cold: bool) -> CommandTime:
     """One command in an empty folder."""
     from balpoe.experiments.run_folder import runs_of
@@ -161,9 +166,7 @@ def measure(recipe: str, count: int, flags: list[str], cold: bool) -> CommandTim
         report, typed = Path(folder, "spans.json"), time.time()
         command = [sys.executable, __file__, "--inside", str(typed), str(report)]
         command += ["train", recipe, "--seeds", seeds, "--runs", str(Path(folder, "runs")), *flags]
-        # As for a user: modules are compiled once, where some machines are set up to compile them every time.
-        own = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
-        subprocess.run(command, check=True, stdout=subprocess.DEVNULL, env=own)  # noqa: S603 - our own command
+        subprocess.run(command, check=True, stdout=subprocess.DEVNULL, env=as_for_a_user())  # noqa: S603 - our own
         seconds = time.time() - typed
         spans: dict[str, list[Span]] = json.loads(report.read_text())
         runs = [run for path in Path(folder, "runs").iterdir() for run in runs_of(path)]

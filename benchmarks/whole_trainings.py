@@ -21,6 +21,7 @@ from pathlib import Path
 from statistics import fmean
 
 import torch
+from fast_command import as_for_a_user
 
 from balpoe.experiments.run_folder import runs_of
 from balpoe.files import write_json
@@ -54,10 +55,8 @@ def measure(training: str, data_root: str, epochs: int, cold: bool) -> TrainingT
     command += ["--data-root", os.path.abspath(data_root)] if data_root else []
     command += ["--epochs", str(epochs)] if epochs else []
     with tempfile.TemporaryDirectory() as folder:
-        # Python keeps what it compiles, as it does for a user who says nothing else.
-        kept = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
-        started = time.monotonic()
-        subprocess.run(command, cwd=folder, env=kept, check=True, stdout=subprocess.DEVNULL)  # noqa: S603 - our own
+        started, own = time.monotonic(), as_for_a_user()
+        subprocess.run(command, cwd=folder, env=own, check=True, stdout=subprocess.DEVNULL)  # noqa: S603 - our own
         seconds = time.monotonic() - started
         runs = [run for path in Path(folder, "runs").iterdir() for run in runs_of(path)]
         longest = max(run.seconds() for run in runs)

@@ -28,6 +28,7 @@ from balpoe.paper.best_columns import (
     candidates,
     chosen,
     is_outdated,
+    planned,
 )
 from balpoe.paper.best_tables import PARAMETERS_64, PUBLISHED_64
 from balpoe.paper.expected import OVERVIEW, PAPER_RESULTS, PAPER_TABLES
@@ -42,6 +43,7 @@ from scripts import script
 
 ROOT = Path(__file__).parents[2]
 TEXT = (ROOT / "docs" / "results.md").read_text(encoding="utf-8")
+BY_PRESET = {column.preset: column for column in COLUMNS}
 RESULTS = ROOT / "results" / "cifar100-lt"
 SCORES = ("accuracy", "many", "medium", "few", "ECE", "MCE")
 MEASURED = [cell for cell in PAPER_RESULTS.values() if measured_records(cell, ROOT / "results")]
@@ -208,8 +210,8 @@ def test_what_is_still_missing_of_the_best_of_every_column():
     assert set(names) <= set(BEST_TABLES)
     later = [column for column in COLUMNS if is_outdated(column, ROOT / "results")]
     for column in later:
-        recipe = updated(preset("cifar100-lt-best"), {**column.start, **chosen(column, ROOT / "results").changes})
-        ratio, minutes = column.title.split(", ")[1], 5 * gpu_seconds(recipe) / 60
+        plan, _ = planned(column.result, ROOT / "results")
+        ratio, minutes = column.title.split(", ")[1], plan.seeds * gpu_seconds(plan.recipe(1)) / 60
         assert f"but for the five seeds of {ratio}, about {minutes:.0f} minutes of one H200" in line
     assert ("but for the five seeds" in line) == bool(later)
 
@@ -252,7 +254,7 @@ def test_what_the_page_says_of_the_best_of_every_column():
 
 def test_what_the_page_says_of_a_first_choice_and_a_longer_trial():
     first = json.loads((ROOT / "results" / "first_choices.json").read_text())["cifar100-lt-50-best"]
-    column = next(column for column in COLUMNS if column.preset == "cifar100-lt-50-best")
+    column = BY_PRESET["cifar100-lt-50-best"]
     found = [each for each in candidates(column, ROOT / "results") if "unmixed_statistics" in each.changes]
     before, after = (each for each in found if each.changes.get("num_experts") == 7)
     assert updated(Recipe(), first["recipe"]).identity() == {
@@ -276,7 +278,7 @@ def test_what_the_page_says_of_a_first_choice_and_a_longer_trial():
     ],
 )  # fmt: skip
 def test_what_the_page_says_of_other_longer_trials(name, nlls, accuracies):
-    column = next(column for column in COLUMNS if column.preset == name)
+    column = BY_PRESET[name]
     seven = [each for each in candidates(column, ROOT / "results")
              if each.changes.get("num_experts") == 7 and "unmixed_statistics" in each.changes]  # fmt: skip
     assert seven[1] == chosen(column, ROOT / "results")

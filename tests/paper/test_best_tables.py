@@ -11,14 +11,13 @@ from balpoe.paper.best_columns import BEST_RESULTS, COLUMNS, WIDTH_64, planned
 from balpoe.paper.best_tables import PARAMETERS_64, columns_table, search_table, shifted_columns_table, width_table
 from balpoe.paper.expected import PAPER_RESULTS
 
+AT_50 = next(column for column in COLUMNS if column.preset == "cifar100-lt-50-best")
+
 
 def write(results, folder, *records):
     (results / folder).mkdir(parents=True)
     for seed, record in enumerate(records, start=1):
         (results / folder / f"seed-{seed}.json").write_text(json.dumps(record))
-
-
-AT_50 = next(column for column in COLUMNS if column.preset == "cifar100-lt-50-best")
 
 
 def rows(table):
@@ -71,8 +70,7 @@ def test_under_shifted_priors(measured):
 def test_the_search(tmp_path):
     before = rows(search_table(tmp_path))
     assert all(row[1:3] == ["both", "not measured yet"] and not row[-1] for row in before)
-    column = AT_50
-    for place, result in enumerate(column.search):
+    for place, result in enumerate(AT_50.search):
         scores = dict.fromkeys(("accuracy", "many", "medium", "few", "ece"), 0.5) | {"nll": 1.5 + place}
         mixed = {**scores, "temperature": 0.7, "at_temperature": {"ece": 0.02, "nll": 1.45 + place}}
         unmixed = {**mixed, "accuracy": 0.51, "few": None, "at_temperature": {"ece": 0.03, "nll": 1.4 + place}}
@@ -81,14 +79,14 @@ def test_the_search(tmp_path):
     table = rows(search_table(tmp_path))
     assert len(before) == sum(len(column.search) for column in COLUMNS) == 6 * 2 + 3
     assert len(table) == len(before) - 3 + 6
-    first, second = (row for row in table if row[0] == "cifar100-lt-50-best: start")
     title, there = "cifar100-lt-50-best: start", ["0.70", "2.0", "1.450"]
+    first, second = (row for row in table if row[0] == title)
     assert first == [title, "mixed", *["50.0"] * 5, "1.500", *there, "about 55", ""]
     there = ["0.70", "3.0", "1.400", "the same", "yes"]
     assert second == [title, "unmixed", "51.0", "50.0", "50.0", "-", "50.0", "1.500", *there]
     assert [row[-1] for row in table].count("yes") == 1
-    recipe = asdict(planned(column.result, tmp_path)[0].recipe(1))
-    write(tmp_path, column.folder, {"recipe": recipe, "evaluation": {"accuracy": 0.6, "ece": 0.02}})
+    recipe = asdict(planned(AT_50.result, tmp_path)[0].recipe(1))
+    write(tmp_path, AT_50.folder, {"recipe": recipe, "evaluation": {"accuracy": 0.6, "ece": 0.02}})
     row = rows(columns_table(tmp_path))[2]  # of what was chosen, which the preset need not say yet
     assert (row[6], row[-2]) == ("3", "about 55")
 

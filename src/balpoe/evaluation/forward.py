@@ -37,7 +37,7 @@ def predict(
         test: Raw samples with their preprocessing, in memory or in files.
         class_counts: Number of training samples of each class: they define the shot groups and the priors.
         lambdas: Lambdas of the loss, if it has any.
-        train_prior: What the loss was given as the training set's prior, if not the shares of the counts.
+        train_prior: Prior that the loss was given; by default the shares of the class counts.
         source_prior: Prior that the ensemble's logits are made for, where no lambdas say it; None: they are no
             posterior.
         batch_size: Number of samples of a forward pass; no effect on the result but for rounding.

@@ -225,14 +225,11 @@ class Recipe(TrainingOptions):
                 f"network {self.network} begins with random weights, but weights is {self.weights}; leave it out, or "
                 "choose a network of timm's, such as resnet50"
             )
-        if self.early_image_size and self.network != "resnet32":
-            raise UserError(f"early_image_size is for network resnet32, not for {self.network}; leave it out")
+        for name in ("early_image_size", "first_layer", "residual_start"):
+            if self.network != "resnet32" and getattr(self, name) != getattr(type(self), name):
+                raise UserError(f"{name} is for network resnet32, not for {self.network}; leave it out")
         if self.early_fraction != type(self).early_fraction and not self.early_image_size:
             raise UserError("early_fraction is the share of epochs with smaller images; set early_image_size, too")
-        if self.first_layer == "whitened" and self.network != "resnet32":
-            raise UserError(f"first_layer whitened is for network resnet32, not for {self.network}; leave it out")
-        if self.residual_start != 1 and self.network != "resnet32":
-            raise UserError(f"residual_start is for network resnet32, not for {self.network}; leave it out")
         if self.shot_groups[0] > self.shot_groups[1] + 1:
             raise UserError(f"shot_groups must rise, such as 20,100, but is {as_text(self.shot_groups)}")
         if self.calibrate and self.temperature != 1:

@@ -190,7 +190,7 @@ class CosineClassifier(nn.Module):
         """Return expert logits (batch, experts, classes) of features (batch, experts or 1, features).
 
         Args:
-            features: What each expert, or all of them together, make of the samples.
+            features: Features of the experts, (batch, experts or 1, features).
             expert: Number of the only expert whose logits are wanted; None for all.
         """
         weight: Tensor = self.weight

@@ -84,15 +84,13 @@ class BestColumn(NamedTuple):
         )  # fmt: skip
 
 
+CHOSEN_BEFORE = BestColumn(
+    "CIFAR-100-LT, ratio 100", START, f"{START}/balpoe", {}, 20,
+    (55.9, 0.4), (56.3, "SHIKE"), (58.4, 60.0), "cifar100-lt/balpoe", trials={},
+)  # fmt: skip
 COLUMNS = (
-    BestColumn(
-        "CIFAR-100-LT, ratio 100", "cifar100-lt-best", "cifar100-lt-best/balpoe", {}, 20,
-        (55.9, 0.4), (56.3, "SHIKE"), (58.4, 60.0), "cifar100-lt/balpoe", trials={},
-    ),
-    BestColumn(
-        "CIFAR-100-LT, ratio 100", "cifar100-lt-100-best", "cifar100-lt/balpoe-best", {}, 20,
-        (55.9, 0.4), (56.3, "SHIKE"), (58.4, 60.0), "cifar100-lt/balpoe", LONGER,
-    ),
+    CHOSEN_BEFORE,
+    CHOSEN_BEFORE._replace(preset="cifar100-lt-100-best", folder="cifar100-lt/balpoe-best", trials=LONGER),
     BestColumn(
         "CIFAR-100-LT, ratio 50", "cifar100-lt-50-best", "cifar100-lt-50/balpoe-best",
         {"imbalance_ratio": 50.0}, 20, (60.1, None), (60.1, "BalPoE"), (62.5, 64.5), "cifar100-lt-50/balpoe", LONGER,
