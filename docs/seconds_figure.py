@@ -2,7 +2,8 @@
 
 Drawn are the presets that have records in results/, the paper's numbers, and the released code. A preset's seconds are
 those of its epochs alone on one H200, as measured with the kernels of then (results/whole_trainings.json,
-fast_command.json) or, with a tilde, as its steps take now; the released code's are from docs/performance.md.
+fast_command.json, fast_command_cifar100_lt.json) or, with a tilde, as its steps take now; the released code's are from
+docs/performance.md.
 """
 
 import math

@@ -219,7 +219,7 @@ def test_what_is_still_missing_of_the_best_of_every_column():
 def test_what_the_page_says_of_the_best_of_every_column():
     """Bars for the records, not for the code."""
     summary = TEXT[TEXT.index("## The best of every column") : TEXT.index("*Paper* is its long schedule;")]
-    words, leads, eces = {3: "three", 7: "seven"}, [], []
+    words, leads, eces, away = {3: "three", 7: "seven"}, [], [], []
     for column in COLUMNS[1:]:
         found = measured(column.folder)
         line = f"- {column.title}: "
@@ -230,17 +230,18 @@ def test_what_the_page_says_of_the_best_of_every_column():
         published, (bar, goal) = column.published[0], column.bar_and_goal
         assert len(found) == 5
         eces.append(ece)
-        assert accuracy < goal
-        assert accuracy >= bar or f"Our own bar of {bar:g} is missed by {bar - accuracy:.1f}." in summary
+        away.append(goal - accuracy)
+        assert accuracy >= bar
         experts = words[updated(Recipe(), found[0]["recipe"]).experts]
         said = f"{line}{accuracy:.1f} % with {experts} experts. The highest published is {published}"
         assert said in summary
         leads.append(accuracy - published)
-    assert f"The ECE of ours is {min(eces):.1f} to {max(eces):.1f} (bar 3)" in summary
+    assert f"The ECE of ours is {min(eces):.1f} to {max(eces):.1f} (bar 3). All bars are met, and of our" in summary
     assert max(eces) < 3
+    said = "{:.1f}, {:.1f} and {:.1f} points at ratios 100, 50 and 10 of CIFAR-100-LT, and by {:.1f}, {:.1f} and {:.1f}"
+    assert f"Our goals are missed by {said.format(*away)} on CIFAR-10-LT" in TEXT
+    assert min(away) > 0
     assert f"columns](#the-best-of-every-column) are {min(leads):.1f} to {max(leads):.1f} points above the" in TEXT
-    at_10 = [100 * record["evaluation"]["accuracy"] for record in measured("cifar100-lt-10/balpoe-best")]
-    assert f"miss the bar by 0.2 ({min(at_10):.1f} to {max(at_10):.1f})" in TEXT
     at_100, now = (100 * fmean(record["evaluation"]["accuracy"] for record in measured(folder))
                    for folder in ("cifar100-lt-best/balpoe", "cifar100-lt/balpoe-best"))  # fmt: skip
     assert f"the mean of `cifar100-lt-best` is {at_100:.2f}, just below the bar" in TEXT
@@ -252,40 +253,50 @@ def test_what_the_page_says_of_the_best_of_every_column():
     assert f"by the steps of now it is about {gpu_seconds(preset('cifar100-lt-best')):.0f}" in TEXT
 
 
-def test_what_the_page_says_of_a_first_choice_and_a_longer_trial():
-    first = json.loads((ROOT / "results" / "first_choices.json").read_text())["cifar100-lt-50-best"]
-    column = BY_PRESET["cifar100-lt-50-best"]
+@pytest.mark.parametrize(
+    ("name", "nlls"),
+    [
+        ("cifar100-lt-50-best", "its NLL is {1:.3f}, that of the first choice {0:.3f}"),
+        ("cifar100-lt-10-best", "it does, too ({1:.3f} and {0:.3f}; {3:.1f} % of held-out images instead of {2:.1f})"),
+    ],
+)
+def test_what_the_page_says_of_a_first_choice_and_a_longer_trial(name, nlls):
+    first = json.loads((ROOT / "results" / "first_choices.json").read_text())[name]
+    column = BY_PRESET[name]
     found = [each for each in candidates(column, ROOT / "results") if "unmixed_statistics" in each.changes]
     before, after = (each for each in found if each.changes.get("num_experts") == 7)
+    assert after == chosen(column, ROOT / "results")
     assert updated(Recipe(), first["recipe"]).identity() == {
         **column.result.recipe(0).identity(), "epochs": before.changes["epochs"],
         "temperature": before.changes["temperature"], "seed": 0,
     }  # fmt: skip
-    assert f"its NLL is {after.nll:.3f}, that of the first choice {before.nll:.3f}" in TEXT
-    accuracies, eces = ([row[name] for row in first["seeds"]] for name in ("accuracy", "ece"))
+    right = [100 * each.scores["accuracy"] for each in (before, after)]
+    assert nlls.format(before.nll, after.nll, *right) in TEXT
+    accuracies, eces = ([row[score] for row in first["seeds"]] for score in ("accuracy", "ece"))
     assert len(accuracies) == 5
-    assert f"had {text(accuracies)} % on the test set, with an ECE of {100 * fmean(eces):.1f}" in TEXT
+    assert re.search(rf"had {text(accuracies)} %( on the test set)?, with an ECE of {100 * fmean(eces):.1f}\.", TEXT)
     below, now = column.bar_and_goal[0] - 100 * fmean(accuracies), measured(column.folder)
     gained = 100 * fmean(record["evaluation"]["accuracy"] for record in now)
     assert f"had {100 * fmean(accuracies):.1f} %, {below:.1f} below the bar. With 800 they have {gained:.1f}" in TEXT
 
 
-@pytest.mark.parametrize(
-    ("name", "nlls", "accuracies"),
-    [
-        ("cifar100-lt-100-best", "({1:.3f}, with 400 epochs {0:.3f}),", "with the same accuracy {there}, {0:.1f} %"),
-        ("cifar100-lt-10-best", "it does, too ({1:.3f} and {0:.3f})", "with {1:.1f} % instead of {0:.1f}"),
-    ],
-)  # fmt: skip
-def test_what_the_page_says_of_other_longer_trials(name, nlls, accuracies):
-    column = BY_PRESET[name]
-    seven = [each for each in candidates(column, ROOT / "results")
-             if each.changes.get("num_experts") == 7 and "unmixed_statistics" in each.changes]  # fmt: skip
-    assert seven[1] == chosen(column, ROOT / "results")
-    assert nlls.format(*(each.nll for each in seven)) in TEXT
-    right = [100 * each.scores["accuracy"] for each in seven]
-    assert accuracies.format(*right, there="on the held-out images") in TEXT
-    assert ("same" not in accuracies) or round(right[0], 1) == round(right[1], 1)
+def test_what_the_page_says_of_the_ece_of_a_longer_trial():
+    first = json.loads((ROOT / "results" / "first_choices.json").read_text())["cifar100-lt-10-best"]
+    now = measured("cifar100-lt-10/balpoe-best")
+    before = 100 * fmean(row["ece"] for row in first["seeds"])
+    after, other = (100 * fmean(record[part]["ece"] for record in now) for part in ("evaluation", "calibrated"))
+    assert f"an ECE of {after:.1f} instead of {before:.1f}. Another temperature, fitted on other images" in TEXT
+    assert f"changes that little ({other:.1f})" in TEXT
+
+
+def test_what_the_page_says_of_the_longer_trial_of_ratio_100():
+    column = BY_PRESET["cifar100-lt-100-best"]
+    before, after = (each for each in candidates(column, ROOT / "results")
+                     if each.changes.get("num_experts") == 7 and "unmixed_statistics" in each.changes)  # fmt: skip
+    assert after == chosen(column, ROOT / "results")
+    assert f"({after.nll:.3f}, with 400 epochs {before.nll:.3f})," in TEXT
+    right = {f"{100 * each.scores['accuracy']:.1f}" for each in (before, after)}
+    assert f"with the same accuracy on the held-out images, {', '.join(right)} %" in TEXT
 
 
 def test_what_the_page_says_of_width_64():
@@ -335,7 +346,8 @@ def test_the_figure_of_seconds_is_drawn_from_the_records():
     figure = script("docs/seconds_figure.py")
     drawn = figure.drawing(ROOT / "results")
     assert figure.FIGURE.read_text(encoding="utf-8") == drawn
-    timed = [ROOT / "results" / f"{name}.json" for name in ("fast_command", "whole_trainings")]
+    names = ("fast_command", "fast_command_cifar100_lt", "whole_trainings")
+    timed = [ROOT / "results" / f"{name}.json" for name in names]
     rows = [row for path in timed for row in json.loads(path.read_text())["rows"] if row["seeds"] == 1]
     # The warm one, if there is one.
     seconds = {row["recipe"]: row["epochs_seconds"] for row in sorted(rows, key=lambda row: -row["cold"])}
@@ -750,24 +762,38 @@ def test_what_the_page_says_of_muon_in_long_trainings():
 def test_what_the_page_on_performance_says_of_whole_trainings():
     """Bars for the record, not for the code."""
     text = (ROOT / "docs" / "performance.md").read_text(encoding="utf-8")
-    rows = json.loads((ROOT / "results" / "whole_trainings.json").read_text())["rows"]
-    for row in rows:
-        seeds = f" --seeds {','.join(map(str, range(1, row['seeds'] + 1)))}" if row["seeds"] > 1 else ""
-        line = f"| `balpoe train {row['recipe']}{seeds}`{', cold' if row['cold'] else ''} | {row['seconds']:.0f} |"
-        assert f"{line} {row['epochs_seconds']:.0f} |" in text
-    _, one, five = (row["seconds"] for row in rows[:3])
-    assert f"Five seeds cost {five / one:.2f} times one" in text
-    assert five <= 4 * one
-    epochs = [row["epochs_seconds"] for row in rows[1:3]]
-    assert f"their epochs cost {epochs[1] / epochs[0]:.1f} times one's" in text
-    alone, together = (row["seconds"] - row["epochs_seconds"] for row in rows[1:3])
-    assert f"takes {alone:.0f} s for one seed and {together:.0f} s for five" in text
-    assert f"{one:.0f} s on one H200" in (cifar100_lt.__doc__ or "")
-    minutes, seconds = divmod(round(rows[3]["seconds"]), 60)
-    assert f"`cifar100-lt-best` takes {minutes} minutes and {seconds} seconds" in text
+    (best,), (_, alone, together) = (
+        json.loads((ROOT / "results" / f"{name}.json").read_text())["rows"]
+        for name in ("whole_trainings", "fast_command_cifar100_lt")
+    )
+    assert [(row["recipe"], row["seeds"], row["cold"]) for row in (alone, together, best)] == [
+        ("cifar100-lt", 1, False), ("cifar100-lt", 5, False), ("cifar100-lt-best", 1, False),
+    ]  # fmt: skip
+    for row in (alone, together, best):
+        seeds = " --seeds 21,22,23,24,25" if row["seeds"] > 1 else ""
+        line = f"| `balpoe train {row['recipe']}{seeds}` | {row['seconds']:.0f} | {row['epochs_seconds']:.0f} |"
+        assert line in text
+    one, five = alone["seconds"], together["seconds"]
+    pages = [text, *((ROOT / "docs" / name).read_text(encoding="utf-8")
+                     for name in ("explanation/speed.md", "tutorials/paper.md"))]  # fmt: skip
+    assert f"Five seeds cost {five / one:.2f} times one: the bar of 4 is met, the goal of 3 is not" in text
+    assert 3 * one < five <= 4 * one
+    for page in pages[:2]:
+        assert f"take {five / one:.2f} times as long as one" in page
+    for page in (*pages[1:], cifar100_lt.__doc__ or ""):
+        assert re.search(rf"\b{one:.0f} s( on one H200|; the released)", page)
+    assert f"their epochs cost {together['epochs_seconds'] / alone['epochs_seconds']:.1f} times one's" in text
+    around, of_five = (row["seconds"] - row["epochs_seconds"] for row in (alone, together))
+    assert f"takes {around:.1f} s for one seed and {of_five:.1f} s for five" in text
+    before = alone["begun"]["training, all of it"]
+    kernels = alone["phases"]["kernels compiled, steps captured"]
+    assert f"Of one seed {before:.1f} s come before its training, imports and data" in text
+    assert f"in its epochs {kernels:.1f} s go into kernels" in text
+    minutes, seconds = divmod(round(best["seconds"]), 60)
+    assert f"It takes {minutes} minutes and {seconds} seconds (bar: five minutes)" in text
     assert minutes < 5
-    short = f"takes {one:.0f} s, with five seeds {five:.0f} s, and `cifar100-lt-best` {minutes} minutes and {seconds} s"
-    assert short in text
+    short = f"takes {one:.0f} s, with five seeds {five:.0f} s, and `cifar100-lt-best`, with earlier kernels, {minutes}"
+    assert f"{short} minutes and {seconds} s" in text
 
 
 def test_rows_of_rounding_are_what_they_say():

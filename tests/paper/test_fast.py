@@ -3,6 +3,7 @@
 import json
 import shlex
 from pathlib import Path
+from statistics import fmean
 
 import pytest
 
@@ -52,6 +53,21 @@ def test_the_preset_is_the_most_accurate_trial_of_ten_seconds():
     best = next(each for each in ranked_trials(ROOT / "results") if not each.title.startswith("fifteen"))
     chosen = updated(CHOSEN.recipe(1), {"validation": 50, "checkpoint_seconds": best.recipe(1).checkpoint_seconds})
     assert best.recipe(1).identity() == chosen.identity()
+
+
+def test_what_the_pages_say_of_blocks_that_begin_by_adding_less():
+    def accuracy(trial):
+        records = [json.loads(path.read_text()) for path in (ROOT / "results" / "fast-search" / trial).iterdir()]
+        assert len(records) == 2
+        assert all(record["steps"] == ["fused"] for record in records)
+        return 100 * fmean(record["evaluation"]["accuracy"] for record in records)
+
+    start = "muon-strong-others-4-alpha-0.2"
+    whole, half, nothing = map(accuracy, (start, f"{start}-residuals-0.5", f"{start}-residuals-0"))
+    results, recipes = ((ROOT / "docs" / name).read_text(encoding="utf-8") for name in ("results.md", "recipes.md"))
+    assert f"gain nothing: {half:.1f} instead of {whole:.1f}. " in results
+    assert f"Adding nothing at first costs {whole - nothing:.1f} points" in results
+    assert f"neither gains anything, and 0 costs {whole - nothing:.1f} points" in recipes
 
 
 @pytest.mark.parametrize("result", TRIALS, ids=lambda result: result.title)
