@@ -6,6 +6,7 @@ Neither tests the code: a record stays as it is when the code that made it break
 
 import itertools
 import json
+import math
 import re
 import shutil
 import textwrap
@@ -822,6 +823,11 @@ def test_what_the_page_on_performance_says_of_whole_trainings():
         in text
     )
     minutes, seconds = divmod(round(best["seconds"]), 60)
+    steps = 200 * math.ceil(10847 / 128)
+    of_all = next(row["ms_a_step_of_all"] for row in json.loads((ROOT / "results" / "cifar_step.json").read_text())
+                  ["together"] if row["at_once"] == 5)  # fmt: skip
+    said = f"all epochs take {together['epochs_seconds']:.0f} s, and as many steps of five at once, at {of_all:.2f} ms"
+    assert f"{said} and without any, would take {steps * of_all / 1000:.0f}." in text
     assert f"`cifar100-lt-best` then took {minutes} minutes and {seconds} seconds (bar: five minutes)" in text
     assert minutes < 5
     short = f"takes {one:.0f} s, with five seeds {five:.0f} s; `cifar100-lt-best` took, with earlier kernels, {minutes}"
