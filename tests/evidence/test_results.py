@@ -17,7 +17,7 @@ import pytest
 
 from balpoe.data.registry import load_data
 from balpoe.experiments.comparison import Comparison, verdict_of_all
-from balpoe.experiments.presets import cifar100_lt, preset
+from balpoe.experiments.presets import cifar100_lt, cifar100_lt_best, preset
 from balpoe.experiments.recipe import Recipe, updated
 from balpoe.old_names import current_names
 from balpoe.paper.ablations import SEARCH
@@ -251,7 +251,10 @@ def test_what_the_page_says_of_the_best_of_every_column():
     longer = gpu_seconds(updated(preset("cifar100-lt-best"), {"imbalance_ratio": 50.0}))
     shorter = gpu_seconds(preset("cifar100-lt-50-best"))
     assert f"of one seed, with an ECE of 4.2, after about {longer:.0f} GPU seconds instead of {shorter:.0f}" in TEXT
-    assert f"by the steps of now it is about {gpu_seconds(preset('cifar100-lt-best')):.0f}" in TEXT
+    seconds = gpu_seconds(preset("cifar100-lt-best"))
+    assert f"by the steps of now it is about {seconds:.0f}" in TEXT
+    for words in ((ROOT / "README.md").read_text(encoding="utf-8"), cifar100_lt_best.__doc__ or ""):
+        assert f"bout {seconds / 60:.0f} minutes of epochs on one H200" in words
 
 
 @pytest.mark.parametrize(
@@ -308,7 +311,7 @@ def test_what_the_page_says_of_width_64():
     assert f"{said} The highest that we know of one such network is {max(glmc, sure)}." in TEXT
     assert f"One expert is {glmc - one:.1f} points behind GLMC with MaxNorm and {one - sure:.1f} ahead of SURE" in TEXT
     times = PARAMETERS_64["width-64/balpoe"] / PARAMETERS_64["width-64/logit-adjusted"]
-    assert f"with {times:.1f} times the parameters of ours, are {three - glmc:.1f} ahead of GLMC" in TEXT
+    assert f"with {times:.1f} times the parameters of our one, are {three - glmc:.1f} ahead of GLMC" in TEXT
     assert [len(several) for several in found] == [3, 3]
 
 

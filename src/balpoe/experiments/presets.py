@@ -102,7 +102,8 @@ def cifar100_lt_fast(as_released: bool = False) -> Recipe:
 def cifar100_lt_best(as_released: bool = False) -> Recipe:
     """CIFAR-100-LT, ratio 100, AutoAugment, mixup, CutMix, 1600 epochs, mean weights: our own, ours 58.4 ± 0.2 %.
 
-    Chosen on validation images, from hints seen on the test set (docs/results.md). About 4 minutes on one H200.
+    Chosen on validation images, from hints seen on the test set (docs/results.md).
+    About 3 minutes of epochs on one H200.
     """
     return updated(cifar100_lt_long(as_released), {
         "epochs": 1600, "schedule": "cosine", "cutmix_probability": 0.5, "weight_average_fraction": 0.4,
